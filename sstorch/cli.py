@@ -1,0 +1,157 @@
+"""The ``sstorch`` command: one Hydra app that trains, cross-validates and writes a run folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TextIO, cast
+
+import hydra
+import pandas as pd
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from sstorch.config import Config, register_schemas
+from sstorch.data import stratified_folds
+from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, split_names
+from sstorch.exceptions import SstorchError
+from sstorch.monitoring import Callback, HistoryWriter, ProgressBar
+from sstorch.monitoring.tensorboard import TensorBoardLogger
+
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+register_schemas()
+
+
+def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
+    """Carry out a run; what can be refused is refused before anything is written.
+
+    Args:
+        config: the configuration.
+        config_text: its resolved YAML.
+        folder: where the results go.
+
+    Raises:
+        SstorchError: the configuration or the data cannot be used.
+    """
+    estimator, cv = config.estimator(), config.cv
+    estimator.settings()
+    data = config.dataset.load()
+    stratified_folds(data.event, cv.n_folds, cv.seed)
+    n_trees = (cv.n_folds + 1) * cv.n_starts
+    print(f"data     {config.dataset.name}: {data.describe()}")
+    print(f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {config.trainer.name} trainer")
+    print(
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {cv.n_starts} starts, "
+        f"{config.device.dtype} on {_device_text(config.device.name)}",
+        flush=True,
+    )
+    folder.begin(config_text)
+    callbacks: list[Callback] = [HistoryWriter(folder.history)]
+    board = None
+    if config.logger.tensorboard:
+        board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), cv.n_starts)
+        board.log_text("config", config_text)
+        callbacks.append(board)
+    if config.logger.progress:
+        callbacks.append(ProgressBar())
+    begin = time.perf_counter()
+    try:
+        result = cross_validate(estimator, data, cv.n_folds, cv.seed, callbacks)
+        seconds = time.perf_counter() - begin
+        figures = folder.write_results(result, data)
+        if board is not None:
+            for name, figure in figures.items():
+                board.log_figure(name, "survival by leaf", figure)
+            for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
+                board.log_hparams(name, _flat(config), _test_means(result, fold))
+    finally:
+        if board is not None:
+            board.close()
+    folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees)
+    print(f"\n{_table_text(result)}\n\nThe tree trained on all rows\n{result.model.summary()}\n")
+    if board is not None:
+        print(f"training curves: tensorboard --logdir {folder.tensorboard}")
+    print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
+    return result
+
+
+@hydra.main(version_base="1.3", config_path="pkg://sstorch.configs", config_name="config")
+def _app(composed: DictConfig) -> None:
+    warnings.showwarning = _show_warning
+    folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
+    try:
+        config = cast(Config, OmegaConf.to_object(composed))
+        run(config, OmegaConf.to_yaml(composed, resolve=True), folder)
+    except SstorchError as error:
+        if not folder.remove_if_empty():
+            folder.write_status("failed", error=str(error))
+        print(f"sstorch: error: {error}", file=sys.stderr)
+        sys.exit(EXIT_REFUSED)
+    except KeyboardInterrupt:
+        if folder.remove_if_empty():
+            print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
+        else:
+            folder.write_status("interrupted")
+            print(f"\nsstorch: interrupted; what was done so far is in {folder.path}", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def main() -> None:
+    """Entry point of the ``sstorch`` command."""
+    _app()
+
+
+def _table_text(result: CrossValidation) -> str:
+    table = result.table()
+    text = {
+        score: [
+            f"{mean:.4f} ({std:.4f})"
+            for mean, std in zip(table[score, "mean"], table[score, "std"], strict=True)
+        ]
+        for score in SCORES
+    }
+    body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
+    return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
+
+
+def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
+    own = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
+    return {score: float(own[score].mean()) for score in SCORES}
+
+
+def _flat(config: Config) -> dict[str, bool | str | float | int]:
+    """Settings by dotted name, as the HPARAMS page takes them."""
+    flat: dict[str, bool | str | float | int] = {}
+    for group, values in vars(config).items():
+        for name, value in vars(values).items() if hasattr(values, "__dict__") else [("", values)]:
+            key = f"{group}.{name}" if name else group
+            flat[key] = value if isinstance(value, bool | str | float | int) else str(value)
+    return flat
+
+
+def _device_text(name: str) -> str:
+    device = torch.device(name)
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.get_num_threads()} threads)"
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings as one plain line: the place in the code means nothing to who launched a run."""
+    print(f"sstorch: note: {message}", file=file or sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

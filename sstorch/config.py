@@ -1,0 +1,159 @@
+"""Schemas of the Hydra configuration, and the objects they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from sstorch.data import SurvivalData, load_dataset
+from sstorch.estimators import SoftSurvivalTree
+from sstorch.exceptions import ConfigError
+from sstorch.nn import PREDICTIONS
+from sstorch.optim import Nodec
+
+
+@dataclass
+class DatasetConfig:
+    """Where the rows come from; ``path`` and what follows describe a file (``dataset=csv``)."""
+
+    name: str = MISSING
+    path: str | None = None
+    time: str = "time"
+    event: str = "event"
+    event_coding: str = "auto"
+    drop: list[str] = field(default_factory=list)
+    sep: str | None = None
+
+    def load(self) -> SurvivalData:
+        """Read the data set.
+
+        Raises:
+            ConfigError: a file is asked for without its path, or the data set does not exist.
+            DataError: the data cannot be used.
+        """
+        if self.name != "csv":
+            return load_dataset(self.name)
+        if self.path is None:
+            raise ConfigError(
+                "dataset=csv needs dataset.path=FILE, dataset.time=COLUMN and dataset.event=COLUMN"
+            )
+        options: dict[str, Any] = {k: v for k, v in vars(self).items() if k not in ("name", "drop")}
+        return load_dataset("csv", drop=tuple(self.drop), **options)
+
+
+@dataclass
+class TreeConfig:
+    """Shape, prediction and penalties of the tree."""
+
+    depth: int = 2
+    prediction: str = "hbp"
+    ridge: float = 1e-3
+    gate_ridge: float = 0.0
+    fused: float = 0.0
+
+
+@dataclass
+class LeafConfig:
+    """Hazard family of the leaves."""
+
+    name: str = MISSING
+
+
+@dataclass
+class TrainerConfig:
+    """Settings of NODEC-DR-SST, see :class:`sstorch.optim.Nodec`."""
+
+    name: str = MISSING
+    eps: str = "eps_paper"
+    macro_iterations: int = 10
+    zeta: float = 0.8
+    patience: int | None = None
+
+    def build(self) -> Nodec:
+        """Build the trainer.
+
+        Raises:
+            ConfigError: a value does not exist or is out of range.
+        """
+        if self.name != "nodec":
+            raise ConfigError(f"trainer.name must be nodec, got {self.name!r}")
+        return Nodec(
+            eps=self.eps, macro_iterations=self.macro_iterations, zeta=self.zeta, patience=self.patience
+        )
+
+
+@dataclass
+class InitConfig:
+    """Initial solutions."""
+
+    name: str = MISSING
+
+
+@dataclass
+class CVConfig:
+    """Folds and starts."""
+
+    n_folds: int = 5
+    n_starts: int = 10
+    seed: int = 0
+
+
+@dataclass
+class DeviceConfig:
+    """Device and precision."""
+
+    name: str = MISSING
+    dtype: str = "float64"
+
+
+@dataclass
+class LoggerConfig:
+    """What a run tells while it trains."""
+
+    tensorboard: bool = True
+    progress: bool = True
+
+
+@dataclass
+class Config:
+    """The whole configuration."""
+
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    tree: TreeConfig = field(default_factory=TreeConfig)
+    leaf: LeafConfig = field(default_factory=LeafConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    init: InitConfig = field(default_factory=InitConfig)
+    cv: CVConfig = field(default_factory=CVConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    seed: int = 0
+
+    def estimator(self) -> SoftSurvivalTree:
+        """Build the unfitted tree that the configuration describes."""
+        tree = self.tree
+        if tree.prediction not in PREDICTIONS:
+            raise ConfigError(
+                f"tree.prediction must be one of {', '.join(PREDICTIONS)}, got {tree.prediction!r}"
+            )
+        return SoftSurvivalTree(
+            depth=tree.depth,
+            leaf=self.leaf.name,
+            n_starts=self.cv.n_starts,
+            trainer=self.trainer.build(),
+            init=self.init.name,
+            ridge=tree.ridge,
+            gate_ridge=tree.gate_ridge,
+            fused=tree.fused,
+            prediction="mixture" if tree.prediction == "mixture" else "hbp",
+            device=self.device.name,
+            dtype=self.device.dtype,
+            random_state=self.seed,
+        )
+
+
+def register_schemas() -> None:
+    """Make the schema known to Hydra under the name ``schema``, on which config.yaml builds."""
+    ConfigStore.instance().store(name="schema", node=Config)

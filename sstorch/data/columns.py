@@ -1,0 +1,268 @@
+"""What one feature column holds: numbers or labels, and how its cells are read.
+
+Numbers are float64 with NaN for missing; booleans count as 0 and 1. Labels are text: a value is identified by
+``str(value)``, whole numbers without decimals, so that the labels ``1``, ``1.0`` and ``"1"`` are one category
+(pandas turns a column of integers into floats as soon as one cell is missing).
+"""
+
+import datetime as dt
+import numbers
+from decimal import Decimal
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api import types as pdt
+
+from sstorch.data.wording import check_unique, names_text, rows_text
+from sstorch.exceptions import DataError
+
+Kind = Literal["numeric", "categorical"]
+
+# Sums and squares of larger values leave the range of float64; no measurement is that large.
+_LARGEST = 1e100
+# A text column with more different numbers than this is taken for a measurement, not for codes of groups.
+_MAX_NUMBER_LABELS = 10
+
+
+def as_frame(X: object) -> pd.DataFrame:
+    """Return features as a new frame with text names and rows numbered from 0.
+
+    Args:
+        X: DataFrame, or array (n, p) whose columns are then named ``x0``, ``x1``, ...
+
+    Raises:
+        DataError: `X` is neither, or two columns have one name.
+    """
+    if isinstance(X, pd.DataFrame):
+        frame = X.reset_index(drop=True)
+        frame.columns = pd.Index([str(c) for c in X.columns])
+        check_unique(list(frame.columns))
+        return frame
+    if not isinstance(X, np.ndarray):
+        raise DataError(f"X is a {type(X).__name__}; give a pandas DataFrame or a NumPy array (n, p)")
+    if X.ndim != 2 or X.dtype.names is not None:
+        raise DataError(
+            f"X is an array of shape {X.shape}; give a plain array (n, p), one column with X.reshape(-1, 1)"
+        )
+    return pd.DataFrame(X, columns=array_names(X.shape[1]))
+
+
+def array_names(p: int) -> list[str]:
+    """Names of the p columns of a plain array: ``x0``, ``x1``, ..."""
+    return [f"x{j}" for j in range(p)]
+
+
+def _cell_kind(value: object) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (bool, np.bool_, numbers.Real, Decimal)):
+        return "number"
+    if isinstance(value, (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64, pd.Period)):
+        return "date"
+    return "other"
+
+
+def _cell_kinds(column: pd.Series) -> npt.NDArray[np.str_]:
+    """Kind of every cell (n,), ``""`` where missing."""
+    missing = column.isna().to_numpy(dtype=bool)
+    cells = column.astype(object)
+    return np.array([("" if m else _cell_kind(v)) for v, m in zip(cells, missing, strict=True)], dtype="<U6")
+
+
+def _refuse_dates(column: pd.Series, where: str) -> None:
+    dtype = column.dtype
+    if pdt.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
+        raise DataError(
+            f"{where} holds dates; turn it into a number, for instance days since a start: "
+            "(date - start).dt.days, or drop it"
+        )
+    if pdt.is_timedelta64_dtype(dtype):
+        raise DataError(f"{where} holds time differences; turn it into a number, for instance with .dt.days")
+
+
+def _first(column: pd.Series, mask: npt.NDArray[np.bool_]) -> str:
+    return repr(column.iloc[int(np.flatnonzero(mask)[0])])
+
+
+def _looks_like_number(text: str) -> bool:
+    # A decimal comma must not turn a measurement into labels.
+    try:
+        float(text.replace(",", ".", 1))
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
+    """Refuse text cells that are mostly numbers: hundreds of labels where a measurement was meant."""
+    text = [v if isinstance(v, str) else None for v in column.astype(object)]
+    present = np.array([v is not None for v in text])
+    number = np.array([v is not None and _looks_like_number(v) for v in text])
+    n_labels = len({v for v, is_number in zip(text, number, strict=True) if is_number})
+    if n_labels <= _MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
+        return
+    odd = present & ~number
+    found = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+    raise DataError(
+        f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
+        f"{found}; "
+        "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
+    )
+
+
+def kind_of(column: pd.Series) -> Kind:
+    """Tell whether a feature column holds numbers or labels.
+
+    Numeric and boolean columns (also objects that are all numbers or all missing) are numeric. Text and
+    pandas categories are categorical.
+
+    Raises:
+        DataError: Dates, time differences, complex numbers, other objects, numbers mixed with text, or a
+            measurement written as text.
+    """
+    where = f"column {str(column.name)!r}"
+    _refuse_dates(column, where)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return "categorical"
+    if pdt.is_complex_dtype(column.dtype):
+        raise DataError(f"{where} holds complex numbers; give its real parts as columns of their own")
+    if pdt.is_numeric_dtype(column.dtype):
+        return "numeric"
+    kinds = _cell_kinds(column)
+    for kind, remedy in (("date", "turn it into a number of days"), ("other", "give numbers or text")):
+        if (bad := kinds == kind).any():
+            found = type(column.iloc[int(np.flatnonzero(bad)[0])]).__name__
+            raise DataError(f"{where} holds objects of type {found} in {rows_text(bad)}; {remedy} or drop it")
+    text, number = kinds == "text", kinds == "number"
+    if text.any() and number.any():
+        rare, name = (text, "text") if text.sum() <= number.sum() else (number, "numbers")
+        raise DataError(
+            f"{where} mixes numbers with text: {name} such as {_first(column, rare)} in {rows_text(rare)}; "
+            "convert it with pd.to_numeric(..., errors='coerce') or with astype(str)"
+        )
+    if text.any():
+        _refuse_numbers_as_text(column, where)
+        return "categorical"
+    return "numeric"
+
+
+def _to_float(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # an int beyond float64: refused as infinite later
+        return float("inf")
+
+
+def numeric_values(
+    column: pd.Series, where: str, remedy: str = "correct these values or set them to missing"
+) -> npt.NDArray[np.float64]:
+    """Read a column as numbers (n,) with NaN where missing.
+
+    Args:
+        column: The cells.
+        where: The column's name as messages shall give it, for instance ``"column 'age'"``.
+        remedy: What a message tells the user to do about values that are no numbers.
+
+    Raises:
+        DataError: A cell is no number; the message names the rows.
+    """
+    _refuse_dates(column, where)
+    if pdt.is_numeric_dtype(column.dtype) and not pdt.is_complex_dtype(column.dtype):
+        return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+    kinds = _cell_kinds(column)
+    if (bad := (kinds != "number") & (kinds != "")).any():
+        # One stray word makes a whole CSV column text: name the word, not every row.
+        odd = bad & ~np.array([isinstance(v, str) and _looks_like_number(v) for v in column.astype(object)])
+        if odd.any():
+            raise DataError(
+                f"{where} holds {_first(column, odd)}, which is no number, in {rows_text(odd)}; {remedy}"
+            )
+        raise DataError(
+            f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
+            "convert it with pd.to_numeric (decimal commas must become points)"
+        )
+    cells = zip(column.astype(object), kinds, strict=True)
+    return np.array([_to_float(v) if k else np.nan for v, k in cells], dtype=np.float64)
+
+
+def check_size(values: npt.NDArray[np.float64], where: str) -> None:
+    """Refuse infinite and absurdly large numbers (above 1e100); NaN passes.
+
+    Raises:
+        DataError: Names the rows.
+    """
+    if (bad := np.abs(values) > _LARGEST).any():
+        raise DataError(
+            f"{where} is infinite or larger than {_LARGEST:g} in {rows_text(bad)}; correct these values"
+        )
+
+
+def label(value: object) -> str:
+    """Return the text that identifies a category: ``str(value)``, whole numbers without decimals."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def labels(column: pd.Series) -> npt.NDArray[np.object_]:
+    """Read a column as labels (n,): text, or None where missing.
+
+    Raises:
+        DataError: The column holds dates.
+    """
+    _refuse_dates(column, f"column {str(column.name)!r}")
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        # Code -1, missing, picks the last entry.
+        table = np.array([*(label(c) for c in column.cat.categories), None], dtype=object)
+        return np.asarray(table[column.cat.codes.to_numpy()], dtype=object)
+    missing = column.isna().to_numpy(dtype=bool)
+    cells = zip(column.astype(object), missing, strict=True)
+    return np.array([None if m else label(v) for v, m in cells], dtype=object)
+
+
+def vocabulary(column: pd.Series) -> tuple[str, ...]:
+    """Return the categories of a column: in the order of a pandas Categorical, else sorted as text."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
+    return tuple(sorted({v for v in labels(column) if v is not None}))
+
+
+def clean_features(X: object) -> pd.DataFrame:
+    """Read all feature columns.
+
+    Args:
+        X: DataFrame or array (n, p).
+
+    Returns:
+        New frame (n, p): float64 columns with NaN, and categorical columns whose categories are text.
+
+    Raises:
+        DataError: A column is refused, or there is none.
+    """
+    frame = as_frame(X)
+    if frame.shape[1] == 0:
+        raise DataError("X has no columns; give at least one feature")
+    out: dict[str, object] = {}
+    for name in frame.columns:
+        column = frame[name]
+        if kind_of(column) == "categorical":
+            out[name] = pd.Categorical(list(labels(column)), categories=list(vocabulary(column)))
+        else:
+            where = f"column {name!r}"
+            values = numeric_values(column, where)
+            check_size(values, where)
+            out[name] = values
+    return pd.DataFrame(out, index=frame.index)
+
+
+def check_not_all_missing(frame: pd.DataFrame) -> None:
+    """Refuse columns without a single value.
+
+    Raises:
+        DataError: Names the columns.
+    """
+    empty = [name for name in frame.columns if frame[name].isna().all()]
+    if empty:
+        raise DataError(f"column {names_text(empty)} is missing in every row; drop it")

@@ -1,0 +1,270 @@
+"""Preprocessor: from raw features to the numbers a model takes, with statistics of the training rows only."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.exceptions import NotFittedError
+
+from sstorch.data.columns import as_frame, check_size, labels, numeric_values
+from sstorch.data.schema import Schema
+from sstorch.data.wording import check_columns_exist, names_text, rows_text
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+
+Numeric = Literal["mean", "median"]
+Categorical = Literal["zeros", "most_frequent"]
+Scale = Literal["minmax", "none"]
+
+# A range below this share of the values is rounding noise of a constant.
+_NOISE = 16 * float(np.finfo(np.float64).eps)
+
+
+class Preprocessor:
+    """Imputation, one-hot encoding and scaling.
+
+    Every category of the schema gives one feature (none is dropped); blocks stand at the place of their
+    column. A category that no row of `fit` had gives zero in every row, since no weight can be learned for
+    it. With ``scale="minmax"`` numeric features lie in [0, 1] on the training rows and may leave it on
+    others; a numeric feature that is constant on the training rows gives zero in every row.
+
+    Args:
+        schema: Columns and vocabularies.
+        numeric: What replaces a missing number: mean or median of the training rows.
+        categorical: What replaces a missing category: ``"zeros"`` leaves its block all zero,
+            ``"most_frequent"`` takes the training rows' most frequent category (the first one of a tie).
+        scale: ``"minmax"`` or ``"none"`` (original units).
+
+    Attributes:
+        offset_: (p,) float64, and
+        scale_: (p,) float64, such that each encoded feature is ``z = (x - offset_) * scale_``, where x is the
+            raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks features without
+            information in the training rows.
+        fill_: What replaces a missing number, by column.
+        mode_: Most frequent category by column, None where the training rows had none.
+
+    Raises:
+        ConfigError: An option does not exist.
+    """
+
+    offset_: npt.NDArray[np.float64]
+    scale_: npt.NDArray[np.float64]
+    fill_: dict[str, float]
+    mode_: dict[str, str | None]
+
+    def __init__(
+        self,
+        schema: Schema,
+        numeric: Numeric = "mean",
+        categorical: Categorical = "zeros",
+        scale: Scale = "minmax",
+    ) -> None:
+        for name, value, choices in (
+            ("numeric", numeric, get_args(Numeric)),
+            ("categorical", categorical, get_args(Categorical)),
+            ("scale", scale, get_args(Scale)),
+        ):
+            if value not in choices:
+                raise ConfigError(f"{name}={value!r} does not exist; choose one of {names_text(choices)}")
+        self.schema = schema
+        self.numeric = numeric
+        self.categorical = categorical
+        self.scale = scale
+
+    @property
+    def feature_names_out(self) -> list[str]:
+        """Names of the encoded features: ``"age"``, ``"grade=II"``."""
+        return self.schema.feature_names_out
+
+    def fit(self, X: object) -> Self:
+        """Learn means, most frequent categories and ranges.
+
+        Args:
+            X: Training rows, frame or array (n, p) with the columns of the schema.
+
+        Raises:
+            DataError: No rows, or the columns do not fit the schema.
+        """
+        frame = self._frame(X)
+        if len(frame) == 0:
+            raise DataError("there are no rows to fit the preprocessing to")
+        offset: list[float] = []
+        scale: list[float] = []
+        self.fill_, self.mode_ = {}, {}
+        empty: list[str] = []
+        for name in self.schema.columns:
+            if name in self.schema.categories:
+                words = self.schema.categories[name]
+                block = _one_hot(_known_labels(frame[name], words), words)
+                counts = block.sum(axis=0)
+                present = len(words) > 0 and bool(counts.any())
+                self.mode_[name] = words[int(counts.argmax())] if present else None
+                offset += [0.0] * len(words)
+                scale += [1.0 if count else 0.0 for count in counts]
+            else:
+                values = _numbers(frame[name])
+                values = values[~np.isnan(values)]
+                present = len(values) > 0
+                self.fill_[name] = self._fill_value(values) if present else 0.0
+                low, factor = self._range(values) if present else (0.0, 0.0)
+                offset.append(low)
+                scale.append(factor)
+            if not present:
+                empty.append(name)
+        self.offset_, self.scale_ = np.array(offset), np.array(scale)
+        if empty:
+            warnings.warn(
+                f"column {names_text(empty)} is missing in every training row and is set to zero",
+                DataWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def transform(self, X: object) -> npt.NDArray[np.float64]:
+        """Encode rows.
+
+        Columns may stand in any order; those not in the schema are ignored. A category outside the vocabulary
+        becomes an all-zero block, and a DataWarning names it.
+
+        Args:
+            X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
+
+        Returns:
+            (n, p) float64, C-contiguous, columns as in `feature_names_out`.
+
+        Raises:
+            DataError: A column is missing or holds the wrong kind of value; rows are 0-based positions.
+            sklearn.exceptions.NotFittedError: `fit` was not called.
+        """
+        self._check_fitted()
+        frame = self._frame(X)
+        out = np.empty((len(frame), len(self.offset_)))
+        at = 0
+        for name in self.schema.columns:
+            if name in self.schema.categories:
+                words = self.schema.categories[name]
+                found = _known_labels(frame[name], words)
+                if self.categorical == "most_frequent" and self.mode_[name] is not None:
+                    found[frame[name].isna().to_numpy(dtype=bool)] = self.mode_[name]
+                out[:, at : at + len(words)] = _one_hot(found, words)
+                at += len(words)
+            else:
+                values = _numbers(frame[name])
+                out[:, at] = np.where(np.isnan(values), self.fill_[name], values)
+                at += 1
+        out -= self.offset_
+        out *= self.scale_
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fitted preprocessing as a dictionary that JSON can hold without loss.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: `fit` was not called.
+        """
+        self._check_fitted()
+        return {
+            "schema": self.schema.to_dict(),
+            "numeric": self.numeric,
+            "categorical": self.categorical,
+            "scale": self.scale,
+            "offset": self.offset_.tolist(),
+            "factor": self.scale_.tolist(),
+            "fill": dict(self.fill_),
+            "mode": dict(self.mode_),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild a fitted preprocessing from `to_dict`; it transforms bit by bit alike.
+
+        Raises:
+            FormatError: An entry is missing or altered.
+        """
+        try:
+            new = cls(
+                Schema.from_dict(state["schema"]), state["numeric"], state["categorical"], state["scale"]
+            )
+            new.offset_ = np.array(state["offset"], dtype=np.float64)
+            new.scale_ = np.array(state["factor"], dtype=np.float64)
+            new.fill_ = {str(k): float(v) for k, v in state["fill"].items()}
+            new.mode_ = {str(k): None if v is None else str(v) for k, v in state["mode"].items()}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise FormatError(f"the saved preprocessing is incomplete or altered: {error}") from error
+        p = len(new.feature_names_out)
+        known = all(v is None or v in new.schema.categories.get(k, ()) for k, v in new.mode_.items())
+        numbers = np.array([*new.offset_.flat, *new.scale_.flat, *new.fill_.values()])
+        if (
+            new.offset_.shape != (p,)
+            or new.scale_.shape != (p,)
+            or set(new.fill_) != set(new.schema.numeric)
+            or set(new.mode_) != set(new.schema.categories)
+            or not known
+            or not np.isfinite(numbers).all()
+        ):
+            raise FormatError("the saved preprocessing is altered: its entries do not fit its schema")
+        return new
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "scale_"):
+            raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
+
+    def _frame(self, X: object) -> pd.DataFrame:
+        if isinstance(X, np.ndarray):
+            if not self.schema.takes_arrays:
+                raise DataError(
+                    "X is an array, but the columns have names; give a DataFrame with the columns "
+                    f"{names_text(self.schema.columns)}"
+                )
+            if X.ndim == 2 and X.shape[1] != len(self.schema.columns):
+                raise DataError(f"X has {X.shape[1]} columns; {len(self.schema.columns)} are needed")
+        frame = as_frame(X)
+        check_columns_exist(self.schema.columns, list(frame.columns))
+        return frame
+
+    def _fill_value(self, values: npt.NDArray[np.float64]) -> float:
+        middle = np.mean(values) if self.numeric == "mean" else np.median(values)
+        # A rounded mean can leave the range by one unit in the last place.
+        return float(np.clip(middle, values.min(), values.max()))
+
+    def _range(self, values: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """Offset and factor of a numeric column."""
+        if self.scale == "none":
+            return 0.0, 1.0
+        low, high = float(values.min()), float(values.max())
+        width = high - low
+        if width <= max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny)):
+            return low, 0.0
+        return low, 1.0 / width
+
+
+def _numbers(column: pd.Series) -> npt.NDArray[np.float64]:
+    where = f"column {str(column.name)!r}"
+    values = numeric_values(column, where, "this column is numeric in the schema")
+    check_size(values, where)
+    return values
+
+
+def _known_labels(column: pd.Series, words: tuple[str, ...]) -> npt.NDArray[np.object_]:
+    """Labels (n,), None where missing or unknown; unknown ones are said."""
+    found = labels(column)
+    vocabulary = {*words, None}
+    unknown = np.array([v not in vocabulary for v in found], dtype=bool)
+    if unknown.any():
+        warnings.warn(
+            f"column {str(column.name)!r} has the unknown category {names_text(sorted(set(found[unknown])))} "
+            f"in {rows_text(unknown)}, encoded as zeros; known are {names_text(words)}",
+            DataWarning,
+            stacklevel=3,
+        )
+        found[unknown] = None
+    return found
+
+
+def _one_hot(found: npt.NDArray[np.object_], words: tuple[str, ...]) -> npt.NDArray[np.float64]:
+    """Indicators (n, len(words)); all zero where None."""
+    position = {word: j for j, word in enumerate(words)}
+    codes = np.array([position.get(v, -1) for v in found], dtype=np.intp)
+    return np.asarray(codes[:, None] == np.arange(len(words)), dtype=np.float64)

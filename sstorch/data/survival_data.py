@@ -1,0 +1,256 @@
+"""SurvivalData: the one gate through which features, times and events enter."""
+
+import warnings
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch.data.columns import check_not_all_missing, clean_features, numeric_values
+from sstorch.data.target import parse_target
+from sstorch.data.wording import check_columns_exist, check_unique, rows_text
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+
+# Below this many different times a feature can equal the times by chance.
+_MIN_DISTINCT_TIMES = 10
+
+
+class SurvivalData:
+    """Right-censored survival data that passed all checks.
+
+    Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
+    half the smallest positive time; a DataWarning says how many.
+
+    Args:
+        X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ...
+        y: Times and events in a form that `parse_target` accepts.
+        event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
+        sample_weight: Weight of each row (n,), >= 0; None means one each.
+        require_events: False for data that are only scored: they may then hold no event, one single row, or
+            a column without values.
+
+    Attributes:
+        frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
+            columns whose categories are text.
+        time: Times (n,) float64 > 0, in the unit of the data.
+        event: (n,) bool, True = event observed.
+        sample_weight: (n,) float64.
+
+    Raises:
+        DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
+        ConfigError: `event_coding` does not exist.
+
+    >>> data = SurvivalData(np.array([[1.0], [2.0], [4.0]]), ([5.0, 3.0, 8.0], [1, 0, 1]))
+    >>> data.describe()
+    '3 rows, 1 feature (1 numeric, 0 categorical), 2 events (66.7 %), times 3 to 8, 0.0 % of cells missing'
+    """
+
+    frame: pd.DataFrame
+    time: npt.NDArray[np.float64]
+    event: npt.NDArray[np.bool_]
+    sample_weight: npt.NDArray[np.float64]
+
+    def __init__(
+        self,
+        X: object,
+        y: object,
+        *,
+        event_coding: str = "auto",
+        sample_weight: object = None,
+        require_events: bool = True,
+    ) -> None:
+        time, event = parse_target(y, event_coding=event_coding)
+        self._set(X, y, time, event, sample_weight, require_events)
+
+    def _set(
+        self,
+        X: object,
+        y: object,
+        time: npt.NDArray[np.float64],
+        event: npt.NDArray[np.bool_],
+        sample_weight: object,
+        require_events: bool,
+    ) -> None:
+        self.frame = clean_features(X)
+        n = len(self.frame)
+        if n != len(time):
+            raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
+        if n == 0:
+            raise DataError("the data have no rows")
+        _check_same_order(X, y, sample_weight)
+        self.sample_weight = _weights(sample_weight, n)
+        self.event = event
+        if require_events:
+            _check_trainable(self.frame, time, event, self.sample_weight)
+        self.time, self._moved = _positive(time)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        time: str = "time",
+        event: str = "event",
+        event_coding: str = "auto",
+        drop: Iterable[str] = (),
+    ) -> Self:
+        """Take times and events from columns of a frame; all other columns are features.
+
+        Args:
+            frame: Rows are persons.
+            time: Column of the times.
+            event: Column of the event indicators.
+            event_coding: As for the class.
+            drop: Columns that are no features, such as identifiers.
+
+        Raises:
+            DataError: A named column does not exist, or the data cannot be used.
+            ConfigError: `time`, `event` and `drop` overlap.
+        """
+        names = [str(c) for c in frame.columns]
+        check_unique(names)
+        dropped = [drop] if isinstance(drop, str) else list(drop)
+        check_columns_exist((time, event, *dropped), names)
+        if overlap := {time, event} & set(dropped):
+            raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
+        keep = [j for j, name in enumerate(names) if name not in {time, event, *dropped}]
+        if not keep:
+            raise DataError(f"no feature column is left beside {time!r} and {event!r}")
+        times, events = parse_target(frame, time=time, event=event, event_coding=event_coding)
+        data = cls.__new__(cls)
+        data._set(frame.iloc[:, keep], None, times, events, None, True)
+        return data
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __repr__(self) -> str:
+        return f"SurvivalData({self.describe()})"
+
+    @property
+    def n_moved(self) -> int:
+        """Number of rows whose time was zero and has been moved."""
+        return int(self._moved.sum())
+
+    @property
+    def n_events(self) -> int:
+        """Number of observed events."""
+        return int(self.event.sum())
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the p raw features."""
+        return list(self.frame.columns)
+
+    def subset(self, rows: object) -> Self:
+        """Return some rows; nothing is checked again, so a subset may hold no event.
+
+        Args:
+            rows: Positions (m,), repetitions allowed, or a boolean mask (n,).
+
+        Raises:
+            DataError: No row is selected, or `rows` does not fit the data.
+        """
+        index = np.asarray(rows)
+        n = len(self)
+        if index.dtype == np.bool_:
+            if index.shape != (n,):
+                raise DataError(f"the row mask has shape {index.shape}; the data have {n} rows")
+            index = np.flatnonzero(index)
+        if index.size == 0:
+            raise DataError("the subset has no rows")
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise DataError("rows must be a list of positions or a boolean mask")
+        if index.min() < -n or index.max() >= n:
+            raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
+        part = type(self).__new__(type(self))
+        part.frame = self.frame.iloc[index].reset_index(drop=True)
+        part.time, part.event = self.time[index], self.event[index]
+        part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
+        return part
+
+    def describe(self) -> str:
+        """Say in one line what the data hold."""
+        n, p = self.frame.shape
+        n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
+        moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
+        return (
+            f"{n} row{'s' * (n > 1)}, {p} feature{'s' * (p > 1)} "
+            f"({p - n_categorical} numeric, {n_categorical} categorical), "
+            f"{self.n_events} events ({100 * self.event.mean():.1f} %), "
+            f"times {self.time.min():g} to {self.time.max():g}{moved}, "
+            f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
+        )
+
+
+def _check_same_order(X: object, y: object, sample_weight: object) -> None:
+    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
+    parts = [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
+    indexed = [
+        (name, part.index)
+        for name, part in [("X", X), *parts, ("sample_weight", sample_weight)]
+        if isinstance(part, (pd.DataFrame, pd.Series))
+    ]
+    for name, index in indexed[1:]:
+        first_name, first = indexed[0]
+        if not index.equals(first) and first.is_unique and index.is_unique and first.isin(index).all():
+            raise DataError(
+                f"{first_name} and {name} have the same row labels in a different order; "
+                f"bring {name} into the order of {first_name}, or reset_index(drop=True) on both"
+            )
+
+
+def _weights(sample_weight: object, n: int) -> npt.NDArray[np.float64]:
+    if sample_weight is None:
+        return np.ones(n)
+    values = np.asarray(sample_weight)
+    if values.shape != (n,):
+        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n} rows")
+    weight = numeric_values(pd.Series(values), "sample_weight")
+    if (bad := ~np.isfinite(weight) | (weight < 0)).any():
+        raise DataError(
+            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
+        )
+    if not weight.any():
+        raise DataError("sample_weight is zero in every row; give some rows weight")
+    return weight
+
+
+def _check_trainable(
+    frame: pd.DataFrame,
+    time: npt.NDArray[np.float64],
+    event: npt.NDArray[np.bool_],
+    weight: npt.NDArray[np.float64],
+) -> None:
+    if len(time) == 1:
+        raise DataError("the data have one row; at least two are needed")
+    if not event.any():
+        raise DataError(
+            f"all {len(event)} rows are censored: no event to learn from; "
+            "check the coding of the event column"
+        )
+    if not (event & (weight > 0)).any():
+        raise DataError("every row with an event has sample_weight 0: no event to learn from")
+    check_not_all_missing(frame)
+    if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
+        for name in frame.columns:
+            if np.array_equal(frame[name].to_numpy(), time):
+                raise DataError(f"feature {name!r} equals the follow-up time in every row; drop it from X")
+
+
+def _positive(time: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Move zero times to half the smallest positive one; times and mask of the moved rows."""
+    zero = time == 0
+    if zero.all():
+        raise DataError("all times are zero; check the time column")
+    if not zero.any():
+        return time, zero
+    value = 0.5 * float(time[~zero].min())
+    warnings.warn(
+        f"{int(zero.sum())} time{'s' * (int(zero.sum()) > 1)} of zero moved to {value:g}, "
+        "half the smallest positive time",
+        DataWarning,
+        stacklevel=4,
+    )
+    return np.where(zero, value, time), zero

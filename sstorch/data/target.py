@@ -1,0 +1,148 @@
+"""The gate for y: follow-up times and event indicators."""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api import types as pdt
+
+from sstorch.data.columns import check_size, numeric_values
+from sstorch.data.wording import check_columns_exist, check_unique, rows_text
+from sstorch.exceptions import ConfigError, DataError
+
+EventCoding = Literal["auto", "1/2"]
+
+_FORMS = (
+    "give a pair (time, event), a DataFrame with a time and an event column, "
+    "or a structured array with a boolean and a float field"
+)
+
+
+def parse_target(
+    y: object, *, time: str = "time", event: str = "event", event_coding: str = "auto"
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Read times and events from any of the accepted forms of y.
+
+    Args:
+        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns `time` and `event`;
+            or a structured array, whose fields are found by these two names, else by type (boolean or
+            integer: event, float: time).
+        time: Column of the times.
+        event: Column of the event indicators.
+        event_coding: ``"auto"`` takes booleans and 0/1 with 1 = event observed; ``"1/2"`` takes 1 = censored
+            and 2 = event.
+
+    Returns:
+        Times (n,) float64 >= 0, in the unit of the data, zeros kept; and events (n,) bool, True = observed.
+
+    Raises:
+        DataError: Form not accepted, lengths differ, or a value is missing, infinite, negative, text or
+            outside the coding. Rows are given as 0-based positions.
+        ConfigError: `event_coding` does not exist, or `time` and `event` are one name.
+    """
+    if event_coding not in ("auto", "1/2"):
+        raise ConfigError(
+            f"event_coding={event_coding!r} does not exist; choose 'auto' (0/1, boolean) or '1/2'"
+        )
+    time_column, time_where, event_column, event_where = _split(y, time, event)
+    times = _times(time_column, time_where)
+    events = _events(event_column, event_where, event_coding)
+    if len(times) != len(events):
+        raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
+    return times, events
+
+
+def _split(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:
+    """Time column, its name for messages, event column, its name."""
+    if isinstance(y, pd.DataFrame):
+        if time == event:
+            raise ConfigError(f"time and event are both column {time!r}; name two columns")
+        names = [str(c) for c in y.columns]
+        check_unique(names)
+        check_columns_exist((time, event), names)
+        columns = [y.iloc[:, names.index(name)] for name in (time, event)]
+        return columns[0], f"column {time!r}", columns[1], f"column {event!r}"
+    if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        t, e = _field_names(y, time, event)
+        return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
+    if isinstance(y, np.ndarray):
+        raise DataError(f"y is a plain array of shape {y.shape}, which does not say what is time; {_FORMS}")
+    if not isinstance(y, tuple) or len(y) != 2:
+        what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
+        raise DataError(f"y is a {what}; {_FORMS}")
+    return _column(y[0], "time"), "time", _column(y[1], "event"), "event"
+
+
+def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, str]:
+    names = y.dtype.names or ()
+    if time in names and event in names:
+        return time, event
+    kinds = {name: y.dtype[name].kind for name in names}
+    for event_kinds, time_kinds in (("b", "fiu"), ("iu", "f")):
+        e = [n for n in names if kinds[n] in event_kinds]
+        t = [n for n in names if kinds[n] in time_kinds]
+        if len(names) == 2 and len(e) == 1 and len(t) == 1:
+            return t[0], e[0]
+    found = ", ".join(f"{n!r} ({y.dtype[n]})" for n in names)
+    raise DataError(
+        f"the structured array y has the fields {found}; "
+        f"give two fields, event boolean and time float, or call them {time!r} and {event!r}"
+    )
+
+
+def _column(values: object, where: str) -> pd.Series:
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
+        return pd.Series(values)
+    if isinstance(values, (pd.Series, pd.Index, list, tuple, pd.api.extensions.ExtensionArray)):
+        # An empty list has no type of its own.
+        return pd.Series(values, dtype=None if len(values) else np.float64)
+    raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
+
+
+def _times(column: pd.Series, where: str) -> npt.NDArray[np.float64]:
+    if pdt.is_bool_dtype(column.dtype):
+        raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
+    times = numeric_values(column, where, "correct or remove these rows")
+    if (bad := np.isnan(times)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; correct or remove these rows")
+    check_size(times, where)
+    if (bad := times < 0).any():
+        raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
+    return times
+
+
+def _events(column: pd.Series, where: str, coding: str) -> npt.NDArray[np.bool_]:
+    remedy = "code it as 1 = event, 0 = censored, for instance (column == 'dead')"
+    values = numeric_values(column, where, remedy)
+    if (bad := np.isnan(values)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
+    if coding == "1/2":
+        if pdt.is_bool_dtype(column.dtype):
+            raise DataError(
+                f"{where} is boolean, but event_coding='1/2' was asked for; use event_coding='auto'"
+            )
+        if (bad := ~np.isin(values, (1.0, 2.0))).any():
+            raise DataError(
+                f"{where} is {_value(values, bad)} in {rows_text(bad)}, but event_coding='1/2' means "
+                "1 = censored, 2 = event; use event_coding='auto' for 0/1"
+            )
+        return np.asarray(values == 2.0)
+    bad = ~np.isin(values, (0.0, 1.0))
+    if not bad.any():
+        return np.asarray(values == 1.0)
+    if np.isin(values, (1.0, 2.0)).all():
+        raise DataError(
+            f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
+            "say so with event_coding='1/2'"
+        )
+    raise DataError(
+        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy} "
+        "(with competing events: 1 for the event of interest, 0 for the others)"
+    )
+
+
+def _value(values: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_]) -> str:
+    return f"{values[bad][0]:g}"

@@ -1,0 +1,135 @@
+"""Fitted trees on disk: safetensors for the numbers, JSON for the rest, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+
+from sstorch._version import __version__
+from sstorch.data import Preprocessor
+from sstorch.exceptions import ConfigError, FormatError
+from sstorch.monitoring import History
+from sstorch.nn import FAMILIES, SoftTree
+
+if TYPE_CHECKING:
+    from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
+
+FORMAT = "sstorch.soft_survival_tree"
+FORMAT_VERSION = 1
+JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+
+# Parameters that only training reads and that need not be plain values are not kept.
+_KEPT = ("depth", "n_starts", "init", "ridge", "gate_ridge", "fused", "prediction", "dtype")
+
+
+def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
+    """Write a fitted tree into ``folder``, which is made if missing.
+
+    Each file is written aside and then moved into place; the JSON names the checksum of the tensors, so
+    that a folder with one new and one old file is refused when it is read.
+
+    Raises:
+        ConfigError: if the leaf is a family that is not in the registry, which no file could rebuild.
+    """
+    module = estimator.module_
+    if FAMILIES.get(module.family.name) is not type(module.family):
+        raise ConfigError(
+            f"leaf family {type(module.family).__name__} is not registered and cannot be saved; "
+            "save module_.state_dict() instead"
+        )
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    blob = dump_tensors(tensors)
+    state = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "sstorch_version": __version__,
+        "torch_version": torch.__version__,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+        "leaf": module.family.name,
+        "parameters": {name: getattr(estimator, name) for name in _KEPT},
+        "preprocessing": estimator.preprocessor_.to_dict(),
+        "feature_names": [str(name) for name in estimator.feature_names_in_],
+        "event_times": estimator.event_times_.tolist(),
+        "objective": estimator.objective_,
+        "node_table": _split_table(estimator.node_table_),
+    }
+    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / TENSOR_NAME, blob)
+    _write(folder / JSON_NAME, text.encode())
+
+
+def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSurvivalTree:
+    """Read a tree of class ``kind`` written by :func:`save_tree`; its ``history_`` is empty.
+
+    Raises:
+        FormatError: files are missing, altered or of an unknown format version.
+    """
+    try:
+        text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
+    try:
+        state: dict[str, Any] = json.loads(text)
+        version = (state["format"], state["format_version"])
+        if version != (FORMAT, FORMAT_VERSION):
+            raise FormatError(
+                f"{folder / JSON_NAME} is of format {version[0]} version {version[1]}; this version of "
+                f"sstorch reads {FORMAT} version {FORMAT_VERSION}"
+            )
+        if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
+            raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
+        estimator = kind(leaf=state["leaf"], device=device, **state["parameters"])
+        tensors = load_tensors(blob)
+        preprocessor = Preprocessor.from_dict(state["preprocessing"])
+        module = SoftTree(
+            len(preprocessor.feature_names_out),
+            estimator.depth,
+            estimator.leaf,
+            device=device,
+            dtype=tensors["log_time_scale"].dtype,
+        )
+        module.load_state_dict(tensors)
+        estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
+        estimator.objective_ = float(state["objective"])
+        estimator.node_table_ = _join_table(state["node_table"])
+        names = [str(name) for name in state["feature_names"]]
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+    estimator.module_ = module
+    estimator.preprocessor_ = preprocessor
+    estimator.history_ = History()
+    estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    estimator.n_features_in_ = len(names)
+    return estimator
+
+
+def _split_table(table: pd.DataFrame) -> dict[str, Any]:
+    values = table.astype(object).where(table.notna(), None)
+    return {"node": [int(node) for node in table.index], **{str(name): list(values[name]) for name in values}}
+
+
+def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(columns).set_index("node")
+    return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})
+
+
+def _write(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,305 @@
+"""The scikit-learn front of the soft survival tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sstorch import metrics
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.columns import clean_features
+from sstorch.estimators.batch import BatchSettings, TrainedBatch, train_batch
+from sstorch.estimators.persistence import load_tree, save_tree
+from sstorch.estimators.summary import describe_tree, node_table
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.monitoring import History, ProgressBar
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree
+from sstorch.optim import Nodec
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below.
+_CHUNK_ELEMENTS = 2**22
+
+
+class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
+    """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
+
+    A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
+    trees are trained as one batch and the one with the lowest training objective is kept.
+
+    Args:
+        depth: gates on every path, 0 (no gate: a plain parametric model) to 6.
+        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``) or a family object.
+        n_starts: initial solutions tried.
+        trainer: ``"nodec"`` or settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``.
+        init: ``"kmeans"`` or ``"random"`` initial solutions.
+        ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
+        gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
+        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
+        prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
+            of all leaves' curves by their probabilities.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        dtype: ``"float64"`` or ``"float32"``.
+        random_state: seed; the same seed gives the same tree on the same machine.
+        verbose: 1 shows progress.
+
+    Attributes:
+        module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
+        preprocessor_: fitted on the training rows.
+        history_: records of the training of the start that was kept.
+        objective_: its training objective.
+        event_times_: distinct training event times, original units, increasing.
+        node_table_: training rows, events and mean predicted survival by node, indexed by heap number.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+
+    References:
+        Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+
+    >>> from sstorch import load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> tree = SoftSurvivalTree(depth=1, n_starts=2, init="random", random_state=0)
+    >>> tree = tree.fit(data.frame, (data.time, data.event))
+    >>> tree.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
+    (2, 2)
+    """
+
+    module_: SoftTree
+    preprocessor_: Preprocessor
+    history_: History
+    objective_: float
+    event_times_: FloatArray
+    node_table_: pd.DataFrame
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+
+    def __init__(
+        self,
+        depth: int = 2,
+        leaf: str | HazardFamily = "log_logistic",
+        n_starts: int = 20,
+        trainer: str | Nodec = "nodec",
+        init: str = "kmeans",
+        ridge: float = 1e-3,
+        gate_ridge: float = 0.0,
+        fused: float = 0.0,
+        prediction: Prediction = "hbp",
+        device: str = "cpu",
+        dtype: str = "float64",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.depth = depth
+        self.leaf = leaf
+        self.n_starts = n_starts
+        self.trainer = trainer
+        self.init = init
+        self.ridge = ridge
+        self.gate_ridge = gate_ridge
+        self.fused = fused
+        self.prediction = prediction
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
+        """Train ``n_starts`` trees and keep the one with the lowest training objective.
+
+        Args:
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
+                array (n, p).
+            y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
+                columns ``time`` and ``event``.
+            sample_weight: (n,), >= 0.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist.
+        """
+        data = SurvivalData(X, y, sample_weight=sample_weight)
+        callbacks = [ProgressBar()] if self.verbose else []
+        batch = train_batch([data], self.settings(), callbacks=callbacks)
+        return self.adopt(batch, data, 0, batch.best_start(0))
+
+    def settings(self) -> BatchSettings:
+        """The checked parameters, as the batch trainer takes them."""
+        if self.prediction not in PREDICTIONS:
+            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}")
+        names = set(BatchSettings.__dataclass_fields__) - {"seed"}
+        values = {name: getattr(self, name) for name in names}
+        return BatchSettings(**values, seed=self._seed())
+
+    def adopt(self, batch: TrainedBatch, data: SurvivalData, split: int, start: int) -> Self:
+        """Become the tree of one problem of a trained batch.
+
+        Args:
+            batch: trained trees.
+            data: training rows of the split.
+            split: number of the split.
+            start: number of the start.
+        """
+        position = batch.position(split, start)
+        self.module_ = batch.tree.select(position)
+        self.preprocessor_ = batch.preprocessors[split]
+        self.history_ = batch.history.of_problem(position)
+        self.objective_ = float(batch.objective[position])
+        self.event_times_ = np.unique(data.time[data.event])
+        self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
+        self.n_features_in_ = len(data.feature_names)
+        self.node_table_ = node_table(self, data)
+        return self
+
+    # ------------------------------------------------------------------ predict
+
+    def predict(self, X: object) -> FloatArray:
+        """Risk of each row: expected number of events up to the last training event time.
+
+        Returns:
+            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
+        """
+        return self._by_chunk(
+            X, len(self.event_times_), lambda x: self._cumulative_hazard(x, self.event_times_).sum(-1)
+        )
+
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Survival function S(t | x), evaluated exactly at the given times.
+
+        Args:
+            X: rows with the training columns.
+            times: (n_times,), >= 0, original units; by default the distinct training event times.
+            as_frame: return a DataFrame with times as columns and the index of ``X``.
+
+        Returns:
+            shape (n_samples, n_times), in [0, 1], falling with t.
+        """
+        return self._curves(X, times, as_frame, lambda x, t: torch.exp(-self._cumulative_hazard(x, t)))
+
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`."""
+        return self._curves(X, times, as_frame, self._cumulative_hazard)
+
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
+
+        def hazard(x: Tensor, t: FloatArray) -> Tensor:
+            return self.module_.hazard(x, self._tensor(t), self.prediction)
+
+        return self._curves(X, times, as_frame, hazard)
+
+    def predict_leaf_proba(self, X: object) -> FloatArray:
+        """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
+        return self._by_chunk(
+            X, 2**self.module_.topology.depth, lambda x: self.module_.log_leaf_probability(x).exp().mT
+        )
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
+        return self._by_chunk(X, 2**self.module_.topology.depth, self.module_.apply_leaf).astype(np.int64)
+
+    def log_likelihood(self, X: object, y: object) -> float:
+        """Mean log-likelihood of the rows, c log h(t | x) - H(t | x), per row, original time units."""
+        data = self._scored(X, y)
+        x, own_time = self._encode(data.frame), self._tensor(data.time)[:, None]
+        with torch.no_grad():
+            hazard = self.module_.cumulative_hazard(x, own_time, self.prediction)[:, 0]
+            log_hazard = self.module_.log_hazard(x, own_time, self.prediction)[:, 0]
+        return metrics.log_likelihood(data.event, hazard.cpu().numpy(), log_hazard.cpu().numpy())
+
+    def score(self, X: object, y: object) -> float:
+        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time."""
+        data = self._scored(X, y)
+        times = np.unique(data.time[data.event])
+        curves = np.asarray(self.predict_survival_function(data.frame, times))
+        return metrics.concordance_harrell(data.time, data.event, curves, times)
+
+    # ------------------------------------------------------------------ read and keep
+
+    def summary(self) -> str:
+        """Rules at the gates, in original units, and a table of the leaves, as text."""
+        check_is_fitted(self, "module_")
+        return describe_tree(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
+        check_is_fitted(self, "module_")
+        save_tree(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> SoftSurvivalTree:
+        """Read a tree written by :meth:`save`, onto the given device.
+
+        Raises:
+            FormatError: files are missing, altered or of an unknown format version.
+        """
+        return load_tree(cls, Path(path), device)
+
+    # ------------------------------------------------------------------ internals
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _scored(self, X: object, y: object) -> SurvivalData:
+        check_is_fitted(self, "module_")
+        return SurvivalData(X, y, require_events=False)
+
+    def _tensor(self, values: npt.ArrayLike) -> Tensor:
+        scale = self.module_.log_time_scale
+        return torch.as_tensor(np.asarray(values), device=scale.device, dtype=scale.dtype)
+
+    def _encode(self, X: object) -> Tensor:
+        check_is_fitted(self, "module_")
+        return self._tensor(self.preprocessor_.transform(clean_features(X)))
+
+    def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:
+        return self.module_.cumulative_hazard(x, self._tensor(times), self.prediction)
+
+    def _by_chunk(self, X: object, row_elements: int, function: Any) -> npt.NDArray[Any]:
+        """Apply a function of encoded rows chunk by chunk, within the memory budget."""
+        x = self._encode(X)
+        if self.prediction == "mixture":
+            row_elements *= 2**self.module_.topology.depth
+        size = max(1, _CHUNK_ELEMENTS // max(1, row_elements))
+        with torch.no_grad():
+            parts = [function(part).cpu().numpy() for part in x.split(size)]
+        return np.concatenate(parts)
+
+    def _curves(
+        self, X: object, times: npt.ArrayLike | None, as_frame: bool, function: Any
+    ) -> FloatArray | pd.DataFrame:
+        check_is_fitted(self, "module_")
+        grid = self.event_times_ if times is None else _check_times(times)
+        curves = self._by_chunk(X, len(grid), lambda x: function(x, grid))
+        if not as_frame:
+            return curves
+        return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
+
+
+def _check_times(times: npt.ArrayLike) -> FloatArray:
+    grid = np.asarray(times, dtype=np.float64)
+    if grid.ndim != 1 or grid.size == 0:
+        raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")
+    if not np.isfinite(grid).all() or (grid < 0).any():
+        raise DataError("times must be finite and >= 0")
+    return grid

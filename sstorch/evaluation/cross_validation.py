@@ -1,0 +1,91 @@
+"""Cross-validation of a soft survival tree: folds, starts and the final model in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+
+from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.monitoring import Callback
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Result of :func:`cross_validate`.
+
+    Attributes:
+        scores: one row per fold, start and part (``train`` or ``test``): the scores, the training objective,
+            and ``chosen``, true for the start with the lowest training objective of its fold.
+        trees: the chosen tree of each fold.
+        model: the tree trained on all rows, chosen among its own starts alike.
+        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
+        folds: fold of each row, shape (n,).
+    """
+
+    scores: pd.DataFrame
+    trees: list[SoftSurvivalTree]
+    model: SoftSurvivalTree
+    batch: TrainedBatch
+    folds: npt.NDArray[np.int64]
+
+    @property
+    def split_names(self) -> list[str]:
+        """Names of the splits of the batch: ``fold-0`` ... and ``all-rows``."""
+        return split_names(len(self.trees))
+
+    def table(self) -> pd.DataFrame:
+        """Mean and standard deviation of each score, over all runs and over the chosen start of each fold."""
+        runs = self.scores.assign(trees="all starts")
+        chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
+        grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[list(SCORES)]
+        return grouped.agg(["mean", "std"])
+
+
+def split_names(n_folds: int) -> list[str]:
+    """Names of the splits of a cross-validation, in the order of its batch."""
+    return [*(f"fold-{fold}" for fold in range(n_folds)), "all-rows"]
+
+
+def cross_validate(
+    estimator: SoftSurvivalTree,
+    data: SurvivalData,
+    n_folds: int = 5,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+) -> CrossValidation:
+    """Train and score ``n_starts`` trees on each fold, and train the final model, as one batch.
+
+    All statistics of preprocessing and all training choices come from the training rows of a fold; only the
+    vocabulary of the categorical columns is read from the whole table.
+
+    Args:
+        estimator: parameters of the trees; not fitted.
+        data: all rows.
+        n_folds: folds, stratified by event.
+        seed: of the folds; the trees' own is the estimator's ``random_state``.
+        callbacks: told of every step of the training.
+    """
+    folds = stratified_folds(data.event, n_folds, seed)
+    splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
+    batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks)
+    rows, trees = [], []
+    for fold in range(n_folds):
+        parts = {"train": splits[fold], "test": data.subset(folds == fold)}
+        best = batch.best_start(fold)
+        for start in range(batch.n_starts):
+            tree = clone(estimator).adopt(batch, splits[fold], fold, start)
+            if start == best:
+                trees.append(tree)
+            for part, part_rows in parts.items():
+                about = {"fold": fold, "start": start, "part": part, "chosen": start == best}
+                scores = score_tree(tree, part_rows, splits[fold])
+                rows.append({**about, "objective": tree.objective_, **scores})
+    model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
+    return CrossValidation(pd.DataFrame(rows), trees, model, batch, folds)

@@ -1,0 +1,87 @@
+"""The folder a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sstorch.data import SurvivalData
+from sstorch.evaluation.cross_validation import CrossValidation
+from sstorch.plots import plot_survival_by_leaf
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Files of a run.
+
+    ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
+    trains; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
+    ``tree.txt``, ``model/`` (the tree trained on all rows) and ``figures/``.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    path: Path
+
+    @property
+    def history(self) -> Path:
+        """Folder of the training records."""
+        return self.path / "history"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of the TensorBoard runs."""
+        return self.path / "tensorboard"
+
+    def begin(self, config_text: str) -> None:
+        """Make the folder and note what is about to run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "config.yaml").write_text(config_text)
+        self.write_status("running")
+
+    def write_status(self, status: str, **facts: object) -> None:
+        """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
+        aside = self.path / ".status.json"
+        aside.write_text(json.dumps({"status": status, **facts}, indent=1) + "\n")
+        os.replace(aside, self.path / "status.json")
+
+    def remove_if_empty(self) -> bool:
+        """Remove the folder if nothing was written into it; whether it is gone."""
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+        return not self.path.exists()
+
+    def write_results(self, result: CrossValidation, data: SurvivalData) -> dict[str, Figure]:
+        """Write scores, folds, the tree, the model and the figures.
+
+        Returns:
+            The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
+            all rows.
+        """
+        result.scores.to_csv(self.path / "scores.csv", index=False)
+        result.table().to_csv(self.path / "summary.csv")
+        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
+            self.path / "folds.csv", index=False
+        )
+        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
+        result.model.save(self.path / "model")
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        figures = {}
+        for name, tree, rows in zip(
+            result.split_names,
+            [*result.trees, result.model],
+            [*(data.subset(result.folds == fold) for fold in range(len(result.trees))), data],
+            strict=True,
+        ):
+            figure = Figure(figsize=(7, 4.5), layout="constrained")
+            plot_survival_by_leaf(tree, rows.frame, figure.subplots())
+            figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
+            figures[name] = figure
+        return figures

@@ -1,0 +1,25 @@
+"""Scores of survival predictions: concordance, Brier score, likelihood.
+
+Arrays in, a float or an array out; nothing here knows a model. Curves are (n_samples, n_times), `event` is
+True or 1 where the event was observed, `risk` is higher where the event is expected earlier. Metrics that
+correct for censoring estimate the censoring distribution from the training rows, `train=(time, event)`.
+"""
+
+from sstorch.metrics.brier import brier_score, integrated_brier_score
+from sstorch.metrics.concordance import concordance_harrell, concordance_harrell_risk
+from sstorch.metrics.grid import evaluation_times
+from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor, count_floored
+from sstorch.metrics.likelihood import log_likelihood
+
+__all__ = [
+    "KaplanMeier",
+    "brier_score",
+    "censoring_distribution",
+    "censoring_floor",
+    "concordance_harrell",
+    "concordance_harrell_risk",
+    "count_floored",
+    "evaluation_times",
+    "integrated_brier_score",
+    "log_likelihood",
+]

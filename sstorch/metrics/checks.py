@@ -1,0 +1,239 @@
+"""One gate for the arguments of the metrics.
+
+Every metric passes its arguments through here before it computes: what leaves the gate has the shape, the
+type and the range that the formulas assume, and what cannot be used is refused with the first offending row
+numbers. Row numbers count from 0.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch.exceptions import ConfigError, DataError
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
+
+BRIER_CONVENTIONS = ("graf", "sksurv")
+
+_ROUNDING = 1e-9
+_ROWS_SHOWN = 5
+
+
+def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
+    """One number per row, without NaN.
+
+    Args:
+        values: anything NumPy turns into a vector of numbers, shape (n,).
+        name: the argument's name, for the message.
+        n_rows: the length that the other arguments have, if one is known.
+
+    Returns:
+        The values as float64, shape (n,). Infinite values pass.
+
+    Raises:
+        DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
+    """
+    array = _numbers(values, name)
+    if array.ndim != 1 or array.size == 0:
+        raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
+    if n_rows is not None and array.size != n_rows:
+        raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
+    missing = np.isnan(array)
+    if missing.any():
+        raise DataError(f"{name}: NaN in {name_rows(missing)}.")
+    return array
+
+
+def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
+    """Event indicators: True or 1 where the event was observed.
+
+    Args:
+        event: booleans or numbers 0 and 1, shape (n,).
+        name: the argument's name, for the message.
+        n_rows: the length that the other arguments have, if one is known.
+
+    Returns:
+        Booleans, shape (n,).
+
+    Raises:
+        DataError: not a vector of that length, or a value other than 0 and 1.
+    """
+    array = check_vector(event, name, n_rows)
+    wrong = (array != 0.0) & (array != 1.0)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
+            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
+        )
+    return array > 0.0
+
+
+def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
+    """Observed times.
+
+    Args:
+        time: finite and not negative, shape (n,).
+        name: the argument's name, for the message.
+
+    Returns:
+        The times as float64, shape (n,).
+
+    Raises:
+        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
+    """
+    array = check_vector(time, name)
+    wrong = ~np.isfinite(array) | (array < 0.0)
+    if wrong.any():
+        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
+    return array
+
+
+def check_time_event(
+    time: npt.ArrayLike, event: npt.ArrayLike, prefix: str = ""
+) -> tuple[FloatArray, BoolArray]:
+    """Observed times and event indicators of the same rows.
+
+    Args:
+        time: observed times, finite and not negative, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        prefix: goes before "time" and "event" in the messages.
+
+    Returns:
+        time as float64 and event as bool, both of shape (n,).
+
+    Raises:
+        DataError: shapes or lengths differ, a time is negative or not finite, an event is neither 0 nor 1.
+    """
+    times = check_time(time, f"{prefix}time")
+    return times, check_event(event, f"{prefix}event", times.size)
+
+
+def check_train(train: Any) -> tuple[FloatArray, BoolArray]:
+    """The training rows, from which the censoring distribution is estimated.
+
+    Args:
+        train: the pair (time, event) of the training rows, each of shape (n_train,).
+
+    Returns:
+        time as float64 and event as bool, both of shape (n_train,).
+
+    Raises:
+        DataError: not a pair, or a pair that `check_time_event` refuses.
+    """
+    if not isinstance(train, tuple | list) or len(train) != 2:
+        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
+        raise DataError(f"train: expected the pair (time, event) of the training rows; got {got}.")
+    return check_time_event(train[0], train[1], prefix="train ")
+
+
+def check_times(times: npt.ArrayLike) -> FloatArray:
+    """The grid on which curves are given.
+
+    Args:
+        times: finite, not negative, strictly increasing, shape (n_times,).
+
+    Returns:
+        The grid as float64, shape (n_times,).
+
+    Raises:
+        DataError: not such a vector; positions in the message count from 0.
+    """
+    grid = check_vector(times, "times")
+    wrong = ~np.isfinite(grid) | (grid < 0.0)
+    if wrong.any():
+        raise DataError(
+            f"times: expected finite times >= 0; got {grid[wrong][0]:g} at position {wrong.argmax()}."
+        )
+    falls = np.diff(grid) <= 0.0
+    if falls.any():
+        k = int(falls.argmax())
+        raise DataError(
+            f"times: expected strictly increasing times; got {grid[k]:g} then {grid[k + 1]:g} at positions "
+            f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
+        )
+    return grid
+
+
+def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
+    """Survival curves on a grid.
+
+    The rounding allowed is 1e-9 for float64 and 16 machine epsilons for a coarser floating type (1.9e-6 for
+    float32), whose own rounding is larger than 1e-9.
+
+    Args:
+        survival: S_i(t_k) in [0, 1], not rising with t, shape (n_rows, n_times).
+        n_rows: number of rows, as in `time`.
+        n_times: number of grid times.
+
+    Returns:
+        The curves as float64, shape (n_rows, n_times).
+
+    Raises:
+        DataError: another shape, NaN, values outside [0, 1], or curves that rise.
+    """
+    curves = _numbers(survival, "survival")
+    if curves.shape != (n_rows, n_times):
+        hint = " It looks transposed: rows come first." if curves.shape == (n_times, n_rows) else ""
+        raise DataError(
+            f"survival: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
+            f"got {curves.shape}.{hint}"
+        )
+    given = getattr(survival, "dtype", None)
+    rounding = _ROUNDING
+    if isinstance(given, np.dtype) and np.issubdtype(given, np.floating):
+        rounding = max(_ROUNDING, 16.0 * float(np.finfo(given).eps))
+
+    lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
+    missing = np.isnan(lowest)
+    if missing.any():
+        raise DataError(f"survival: NaN in {name_rows(missing)}.")
+    outside = (lowest < -rounding) | (highest > 1.0 + rounding)
+    if outside.any():
+        i = int(outside.argmax())
+        raise DataError(
+            f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
+            f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
+        )
+    rises = np.array([bool((np.diff(curve) > rounding).any()) for curve in curves])
+    if rises.any():
+        raise DataError(
+            f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
+            "survival, not risk and not 1 - survival, with columns in the order of times."
+        )
+    return curves
+
+
+def check_convention(convention: str) -> str:
+    """The name of a Brier score convention.
+
+    Args:
+        convention: one of `BRIER_CONVENTIONS`.
+
+    Returns:
+        The same name.
+
+    Raises:
+        ConfigError: an unknown name; the message lists the known ones.
+    """
+    if convention not in BRIER_CONVENTIONS:
+        known = ", ".join(repr(name) for name in BRIER_CONVENTIONS)
+        raise ConfigError(f"convention: {convention!r} is unknown; the known ones are {known}.")
+    return convention
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name}: expected an array of numbers in host memory; {error}.") from error
+
+
+def name_rows(wrong: BoolArray) -> str:
+    """The first few of the marked rows, for a message."""
+    rows = np.flatnonzero(wrong)
+    shown = ", ".join(str(row) for row in rows[:_ROWS_SHOWN])
+    more = f" and {rows.size - _ROWS_SHOWN} more" if rows.size > _ROWS_SHOWN else ""
+    return f"{'row' if rows.size == 1 else 'rows'} {shown}{more}"

@@ -1,0 +1,164 @@
+"""Kaplan-Meier step functions and the censoring distribution behind inverse probability weights."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch.exceptions import ConfigError
+from sstorch.metrics.checks import BoolArray, FloatArray, check_time, check_time_event, check_train
+
+
+@dataclass(frozen=True, eq=False)
+class KaplanMeier:
+    """A survival function estimated by the product-limit formula: a right-continuous step function.
+
+    It is 1 before the first time and keeps its last value beyond the last time.
+
+    Attributes:
+        times: distinct observed times, increasing, shape (n_times,), in the unit of the data.
+        values: S at those times, the step included, shape (n_times,).
+
+    References:
+        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481.
+
+    Examples:
+        >>> km = KaplanMeier.fit(time=[1.0, 2.0, 3.0, 4.0], event=[1, 0, 1, 1])
+        >>> km.at([0.5, 1.0, 3.0, 9.0]).tolist()
+        [1.0, 0.75, 0.375, 0.0]
+        >>> km.before([1.0, 3.0]).tolist()
+        [1.0, 0.75]
+    """
+
+    times: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def fit(cls, time: npt.ArrayLike, event: npt.ArrayLike) -> Self:
+        """Estimate the survival function of the event.
+
+        Args:
+            time: observed times, shape (n,).
+            event: True or 1 where the event was observed, shape (n,).
+
+        Returns:
+            The estimate of S(t) = P(T > t).
+
+        Raises:
+            DataError: see `sstorch.metrics.checks.check_time_event`.
+        """
+        distinct, n_events, _, at_risk = _counts(*check_time_event(time, event))
+        return cls(distinct, np.cumprod(1.0 - n_events / at_risk, dtype=np.float64))
+
+    def at(self, t: npt.ArrayLike) -> FloatArray:
+        """S(t), any shape in, the same shape out."""
+        return self._read(t, side="right")
+
+    def before(self, t: npt.ArrayLike) -> FloatArray:
+        """S(t-), the limit from the left: any shape in, the same shape out."""
+        return self._read(t, side="left")
+
+    def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
+        position = np.searchsorted(self.times, np.asarray(t, dtype=np.float64), side=side)
+        steps: FloatArray = np.concatenate(([1.0], self.values))
+        return steps[position]
+
+
+def censoring_distribution(time: npt.ArrayLike, event: npt.ArrayLike) -> KaplanMeier:
+    """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
+
+    At tied times events come before censorings: a row whose event is at t was no longer at risk of being
+    censored at t. Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+
+    Returns:
+        G, with `at(t)` for G(t) and `before(t)` for G(t-).
+
+    Raises:
+        DataError: see `sstorch.metrics.checks.check_time_event`.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> g = censoring_distribution(time=[1.0, 2.0, 2.0, 4.0], event=[1, 1, 0, 0])
+        >>> g.at([1.0, 2.0, 4.0]).tolist(), g.before([2.0, 4.0]).tolist()
+        ([1.0, 0.5, 0.0], [1.0, 0.5])
+    """
+    distinct, n_events, n_censored, at_risk = _counts(*check_time_event(time, event))
+    # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.
+    return KaplanMeier(
+        distinct, np.cumprod(1.0 - n_censored / np.maximum(at_risk - n_events, 1.0), dtype=np.float64)
+    )
+
+
+def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = None) -> float:
+    """The value below which G is not allowed to fall in a weight 1 / G.
+
+    The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
+    were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
+    outweighs ten thousand others and the score measures nothing else. So by default G keeps its last positive
+    value, which is what the training rows last had to say about it.
+
+    Args:
+        censoring: G from `censoring_distribution`.
+        min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
+
+    Returns:
+        The floor, in (0, 1].
+
+    Raises:
+        ConfigError: `min_censoring_prob` is outside (0, 1].
+    """
+    if min_censoring_prob is not None:
+        if not 0.0 < min_censoring_prob <= 1.0:
+            raise ConfigError(
+                f"min_censoring_prob: expected a probability in (0, 1]; got {min_censoring_prob!r}."
+            )
+        return float(min_censoring_prob)
+    return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
+
+
+def count_floored(
+    time: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    min_censoring_prob: float | None = None,
+) -> int:
+    """Number of rows with a weight that the floor under G holds down.
+
+    These are the rows with G(t_i-) below the floor: G falls, so that no weight of the other rows, at their
+    own time or while they are at risk, is touched.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train: the pair (time, event) of the training rows.
+        min_censoring_prob: as in `censoring_floor`.
+
+    Returns:
+        The number of rows, from 0 to n.
+
+    Raises:
+        DataError: see `sstorch.metrics.checks`.
+        ConfigError: `min_censoring_prob` is outside (0, 1].
+
+    Examples:
+        >>> count_floored([2.0, 5.0], train=([1.0, 3.0], [1, 0]))
+        1
+    """
+    times = check_time(time)
+    censoring = censoring_distribution(*check_train(train))
+    return int(np.count_nonzero(censoring.before(times) < censoring_floor(censoring, min_censoring_prob)))
+
+
+def _counts(time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Distinct times with, at each, the numbers of events, of censorings and of rows at risk."""
+    distinct, position = np.unique(time, return_inverse=True)
+    n_events: FloatArray = np.bincount(position, weights=event).astype(np.float64)
+    n_censored: FloatArray = np.bincount(position, weights=~event).astype(np.float64)
+    at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
+    return distinct, n_events, n_censored, at_risk

@@ -1,0 +1,67 @@
+"""Elementwise functions in forms that neither overflow nor lose digits."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+
+class _LogSigmoidPair(torch.autograd.Function):
+    """log sigmoid(z) and log sigmoid(-z) from one exponential and one logarithm."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logit: Tensor) -> tuple[Tensor, Tensor]:
+        tail = torch.log1p(torch.exp(-logit.abs()))
+        below = logit.clamp(max=0)
+        return below - tail, (below - logit) - tail
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (logit,) = ctx.saved_tensors
+        grad_left, grad_right = grads
+        return grad_left - torch.sigmoid(logit) * (grad_left + grad_right)
+
+
+class _Softplus(torch.autograd.Function):
+    """log(1 + exp z), exact for every z (torch switches to the identity at a threshold)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> Tensor:
+        return z.clamp(min=0) + torch.log1p(torch.exp(-z.abs()))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (z,) = ctx.saved_tensors
+        return grads[0] * torch.sigmoid(z)
+
+
+def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
+    """Logarithms of the two probabilities of a gate.
+
+    Args:
+        logit: any shape.
+
+    Returns:
+        log sigmoid(logit) and log sigmoid(-logit), each of the shape of ``logit``. Both are exact to
+        rounding for every finite logit, and differentiable everywhere.
+    """
+    return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
+
+
+def softplus(z: Tensor) -> Tensor:
+    """log(1 + exp(z)) to full precision, any shape; 0 at -inf and +inf at +inf."""
+    return cast(Tensor, _Softplus.apply(z))  # type: ignore[no-untyped-call]

@@ -1,0 +1,267 @@
+"""The soft survival tree: soft gates above, a hazard family in the leaves."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn.design_matrix import DesignMatrix
+from sstorch.nn.hazards import HazardFamily, make_family
+from sstorch.nn.leaf import Leaf
+from sstorch.nn.routing import Gate, log_path_probability, most_probable_leaf, visits
+from sstorch.nn.topology import Topology
+
+Prediction = Literal["hbp", "mixture"]
+PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
+Features = Tensor | DesignMatrix
+
+
+class SoftTree(nn.Module):
+    """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
+
+    Every parameter has the leading ``batch_shape``; an element of the batch is called a *problem*. There is
+    one module per node, so that a working set is frozen and thawed with ``requires_grad_``.
+
+    Args:
+        n_features: p.
+        depth: 0 (one leaf, a plain parametric model) to 6.
+        leaf: name of a hazard family, or a family.
+        batch_shape: leading shape of all parameters.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Features are given as a tensor, shape (N, p) if shared by all problems or (*batch_shape, N, p), or as a
+    :class:`DesignMatrix`. Times are in original units; inside, log time is shifted by ``log_time_scale``.
+
+    References:
+        Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+    """
+
+    log_time_scale: Tensor
+
+    def __init__(
+        self,
+        n_features: int,
+        depth: int = 2,
+        leaf: str | HazardFamily = "log_logistic",
+        batch_shape: tuple[int, ...] = (),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__()
+        self.topology = Topology(depth)
+        self.family = make_family(leaf)
+        self.batch_shape = tuple(batch_shape)
+        self.n_features = n_features
+        device = None if device is None else torch.device(device)
+        self.gates = nn.ModuleDict(
+            {str(n): Gate(n_features, self.batch_shape, device, dtype) for n in self.topology.branches}
+        )
+        n_shape = len(self.family.shape_names)
+        self.leaves = nn.ModuleDict(
+            {str(n): Leaf(n_features, n_shape, self.batch_shape, device, dtype) for n in self.topology.leaves}
+        )
+        self.register_buffer("log_time_scale", torch.zeros(self.batch_shape, device=device, dtype=dtype))
+
+    # ------------------------------------------------------------------ nodes
+
+    def gate(self, node: int) -> Gate:
+        """The gate of branch node ``node``."""
+        return cast(Gate, self.gates[str(node)])
+
+    def leaf(self, node: int) -> Leaf:
+        """The leaf module of leaf ``node``, numbered in heap order."""
+        return cast(Leaf, self.leaves[str(node)])
+
+    def gate_weights(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
+        """Gate weights, shape (*batch_shape, len(nodes), p); ``problems`` as in :meth:`gate_logits`."""
+        return _stack([self.gate(n).weight for n in nodes], problems)
+
+    def slopes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
+        """Slopes of leaves, shape (*batch_shape, len(nodes), p)."""
+        return _stack([self.leaf(n).slope for n in nodes], problems)
+
+    def shapes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
+        """Shape parameters of leaves, shape (*batch_shape, len(nodes), m)."""
+        return _stack([self.leaf(n).shape for n in nodes], problems)
+
+    # ------------------------------------------------------------------ scores
+
+    def gate_logits(
+        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
+    ) -> Tensor:
+        """Logits of the gates.
+
+        Args:
+            x: features.
+            nodes: branch nodes, all by default.
+            problems: ascending positions (K,) in a one-dimensional batch whose rows ``x`` holds; all if None.
+
+        Returns:
+            shape (*batch_shape, len(nodes), N), or (K, len(nodes), N).
+        """
+        nodes = list(self.topology.branches if nodes is None else nodes)
+        weight = self.gate_weights(nodes, problems)
+        bias = _stack([self.gate(n).bias for n in nodes], problems, dim=-1)
+        return _project(x, weight, bias)
+
+    def linear_predictor(
+        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
+    ) -> Tensor:
+        """Linear predictors g of the leaves, shape (*batch_shape, len(nodes), N); arguments as above."""
+        nodes = list(self.topology.leaves if nodes is None else nodes)
+        slope = self.slopes(nodes, problems)
+        intercept = _stack([self.leaf(n).intercept for n in nodes], problems, dim=-1)
+        return _project(x, slope, intercept)
+
+    def log_leaf_probability(self, x: Features, node: int = 1, problems: Tensor | None = None) -> Tensor:
+        """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
+        if node in self.topology.leaves:
+            batch_shape = self.batch_shape if problems is None else (len(problems),)
+            return self.log_time_scale.new_zeros(*batch_shape, 1, _n_rows(x))
+        logits = self.gate_logits(x, self.topology.branches_under(node), problems)
+        return log_path_probability(self.topology, logits, node)
+
+    def apply_leaf(self, x: Features) -> Tensor:
+        """Leaf of each row's highest-branch-probability path: 0 .. L - 1, (*batch_shape, N)."""
+        if self.topology.depth == 0:
+            shape = (*self.batch_shape, _n_rows(x))
+            return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
+        return most_probable_leaf(self.topology, self.gate_logits(x))
+
+    def visits(self, x: Features, node: int) -> Tensor:
+        """Whether each row's highest-branch-probability path passes ``node``; boolean (*batch_shape, N)."""
+        return visits(self.topology, self.apply_leaf(x), node)
+
+    # ------------------------------------------------------------------ curves
+
+    def log_survival(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+        """Log of the survival function, log S(t | x) = -H(t | x).
+
+        Args:
+            x: features, shape (N, p) or (*batch_shape, N, p).
+            times: original units, t >= 0, shape (T,), or (N, T) if every row has its own.
+            prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, all leaves weighted.
+
+        Returns:
+            shape (*batch_shape, N, T), <= 0; -inf where S underflows.
+
+        Raises:
+            ConfigError: if ``prediction`` is neither.
+        """
+        log_p, log_time, linear, shape = self._at(x, times, prediction)
+        leaf_log_survival = -self.family.cumulative_hazard(log_time, linear, shape)
+        return torch.logsumexp(log_p + leaf_log_survival, dim=-3).clamp(max=0)
+
+    def log_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+        """Log hazard per original time unit; arguments and shape as :meth:`log_survival`."""
+        log_p, log_time, linear, shape = self._at(x, times, prediction)
+        log_hazard = self.family.log_hazard(log_time, linear, shape)
+        if prediction == "hbp":
+            mixed = log_hazard.squeeze(-3)
+        else:
+            log_weight = log_p - self.family.cumulative_hazard(log_time, linear, shape)
+            mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
+        return mixed - self.log_time_scale[..., None, None]
+
+    def survival(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+        """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
+        return self.log_survival(x, times, prediction).exp()
+
+    def cumulative_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+        """Cumulative hazard H(t | x) >= 0; arguments and shape as :meth:`log_survival`."""
+        return -self.log_survival(x, times, prediction)
+
+    def hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+        """Hazard h(t | x) per original time unit; arguments and shape as :meth:`log_survival`."""
+        return self.log_hazard(x, times, prediction).exp()
+
+    def forward(self, x: Tensor, times: Tensor) -> Tensor:
+        """Survival function on the highest-branch-probability path, shape (*batch_shape, N, T)."""
+        return self.survival(x, times)
+
+    def _at(self, x: Tensor, times: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log weight, model log time, linear predictor and shapes, broadcastable to (*batch, L', N, T).
+
+        L' is 1 for the highest-branch-probability path, each row with its own leaf at weight one.
+        """
+        if prediction not in PREDICTIONS:
+            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
+        # log 0 is replaced by the smallest normal number's: S(0) = 1 and a finite power of t.
+        log_time = times.clamp(min=torch.finfo(times.dtype).tiny).log()
+        log_time = (log_time - self.log_time_scale[..., None, None])[..., None, :, :]
+        linear = self.linear_predictor(x)
+        shape = self.shapes(self.topology.leaves)
+        if prediction == "mixture":
+            return (
+                self.log_leaf_probability(x)[..., None],
+                log_time,
+                linear[..., None],
+                shape[..., None, None, :],
+            )
+        leaf = self.apply_leaf(x)
+        linear = linear.gather(-2, leaf[..., None, :])[..., None]
+        shape = shape.gather(-2, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
+        return linear.new_zeros(()), log_time, linear, shape[..., None, :, None, :]
+
+    # ------------------------------------------------------------------ problems of a batch
+
+    def select(self, problems: Tensor | int) -> SoftTree:
+        """Copy of some problems of a one-dimensional batch: positions (K,), or one problem, unbatched."""
+        batch_shape = () if isinstance(problems, int) else (len(problems),)
+        chosen = SoftTree(
+            self.n_features,
+            self.topology.depth,
+            copy.deepcopy(self.family),
+            batch_shape,
+            self.log_time_scale.device,
+            self.log_time_scale.dtype,
+        )
+        chosen.load_state_dict({name: value[problems] for name, value in self.state_dict().items()})
+        return chosen
+
+    @torch.no_grad()
+    def assign(self, problems: Tensor, source: SoftTree) -> None:
+        """Write the parameters of ``source``, batch of K, into the problems at positions (K,)."""
+        theirs = dict(source.named_parameters())
+        for name, parameter in self.named_parameters():
+            parameter[problems] = theirs[name]
+
+    @torch.no_grad()
+    def set_time_scale(self, scale: Tensor) -> None:
+        """Set the unit of model time, > 0, shape broadcastable to ``batch_shape``."""
+        self.log_time_scale.copy_(scale.log())
+
+    def extra_repr(self) -> str:
+        """Settings shown by ``repr``."""
+        return (
+            f"n_features={self.n_features}, depth={self.topology.depth}, leaf={self.family.name}, "
+            f"batch_shape={self.batch_shape}"
+        )
+
+    @property
+    def n_problems(self) -> int:
+        """Number of problems in the batch."""
+        return math.prod(self.batch_shape)
+
+
+def _stack(parameters: list[nn.Parameter], problems: Tensor | None, dim: int = -2) -> Tensor:
+    if problems is None:
+        return torch.stack(list(parameters), dim=dim)
+    return torch.stack([parameter[problems] for parameter in parameters], dim=dim)
+
+
+def _project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
+    if isinstance(x, DesignMatrix):
+        return x.project(weight, bias)
+    return torch.matmul(weight, x.mT) + bias[..., None]
+
+
+def _n_rows(x: Features) -> int:
+    return x.n_rows if isinstance(x, DesignMatrix) else x.shape[-2]

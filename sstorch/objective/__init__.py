@@ -1,0 +1,17 @@
+"""Training objectives: small modules with one value per problem."""
+
+from sstorch.objective.likelihood import expected_loss, leaf_losses
+from sstorch.objective.penalties import Fused, GateRidge, Penalty, Ridge
+from sstorch.objective.sample import Sample
+from sstorch.objective.training import TrainingObjective
+
+__all__ = [
+    "Fused",
+    "GateRidge",
+    "Penalty",
+    "Ridge",
+    "Sample",
+    "TrainingObjective",
+    "expected_loss",
+    "leaf_losses",
+]

@@ -1,0 +1,46 @@
+"""Expected negative log-likelihood of a soft tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from sstorch.nn import SoftTree
+from sstorch.objective.sample import Sample
+
+
+def leaf_losses(
+    tree: SoftTree, sample: Sample, leaves: Sequence[int], problems: Tensor | None = None
+) -> Tensor:
+    """Negative log-likelihood of every row at every leaf, L_n = H - c log h.
+
+    Args:
+        tree: R problems.
+        sample: rows of the problems.
+        leaves: leaf nodes.
+        problems: positions (K,) in ``tree`` that ``sample`` holds; all if None.
+
+    Returns:
+        shape (K, len(leaves), M), in model time units.
+
+    References:
+        Consolo, Amaldi and Carrizosa, error term L_n(x_i, t_i, c_i).
+    """
+    linear = tree.linear_predictor(sample.x, leaves, problems)
+    shape = tree.shapes(leaves, problems)[..., None, :]
+    hazard, log_hazard = tree.family.terms(sample.log_time[:, None, :], linear, shape)
+    return hazard - sample.event[:, None, :] * log_hazard
+
+
+def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:
+    """Sum over leaves and rows of probability x loss.
+
+    Args:
+        probability: P_in times the normalised row weight, shape (K, L', M).
+        losses: shape (K, L', M).
+
+    Returns:
+        shape (K,).
+    """
+    return (probability * losses).sum((-2, -1))

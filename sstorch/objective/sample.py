@@ -1,0 +1,68 @@
+"""Training rows as the problems of a batch see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Features and right-censored times of every problem's own rows.
+
+    Attributes:
+        x: features, R problems with M rows each.
+        log_time: log of time in model units, shape (R, M).
+        event: 1 where the event was observed, else 0, shape (R, M), floating.
+        weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
+    """
+
+    x: DesignMatrix
+    log_time: Tensor
+    event: Tensor
+    weight: Tensor
+
+    @property
+    def n_problems(self) -> int:
+        """Number of problems R."""
+        return self.weight.shape[0]
+
+    @property
+    def n_rows(self) -> Tensor:
+        """Rows of each problem that carry weight, shape (R,), integer."""
+        return (self.weight > 0).sum(-1)
+
+    @property
+    def normalised_weight(self) -> Tensor:
+        """Weights that sum to one over the rows of each problem (zero for a problem without rows)."""
+        total = self.weight.sum(-1, keepdim=True)
+        return self.weight / torch.where(total > 0, total, torch.ones_like(total))
+
+    def select(self, problems: Tensor) -> Sample:
+        """The same rows for the problems at ascending positions (K,)."""
+        return Sample(
+            self.x.select(problems), self.log_time[problems], self.event[problems], self.weight[problems]
+        )
+
+    def restrict(self, keep: Tensor) -> Sample:
+        """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
+
+        Problems keep different numbers of rows; the shorter ones are padded with their first row at
+        weight zero.
+        """
+        keep = keep & (self.weight > 0)
+        count = keep.sum(-1)
+        width = max(int(count.max()), 1)
+        if width == keep.shape[-1]:
+            return self
+        rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
+        real = torch.arange(width, device=rows.device) < count[:, None]
+        rows = torch.where(real, rows, rows[:, :1])
+        weight = self.weight.gather(-1, rows) * real
+        return Sample(
+            self.x.restrict(rows), self.log_time.gather(-1, rows), self.event.gather(-1, rows), weight
+        )

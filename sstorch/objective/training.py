@@ -1,0 +1,83 @@
+"""The training objective: expected negative log-likelihood plus penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sstorch.nn import SoftTree
+from sstorch.objective.likelihood import expected_loss, leaf_losses
+from sstorch.objective.penalties import Fused, GateRidge, Penalty, Ridge
+from sstorch.objective.sample import Sample
+
+
+class TrainingObjective(nn.Module):
+    """E(w, beta) = (1/N) sum_i sum_n P_in L_n(x_i, t_i, c_i) + penalties.
+
+    Args:
+        ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
+        gate_ridge: coefficient of :class:`GateRidge`.
+        fused: coefficient of :class:`Fused`.
+
+    References:
+        Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
+    """
+
+    def __init__(
+        self,
+        ridge: float | Tensor = 0.0,
+        gate_ridge: float | Tensor = 0.0,
+        fused: float | Tensor = 0.0,
+    ) -> None:
+        super().__init__()
+        self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge)]))
+        self.leaf_penalties = nn.ModuleList(_active([Ridge(ridge), Fused(fused)]))
+
+    def forward(self, tree: SoftTree, sample: Sample, problems: Tensor | None = None) -> Tensor:
+        """Value of E per problem; the plain form that the decomposition's steps are checked against.
+
+        Args:
+            tree: R problems.
+            sample: rows of the problems at ``problems``.
+            problems: ascending positions (K,) in ``tree``; all if None.
+
+        Returns:
+            shape (K,), in nats per row of model time; +inf where a leaf's hazard overflows.
+        """
+        log_probability = tree.log_leaf_probability(sample.x, problems=problems)
+        losses = leaf_losses(tree, sample, tree.topology.leaves, problems)
+        fit = expected_loss(log_probability.exp() * sample.normalised_weight[:, None, :], losses)
+        return fit + self.gate_penalty(tree, problems) + self.leaf_penalty(tree, problems)
+
+    def gate_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
+        """Sum of the penalties that act on gates, shape (K,)."""
+        return _total(self.gate_penalties, tree, problems)
+
+    def leaf_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
+        """Sum of the penalties that act on leaves, shape (K,)."""
+        return _total(self.leaf_penalties, tree, problems)
+
+    def select(self, problems: Tensor) -> TrainingObjective:
+        """The objective of some of the problems: positions (K,)."""
+        chosen = TrainingObjective()
+        chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
+        chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
+        return chosen
+
+
+def _active(penalties: Sequence[Penalty]) -> list[Penalty]:
+    return [penalty for penalty in penalties if not penalty.is_zero]
+
+
+def _selected(penalties: nn.ModuleList, problems: Tensor) -> list[Penalty]:
+    return [penalty.select(problems) for penalty in penalties if isinstance(penalty, Penalty)]
+
+
+def _total(penalties: nn.ModuleList, tree: SoftTree, problems: Tensor | None) -> Tensor:
+    count = tree.n_problems if problems is None else len(problems)
+    total: Tensor = tree.log_time_scale.new_zeros(count)
+    for penalty in penalties:
+        total = total + torch.as_tensor(penalty(tree, problems))
+    return total

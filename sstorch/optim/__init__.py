@@ -1,0 +1,21 @@
+"""Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
+
+from sstorch.optim.branch_update import THRESHOLDS, Thresholds
+from sstorch.optim.decomposition import Nodec
+from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
+from sstorch.optim.result import OptimizationResult, Status
+
+__all__ = [
+    "THRESHOLDS",
+    "AutogradFunction",
+    "LBFGSOptions",
+    "Nodec",
+    "OptimizationResult",
+    "Status",
+    "Thresholds",
+    "initialize_kmeans",
+    "initialize_random",
+    "minimize",
+    "problem_seed",
+]

@@ -1,0 +1,299 @@
+"""Batched L-BFGS: many independent smooth problems of one dimension, minimised together.
+
+Each problem has its own step size, curvature history, stop and status, and is in its own phase: one batched
+evaluation answers the current request of every problem, be it the first try of an iteration or a trial deep
+inside a line search. Problems that are done leave the batch.
+
+All arithmetic is elementwise or sums within a problem, so each takes the same path alone and in any batch, up
+to rounding in the function itself. Decisions are masks; the host only looks which problems are done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
+from sstorch.optim.result import AutogradFunction, BatchedFunction, LBFGSOptions, OptimizationResult, Status
+
+__all__ = ["AutogradFunction", "BatchedFunction", "LBFGSOptions", "minimize"]
+
+# Compaction copies the whole state, so it waits until it saves this share of the rows.
+_COMPACT_AT = 0.8
+_REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "n_iterations")
+
+
+@dataclass
+class _History:
+    """The last m curvature pairs of K problems, and the quasi-Newton direction they define.
+
+    With R the upper triangle of S Yᵀ in order of age and D its diagonal, the two loops of L-BFGS (Nocedal and
+    Wright 2006, algorithm 7.4) are two triangular systems, the compact form of Byrd, Nocedal and Schnabel
+    (1994), Mathematical Programming 63, 129-156:
+
+        a = R⁻¹ S g,   q = g - Yᵀ a,   b = R⁻ᵀ (D a - γ Y q),   H g = γ q + Sᵀ b.
+
+    R⁻¹ itself is kept. Forgetting the oldest pair strikes a row and a column out of it, a new pair adds a
+    column, and both hold for any order of the rows; so pairs stay where they were written, each problem
+    overwrites its own oldest one, and nothing is shifted or solved. An empty slot is a row and a column of
+    zeros, whatever its s and y. There are m + 1 slots, and the next to be written is always empty.
+    """
+
+    s: Tensor  # (K, m + 1, d)
+    y: Tensor  # (K, m + 1, d)
+    inverse: Tensor  # (K, m + 1, m + 1), R⁻¹
+    diagonal: Tensor  # (K, m + 1), D
+    scale: Tensor  # (K,), γ
+    count: Tensor  # (K,) int64, pairs remembered since the last reset
+
+    @classmethod
+    def empty(cls, x: Tensor, m: int) -> _History:
+        """No pairs yet, for points x (K, d) and at most m pairs each."""
+        k, d = x.shape
+        return cls(
+            s=x.new_zeros(k, m + 1, d),
+            y=x.new_zeros(k, m + 1, d),
+            inverse=x.new_zeros(k, m + 1, m + 1),
+            diagonal=x.new_zeros(k, m + 1),
+            scale=x.new_ones(k),
+            count=torch.zeros(k, dtype=torch.int64, device=x.device),
+        )
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """The step -H g (K, d) for gradients g (K, d)."""
+        a = _times(self.inverse, _times(self.s, gradient))
+        q = gradient - _combine(a, self.y)
+        scale = self.scale[:, None]
+        b = _combine(self.diagonal * a - scale * _times(self.y, q), self.inverse)
+        return -(scale * q + _combine(b, self.s))
+
+    def append(self, s: Tensor, y: Tensor, problems: Tensor) -> None:
+        """Remember steps s (K, d) and gradient changes y (K, d) where `problems` (K,) and curvature allow."""
+        sy, yy = _dot(s, y), _dot(y, y)
+        keep = problems & (sy > torch.finfo(s.dtype).eps * yy)
+        slots = torch.arange(self.s.shape[1], device=s.device)
+        slot = (self.count % len(slots))[:, None]
+        self.count = self.count + keep
+        following = (self.count % len(slots))[:, None, None]
+
+        # A pair that is not kept stays invisible, its column being zero.
+        at = slot[:, :, None].expand(-1, 1, s.shape[1])
+        self.s.scatter_(1, at, s[:, None, :])
+        self.y.scatter_(1, at, y[:, None, :])
+        self.diagonal.scatter_(1, slot, sy[:, None])
+        # The column of the inverse: -R⁻¹ (S y) / s·y, and 1 / s·y on the diagonal.
+        column = _times(self.inverse, _times(self.s, y)).masked_fill(slots == slot, -1.0) / -sy[:, None]
+        column = torch.where(keep[:, None], column, 0.0)
+        self.inverse.scatter_(2, slot[:, :, None].expand(-1, len(slots), 1), column[:, :, None])
+        # The oldest pair heads its row and is alone in its column.
+        self.inverse.scatter_(1, following.expand(-1, 1, len(slots)), 0.0)
+        self.scale = torch.where(keep, sy / yy, self.scale)
+
+    def forget(self, problems: Tensor) -> None:
+        """Drop all pairs where `problems` (K,) is true."""
+        self.inverse.masked_fill_(problems[:, None, None], 0.0)
+        self.scale = self.scale.masked_fill(problems, 1.0)
+        self.count = self.count.masked_fill(problems, 0)
+
+
+def _times(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Matrix (K, i, j) times vector (K, j), summed in an order that does not depend on K."""
+    return (matrix * vector[:, None, :]).sum(-1)
+
+
+def _combine(weight: Tensor, matrix: Tensor) -> Tensor:
+    """Sum of the rows of matrix (K, i, j) with weights (K, i)."""
+    return (weight[:, :, None] * matrix).sum(1)
+
+
+@dataclass
+class _Problems:
+    """State of the K problems still in the batch; every field has K as its first dimension."""
+
+    number: Tensor
+    x: Tensor
+    value: Tensor
+    gradient: Tensor
+    gradient_norm: Tensor
+    start_value: Tensor
+    status: Tensor
+    n_evaluations: Tensor
+    n_iterations: Tensor
+    direction: Tensor
+    low_gradient: Tensor
+    search: LineSearch
+    history: _History
+
+    @classmethod
+    def start(cls, function: BatchedFunction, x: Tensor, options: LBFGSOptions) -> _Problems:
+        """Evaluate the starts x (R, d) and send every problem off along steepest descent."""
+        value, gradient = (part.clone() for part in _evaluate(function, x))
+        norm, zero = _norm(gradient), torch.zeros_like(value, dtype=torch.int64)
+        spent = options.max_iterations == 0 or options.max_evaluations == 1
+        status = torch.full_like(zero, Status.MAX_ITER if spent else Status.RUNNING)
+        status = status.masked_fill(norm <= options.gradient_tolerance, Status.CONVERGED)
+        status = status.masked_fill(~(torch.isfinite(value) & torch.isfinite(norm)), Status.NON_FINITE)
+        direction = torch.where((status == Status.RUNNING)[:, None], _steepest(gradient), 0.0)
+        return cls(
+            number=torch.arange(x.shape[0], device=x.device),
+            x=x,
+            value=value,
+            gradient=gradient,
+            gradient_norm=norm,
+            start_value=value,
+            status=status,
+            n_evaluations=zero + 1,
+            n_iterations=zero,
+            direction=direction,
+            low_gradient=gradient,
+            search=LineSearch.start(value, _dot(gradient, direction)),
+            history=_History.empty(x, options.history),
+        )
+
+    def advance(self, function: BatchedFunction, options: LBFGSOptions) -> None:
+        """Answer the request of every running problem by one batched evaluation; leave the others as is."""
+        running = self.status == Status.RUNNING
+        step = torch.where(running, self.search.step, 0.0)[:, None]
+        value, gradient = _evaluate(function, self.x + step * self.direction)
+        slope = _dot(gradient, self.direction)
+        # An entry of the gradient that is not finite shows in the slope, even times zero.
+        finite = torch.isfinite(value) & torch.isfinite(slope)
+        value, slope = torch.where(finite, value, torch.inf), torch.where(finite, slope, 0.0)
+        self.search, improved, accepted = self.search.advance(value, slope, options.c1, options.c2)
+        self.low_gradient = torch.where(improved[:, None], gradient, self.low_gradient)
+        self.n_evaluations = self.n_evaluations + running
+
+        # A search ends at a Wolfe point or, at its limits, at its best point if that is lower.
+        low_value = self.search.low[:, VALUE]
+        spent = self.n_evaluations >= options.max_evaluations
+        accepted = accepted & running
+        ended = accepted | (running & (spent | (self.search.n_trials >= options.max_line_search)))
+        moved = ended & (accepted | (low_value < self.value)) & (low_value <= self.start_value)
+        converged = self._move(moved, options) & (moved | accepted)
+
+        # A failed search is repeated once, along steepest descent, unless it promised only rounding error.
+        failed = ended & ~moved
+        hopeless = failed & (self.history.count == 0)
+        converged = converged | (failed & (-self.search.origin[:, SLOPE] <= rounding_error(self.value)))
+
+        # The later line overrides the earlier.
+        self.status = self.status.masked_fill(hopeless, Status.STALLED)
+        self.status = self.status.masked_fill(hopeless & ~finite, Status.NON_FINITE)
+        spent = spent | (self.n_iterations >= options.max_iterations)
+        self.status = self.status.masked_fill(ended & spent, Status.MAX_ITER)
+        self.status = self.status.masked_fill(converged, Status.CONVERGED)
+        self._turn(ended & (self.status == Status.RUNNING), failed)
+
+    def _move(self, moved: Tensor, options: LBFGSOptions) -> Tensor:
+        """Go to the low point of the search where `moved` (K,); return where the stopping test holds (K,)."""
+        step, value, _ = self.search.low.unbind(-1)
+        s = step[:, None] * self.direction
+        self.history.append(s, self.low_gradient - self.gradient, moved)
+        gradient = torch.where(moved[:, None], self.low_gradient, self.gradient)
+        norm = _norm(gradient)
+
+        tolerance = options.relative_tolerance * self.value.abs().clamp(min=1.0)
+        settled = self.value - value <= torch.maximum(tolerance, rounding_error(self.value))
+        if options.relative_tolerance == 0.0:
+            settled = settled & (norm > 0.5 * self.gradient_norm)
+
+        self.x = torch.where(moved[:, None], self.x + s, self.x)
+        self.value = torch.where(moved, value, self.value)
+        self.gradient, self.gradient_norm = gradient, norm
+        self.n_iterations = self.n_iterations + moved
+        return settled | (norm <= options.gradient_tolerance)
+
+    def _turn(self, problems: Tensor, failed: Tensor) -> None:
+        """Begin a search in a new direction where `problems` (K,), steepest descent where `failed` (K,)."""
+        direction = self.history.direction(self.gradient)
+        slope = _dot(self.gradient, direction)
+        downhill = torch.isfinite(slope) & (slope < 0.0)
+        self.history.forget(problems & (failed | ~downhill))
+        fresh = (self.history.count == 0)[:, None]
+        direction = torch.where(fresh, _steepest(self.gradient), direction)
+        self.direction = torch.where(problems[:, None], direction, self.direction)
+        self.search = self.search.restart(problems, self.value, _dot(self.gradient, self.direction))
+
+    def store(self, result: OptimizationResult) -> None:
+        """Write the state of these problems to their places in the result."""
+        for name in _REPORTED:
+            getattr(result, name)[self.number] = getattr(self, name)
+
+
+def _evaluate(function: BatchedFunction, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value (K,) and gradient (K, d) at x (K, d), free of any graph."""
+    value, gradient = function.value_and_gradient(x)
+    if value.shape != x.shape[:1] or gradient.shape != x.shape:
+        raise ValueError(
+            f"value_and_gradient returned shapes {tuple(value.shape)} and {tuple(gradient.shape)} "
+            f"at x of shape {tuple(x.shape)}; they must be (K,) and (K, d)."
+        )
+    return value.detach(), gradient.detach()
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products (K,) of the rows of a and b (K, d)."""
+    return (a * b).sum(-1)
+
+
+def _norm(gradient: Tensor) -> Tensor:
+    """Maximum norm (K,) of the rows of gradient (K, d); zero where d is."""
+    return gradient.abs().amax(-1) if gradient.shape[-1] else gradient.sum(-1)
+
+
+def _steepest(gradient: Tensor) -> Tensor:
+    """The step (K, d) against gradient (K, d), no longer than 1 in the sum norm."""
+    return -gradient / gradient.abs().sum(-1, keepdim=True).clamp(min=1.0)
+
+
+State = TypeVar("State", _Problems, LineSearch, _History)
+
+
+def _select(state: State, rows: Tensor) -> State:
+    """The state of some of its problems, given by their positions (J,)."""
+    parts = vars(state).items()
+    chosen: dict[str, Any] = {k: v[rows] if isinstance(v, Tensor) else _select(v, rows) for k, v in parts}
+    return replace(state, **chosen)
+
+
+def minimize(
+    function: BatchedFunction, x0: Tensor, options: LBFGSOptions | None = None
+) -> OptimizationResult:
+    """Minimise R independent functions of d variables from R starts.
+
+    The method is L-BFGS (Nocedal and Wright 2006, algorithm 7.5) with a strong Wolfe line search. No graph
+    is kept, and `function` is called in the grad mode of the caller.
+
+    Args:
+        function: The R functions. They may return non-finite entries anywhere: the line search steps back
+            from such points, and a start that is one is returned with status `NON_FINITE`.
+        x0: (R, d), floating point; its device and dtype are those of the computation. R and d may be 0.
+        options: Tolerances and limits, each counted per problem; by default those of `LBFGSOptions()`.
+
+    Returns:
+        The best point of each problem, the value there and why it stopped.
+
+    Raises:
+        ValueError: If `x0` is not a floating point matrix, or `function` returns other shapes.
+    """
+    if x0.dim() != 2 or not x0.is_floating_point():
+        raise ValueError(f"x0 must be floating point (R, d), found {x0.dtype} of shape {tuple(x0.shape)}.")
+    options = options or LBFGSOptions()
+    check_every = options.check_every or (1 if x0.device.type == "cpu" else 4)
+    problems = _Problems.start(function, x0.detach().clone(), options)
+    reported = {name: getattr(problems, name).clone() for name in _REPORTED}
+    result = OptimizationResult(**reported, n_batched_evaluations=0)
+    n_batched = 1
+    while (n_running := int((problems.status == Status.RUNNING).sum())) > 0:
+        if n_running <= _COMPACT_AT * len(problems.number):
+            problems.store(result)
+            rows = (problems.status == Status.RUNNING).nonzero().squeeze(-1)
+            problems, function = _select(problems, rows), function.select(rows)
+        for _ in range(check_every):
+            problems.advance(function, options)
+        n_batched += check_every
+    problems.store(result)
+    return replace(result, n_batched_evaluations=n_batched)

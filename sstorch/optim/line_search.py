@@ -1,0 +1,149 @@
+"""Strong Wolfe line searches for a batch of problems, one trial step at a time.
+
+Every problem owns its own bracket and asks for one trial step; `LineSearch.advance` takes the answers of
+all problems together and moves each search on. No problem waits for another, and none knows of x: a search
+sees only values and slopes along its line.
+
+The bracket is that of Nocedal and Wright (2006), Numerical Optimization, algorithms 3.5 and 3.6, written as
+one rule: `low` is the best acceptable point so far, `high` the other end of an interval that holds a point
+fulfilling the strong Wolfe conditions, infinite until one is known.
+
+Close to a minimum the decrease drowns in the rounding error of the value while the slope is still exact.
+There the value is taken as flat, and slopes alone decide, after the approximate Wolfe conditions of Hager
+and Zhang (2005), SIAM Journal on Optimization 16(1), 170-192.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# A point on a line is a triple in the last dimension.
+STEP, VALUE, SLOPE = 0, 1, 2
+
+# Next trial as a fraction of the bracket [low, high], and, while nothing brackets the minimum, as a multiple
+# of the last extension (Moré and Thuente 1994: 1.1 to 4 times beyond the trial).
+_ZOOM = (0.1, 0.9)
+_EXTEND = (2.1, 5.0)
+
+
+def rounding_error(value: Tensor) -> Tensor:
+    """Size of a difference of values that may be rounding alone.
+
+    Args:
+        value: (K,), values of the function.
+
+    Returns:
+        (K,), ten units in the last place of max(|value|, 1).
+    """
+    return value.abs().clamp(min=1.0) * (10.0 * torch.finfo(value.dtype).eps)
+
+
+@dataclass
+class LineSearch:
+    """State of K line searches.
+
+    Attributes:
+        origin: (K, 3), step 0, with the value and the (negative) slope there.
+        low: (K, 3), the best acceptable point so far, at first the origin.
+        high: (K, 3), the other end of the bracket; its step is infinite while there is none, its value
+            where the function is not finite.
+        step: (K,), the trial to be evaluated next.
+        n_trials: (K,) int64, trials answered so far.
+    """
+
+    origin: Tensor
+    low: Tensor
+    high: Tensor
+    step: Tensor
+    n_trials: Tensor
+
+    @classmethod
+    def start(cls, value: Tensor, slope: Tensor) -> LineSearch:
+        """Begin at step zero, with 1 as the first trial.
+
+        Args:
+            value: (K,), at step zero.
+            slope: (K,), at step zero, negative.
+
+        Returns:
+            The searches, each waiting for the answer at `step`.
+        """
+        origin = torch.stack((torch.zeros_like(value), value, slope), dim=-1)
+        high = torch.full_like(origin, torch.inf)
+        return cls(origin, origin, high, torch.ones_like(value), torch.zeros_like(value, dtype=torch.int64))
+
+    def restart(self, problems: Tensor, value: Tensor, slope: Tensor) -> LineSearch:
+        """Begin anew where `problems` (K,) is true, from `value` (K,) and `slope` (K,) at step zero."""
+        new, column = LineSearch.start(value, slope), problems[:, None]
+        return LineSearch(
+            torch.where(column, new.origin, self.origin),
+            torch.where(column, new.low, self.low),
+            torch.where(column, new.high, self.high),
+            torch.where(problems, new.step, self.step),
+            torch.where(problems, new.n_trials, self.n_trials),
+        )
+
+    def advance(
+        self, value: Tensor, slope: Tensor, c1: float, c2: float
+    ) -> tuple[LineSearch, Tensor, Tensor]:
+        """Take the answers at `step` and choose the next trials.
+
+        Args:
+            value: (K,), at the trial; +inf where the function is not finite.
+            slope: (K,), at the trial; finite where `value` is.
+            c1: Sufficient decrease, as a fraction of the decrease the slope at the origin promises.
+            c2: Curvature: the slope must shrink to this fraction of the slope at the origin.
+
+        Returns:
+            The searches moved on; (K,) bool, whether the trial became `low`; (K,) bool, whether it also ends
+            the search by the strong, or in flat places the approximate, Wolfe conditions.
+        """
+        trial = torch.stack((self.step, value, slope), dim=-1)
+        _, value0, slope0 = self.origin.unbind(-1)
+        noise = rounding_error(value0)
+        rise = value - value0
+
+        decreased = rise <= c1 * self.step * slope0
+        flat = rise.abs() <= noise
+        accepted = (decreased | (flat & (slope <= (2.0 * c1 - 1.0) * slope0))) & (slope.abs() <= -c2 * slope0)
+        # Written so that nan is not an improvement.
+        improved = accepted | ((decreased | flat) & (value <= self.low[:, VALUE] + noise))
+
+        # An improved trial whose slope points back to `low` has the minimum between the two.
+        crossed = improved & (slope * (self.high[:, STEP] - self.low[:, STEP]) >= 0)
+        low = torch.where(improved[:, None], trial, self.low)
+        high = torch.where(crossed[:, None], self.low, self.high)
+        high = torch.where(improved[:, None], high, trial)
+
+        # Interpolate inside the bracket, or else extrapolate from the two latest points.
+        bracketed = torch.isfinite(high[:, STEP])
+        start = torch.where(bracketed[:, None], low, self.low)
+        end = torch.where(bracketed[:, None], high, trial)
+        fraction = _cubic_minimum(start, end, noise)
+        inside = fraction.nan_to_num(0.5).clamp(*_ZOOM)
+        beyond = torch.where(fraction > 1.0, fraction, _EXTEND[1]).clamp(*_EXTEND)
+        step = torch.lerp(start[:, STEP], end[:, STEP], torch.where(bracketed, inside, beyond))
+        return LineSearch(self.origin, low, high, step, self.n_trials + 1), improved, accepted
+
+
+def _cubic_minimum(start: Tensor, end: Tensor, noise: Tensor) -> Tensor:
+    """Where the cubic through two points and slopes has its minimum (Nocedal and Wright 2006, eq. 3.59).
+
+    Args:
+        start: (K, 3), a point.
+        end: (K, 3), another.
+        noise: (K,), a difference in value that means nothing. The cubic is then the parabola that fits the
+            two slopes, so that its minimum is the secant step.
+
+    Returns:
+        (K,), the minimum as a fraction of the way from `start` to `end`; nan where there is none.
+    """
+    width, rise, _ = (end - start).unbind(-1)
+    slope0, slope1 = start[:, SLOPE] * width, end[:, SLOPE] * width
+    rise = torch.where(rise.abs() <= noise, 0.5 * (slope0 + slope1), rise)
+    a = slope0 + slope1 - 3.0 * rise
+    b = torch.sqrt(a * a - slope0 * slope1)
+    return 1.0 - (slope1 + b - a) / (slope1 - slope0 + 2.0 * b)

@@ -1,0 +1,45 @@
+"""Batches of random trees on random rows."""
+
+from __future__ import annotations
+
+import torch
+
+from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.objective import Sample
+
+
+def random_tree(
+    n_problems: int, depth: int, leaf: str = "log_logistic", p: int = 3, seed: int = 0, scale: float = 1.0
+) -> SoftTree:
+    generator = torch.Generator().manual_seed(seed)
+    tree = SoftTree(p, depth, leaf, (n_problems,))
+    with torch.no_grad():
+        for name, parameter in tree.named_parameters():
+            draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.copy_(scale * draw if name.startswith("gates") else 0.3 * draw)
+    return tree
+
+
+def random_sample(n_problems: int, n_splits: int = 1, n_rows: int = 60, p: int = 3, seed: int = 0) -> Sample:
+    """Rows of ``n_splits`` splits, problems spread over them, the last rows of the last split padding."""
+    generator = torch.Generator().manual_seed(seed + 1000)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    base = n_problems // n_splits
+    counts = (base,) * (n_splits - 1) + (n_problems - base * (n_splits - 1),)
+    repeat = torch.tensor(counts)
+    log_time = torch.log(-torch.log(uniform(n_splits, n_rows)))
+    event = (uniform(n_splits, n_rows) < 0.6).double()
+    weight = torch.ones(n_splits, n_rows, dtype=torch.float64)
+    matrices = uniform(n_splits, n_rows, p)
+    if n_splits > 1:
+        weight[-1, -3:] = 0.0
+        matrices[-1, -3:] = matrices[-1, :1]
+    return Sample(
+        DesignMatrix(matrices, counts),
+        log_time.repeat_interleave(repeat, 0),
+        event.repeat_interleave(repeat, 0),
+        weight.repeat_interleave(repeat, 0),
+    )

@@ -1,0 +1,144 @@
+"""Files, kind and hostile."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch.data import load_dataset, load_file
+from sstorch.exceptions import DataError, DataWarning
+
+GOOD = "age,grade,time,event\n50,II,5,1\n60,I,3,0\n70,II,7,1\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return _write
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (GOOD, "data.csv"),
+        (GOOD.replace("\n", "\r\n"), "data.CSV"),
+        (GOOD.replace(",", ";"), "data.csv"),
+        (GOOD.replace(",", "\t"), "data.csv"),
+        (GOOD.replace(",", "\t"), "data.tsv"),
+        (gzip.compress(GOOD.encode()), "data.csv.gz"),
+        (gzip.compress(GOOD.replace(",", "\t").encode()), "data.tsv.gz"),
+        ("\ufeff" + GOOD, "data.csv"),
+        ("\n\n" + GOOD, "data.csv"),
+        (GOOD.replace(",", " , "), "data.csv"),
+        (GOOD.replace("age,grade", '"age","grade"'), "data.csv"),
+    ],
+)
+def test_text_files(write, text, name):
+    data = load_file(write(text, name))
+    assert data.feature_names == ["age", "grade"]
+    assert data.frame["age"].tolist() == [50.0, 60.0, 70.0]
+    assert data.time.tolist() == [5.0, 3.0, 7.0]
+    assert data.n_events == 2
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "data.parquet"
+    pd.DataFrame(
+        {"age": [50, 60], "g": pd.Categorical(["b", "a"]), "time": [1.0, 2.0], "event": [1, 0]}
+    ).to_parquet(path)
+    assert list(load_file(path).frame["g"].cat.categories) == ["a", "b"]
+
+
+def test_options(write):
+    path = write("id|age|days|dead\na|50|5|2\nb|60|3|1\n")
+    data = load_file(str(path), time="days", event="dead", event_coding="1/2", drop=["id"], sep="|")
+    assert data.feature_names == ["age"]
+    assert (
+        load_dataset("csv", path=path, time="days", event="dead", event_coding="1/2", drop=["id"]).n_events
+        == 1
+    )
+
+
+def test_missing_values_and_the_word_none(write):
+    data = load_file(write("age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n70,,7,1\n"))
+    assert data.frame["age"].isna().tolist() == [True, True, False]
+    assert data.frame["therapy"].tolist()[:2] == ["None", "yes"]
+    assert data.frame["therapy"].isna().tolist() == [False, False, True]
+
+
+def test_row_names_are_left_out(write):
+    with pytest.warns(DataWarning, match="data.csv: the first column has no name and is left out"):
+        data = load_file(write('"","age","time","event"\n"1",50,5,1\n"2",60,3,0\n'))
+    assert data.feature_names == ["age"]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "the file is empty"),
+        ("\n  \n", "the file is empty"),
+        ("age,time,event\n", "no rows below its header"),
+        ("age,time,event\n50,5,1\n", "one row; at least two"),
+        ("age,time,event\n50,5,1\n60,-3,0\n", r"column 'time' is negative in 1 row \(0-based position 1\)"),
+        (
+            "age,time,event\n50,5,1\n60,late,0\n",
+            r"column 'time' holds 'late'.*1 row \(0-based position 1\); correct or remove",
+        ),
+        ('age,time,event\n50,"5,5",1\n60,"3,1",0\n', "column 'time' holds numbers written as text.*commas"),
+        ("age,time,event\n50,5,1\n60,,0\n", "column 'time' is missing in 1 row"),
+        ("age,time,event\n50,5,0\n60,3,0\n", "all 2 rows are censored"),
+        ("age,age,time,event\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'age'"),
+        ("age,time,event,time\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'time'"),
+        ("age,time,event,\n50,1,1,\n60,2,0,\n", "column 4 of the header has no name"),
+        (
+            "age,Time,event\n50,5,1\n60,3,0\n",
+            "no column 'time'; the columns are 'age', 'Time', 'event'.*mean 'Time'",
+        ),
+        ("age,time,status\n50,5,1\n60,3,0\n", "no column 'event'"),
+        ("age,time,event\n50,5,1,9\n60,3,0,9\n", "not every row has the 3 cells"),
+        ("age,time,event\n50,5,1\n60,3,0,9\n", "not every row has the 3 cells"),
+        ("age,time,event\n50,5,yes\n60,3,no\n", "column 'event' holds 'yes'.*code it as 1"),
+        ("age,time,event\n50,5,2\n60,3,1\n", "event_coding='1/2'"),
+        ("age,time,event\n,5,1\n,3,0\n", "column 'age' is missing in every row"),
+        ("ag\xe9,time,event\n50,5,1\n".encode("latin-1"), "not UTF-8 text"),
+    ],
+)
+def test_hostile_files(write, text, match):
+    path = write(text)
+    with pytest.raises(DataError, match=match) as caught:
+        load_file(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("data.xlsx", b"x", "unknown kind of file; readable are .csv"),
+        ("data.csv.gz", b"no gzip", "cannot be read"),
+        ("data.csv.gz", gzip.compress(GOOD.encode())[:30], "cannot be read"),
+        ("data.parquet", b"", "the file is empty"),
+        ("data.parquet", b"no parquet", "not a readable parquet file"),
+    ],
+)
+def test_unreadable_files(write, name, content, match):
+    with pytest.raises(DataError, match=match):
+        load_file(write(content, name))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"nothing\.csv: no such file"):
+        load_file(tmp_path / "nothing.csv")
+    with pytest.raises(DataError, match="no such file"):
+        load_file(tmp_path)
+
+
+def test_constant_column_and_sixty_percent_missing(write):
+    rows = [f"1,{'' if i % 5 < 3 else i},{i + 1},{i % 2}" for i in range(20)]
+    data = load_file(write("constant,gaps,time,event\n" + "\n".join(rows)))
+    assert np.isclose(data.frame["gaps"].isna().mean(), 0.6)

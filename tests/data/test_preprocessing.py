@@ -1,0 +1,267 @@
+"""Schema and Preprocessor."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+
+FRAME = pd.DataFrame(
+    {
+        "age": [20.0, 40.0, np.nan, 60.0],
+        "grade": ["II", "I", None, "II"],
+        "flag": [True, False, True, True],
+        "stage": pd.Categorical([3, 1, 3, None], categories=[3, 1, 2]),
+    }
+)
+
+
+def numbers(low=-1e6, high=1e6):
+    return st.none() | st.floats(low, high, allow_nan=False, width=64)
+
+
+@st.composite
+def frames(draw, min_rows=1, max_rows=12):
+    n = draw(st.integers(min_rows, max_rows))
+    return pd.DataFrame(
+        {
+            "a": pd.Series(draw(st.lists(numbers(), min_size=n, max_size=n)), dtype=float),
+            "b": pd.Series(draw(st.lists(numbers(0, 1e-300), min_size=n, max_size=n)), dtype=float),
+            "c": pd.Categorical(
+                draw(st.lists(st.sampled_from([None, "u", "v", "w"]), min_size=n, max_size=n)),
+                categories=["w", "u", "v"],
+            ),
+        }
+    )
+
+
+options = st.fixed_dictionaries(
+    {
+        "numeric": st.sampled_from(["mean", "median"]),
+        "categorical": st.sampled_from(["zeros", "most_frequent"]),
+        "scale": st.sampled_from(["minmax", "none"]),
+    }
+)
+
+
+def test_schema():
+    schema = Schema.of(FRAME)
+    assert schema.columns == ("age", "grade", "flag", "stage")
+    assert schema.numeric == ("age", "flag")
+    assert schema.categories == {"grade": ("I", "II"), "stage": ("3", "1", "2")}
+    assert schema.feature_names_out == ["age", "grade=I", "grade=II", "flag", "stage=3", "stage=1", "stage=2"]
+    assert schema.origins[1:4] == [("grade", "I"), ("grade", "II"), ("flag", None)]
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+def test_schema_of_checked_data_is_that_of_the_raw_frame():
+    assert Schema.of(SurvivalData(FRAME, ([1, 2, 3, 4], [1] * 4)).frame) == Schema.of(FRAME)
+
+
+def test_schema_refusals():
+    with pytest.raises(DataError, match="duplicate column name 'a'"):
+        Schema.of(pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]))
+    with pytest.raises(DataError, match="two encoded features are called 'c=u'"):
+        Schema.of(pd.DataFrame({"c": ["u", "v"], "c=u": [1, 2]}))
+    for state in ({}, {"columns": ["a"], "categories": {"b": []}}, {"columns": 3, "categories": {}}):
+        with pytest.raises(FormatError, match="saved schema is"):
+            Schema.from_dict(state)
+
+
+def test_encoding():
+    out = Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(FRAME)
+    assert out.dtype == np.float64
+    assert out.flags.c_contiguous
+    #       age  I  II flag 3  1  2
+    assert out.tolist() == [
+        [0.0, 0, 1, 1, 1, 0, 0],
+        [0.5, 1, 0, 0, 0, 1, 0],
+        [0.5, 0, 0, 1, 1, 0, 0],
+        [1.0, 0, 1, 1, 0, 0, 0],
+    ]
+
+
+def test_most_frequent_median_and_original_units():
+    prep = Preprocessor(Schema.of(FRAME), numeric="median", categorical="most_frequent", scale="none")
+    out = prep.fit(FRAME).transform(FRAME)
+    assert out[:, 0].tolist() == [20.0, 40.0, 40.0, 60.0]
+    assert out[2, 1:3].tolist() == [0, 1]
+    assert out[3, 4:].tolist() == [1, 0, 0]
+
+
+def test_offset_and_scale_give_the_encoding():
+    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
+    raw = Preprocessor(prep.schema, scale="none").fit(FRAME).transform(FRAME)
+    np.testing.assert_array_equal((raw - prep.offset_) * prep.scale_, prep.transform(FRAME))
+    assert prep.offset_[0] == 20.0
+    assert prep.scale_[0] == 1 / 40
+    assert prep.scale_[1:3].tolist() == [1.0, 1.0]
+
+
+def test_test_rows_may_leave_the_unit_interval():
+    prep = Preprocessor(Schema.of(FRAME[["age"]])).fit(FRAME)
+    assert prep.transform(pd.DataFrame({"age": [0.0, 100.0]})).ravel().tolist() == [-0.5, 2.0]
+
+
+@pytest.mark.parametrize("values", [[3.0] * 3, [0.1 + 0.2, 0.3, 0.3], [0.0, 5e-324, 0.0], [1e9, 1e9, np.nan]])
+def test_constant_columns_become_zero(values):
+    frame = pd.DataFrame({"x": values})
+    prep = Preprocessor(Schema.of(frame)).fit(frame)
+    assert prep.scale_.tolist() == [0.0]
+    assert not prep.transform(pd.DataFrame({"x": [7.0, -1e50]})).any()
+
+
+def test_category_seen_only_in_another_fold_is_zero_for_every_row():
+    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME.iloc[[0, 3]])
+    out = prep.transform(FRAME)
+    assert prep.feature_names_out[1] == "grade=I"
+    assert not out[:, 1].any()
+    assert out[:, 2].tolist() == [1, 0, 0, 1]
+    assert prep.scale_[1] == 0.0
+
+
+def test_unknown_category_is_said():
+    prep = Preprocessor(Schema.of(FRAME), categorical="most_frequent").fit(FRAME)
+    with pytest.warns(
+        DataWarning, match=r"'grade' has the unknown category 'IV' in 1 row .*0-based position 2"
+    ):
+        out = prep.transform(FRAME.assign(grade=["I", "II", "IV", None]))
+    assert out[:, 1:3].tolist() == [[1, 0], [0, 1], [0, 0], [0, 1]]
+
+
+def test_column_without_training_values_is_said_and_zero():
+    prep = Preprocessor(Schema.of(FRAME))
+    with pytest.warns(DataWarning, match="column 'age', 'grade' is missing in every training row") as caught:
+        prep.fit(FRAME.iloc[[2]])
+    assert caught[0].filename == __file__
+    assert not prep.transform(FRAME)[:, :3].any()
+    json.dumps(prep.to_dict(), allow_nan=False)
+
+
+def test_categories_are_compared_as_text():
+    schema = Schema.of(pd.DataFrame({"c": ["1", "2", "x"]}))
+    prep = Preprocessor(schema).fit(pd.DataFrame({"c": ["1", "2", "x"]}))
+    for values in ([1, 2], [1.0, 2.0], ["1", "2"], pd.Categorical([1, 2])):
+        assert prep.transform(pd.DataFrame({"c": values})).tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert prep.transform(pd.DataFrame({"c": [1.0, np.nan]})).tolist() == [[1, 0, 0], [0, 0, 0]]
+
+
+def test_order_and_extra_columns_do_not_matter():
+    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
+    other = FRAME[["stage", "flag", "grade", "age"]].assign(extra=pd.Timestamp("2020-01-01"))
+    np.testing.assert_array_equal(prep.transform(other), prep.transform(FRAME))
+
+
+def test_row_alone_is_as_in_the_table_even_when_all_missing():
+    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
+    whole = prep.transform(FRAME)
+    for i in range(len(FRAME)):
+        np.testing.assert_array_equal(prep.transform(FRAME.iloc[[i]]), whole[[i]])
+    assert prep.transform(FRAME.iloc[:0]).shape == (0, 7)
+    empty = pd.DataFrame({name: [None] for name in FRAME.columns})
+    assert prep.transform(empty).tolist() == [[0.5, 0, 0, 0.75, 0, 0, 0]]
+
+
+def test_arrays():
+    X = np.array([[1.0, 2.0], [3.0, 6.0]])
+    prep = Preprocessor(Schema.of(X)).fit(X)
+    assert prep.transform(X).tolist() == [[0, 0], [1, 1]]
+    assert prep.transform(pd.DataFrame(X, columns=["x0", "x1"])).tolist() == [[0, 0], [1, 1]]
+    with pytest.raises(DataError, match="X has 3 columns; 2 are needed"):
+        prep.transform(np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"shape \(2,\)"):
+        prep.transform(np.ones(2))
+    with pytest.raises(DataError, match="the columns have names; give a DataFrame with the columns 'age'"):
+        Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(FRAME.to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("frame", "match"),
+    [
+        (FRAME.drop(columns="age"), "no column 'age'; the columns are 'grade'"),
+        (FRAME.rename(columns={"age": "Age"}), "Did you mean 'Age'"),
+        (
+            FRAME.assign(age=["20", "old", "3", "4"]),
+            r"column 'age' holds 'old'.*1 row \(0-based position 1\).*is numeric in the schema",
+        ),
+        (FRAME.assign(age=["20", "30", "3", "4"]), r"column 'age' holds numbers written as text.*in 4 rows"),
+        (FRAME.assign(age=pd.Timestamp("2020-01-01")), "column 'age' holds dates"),
+        (FRAME.assign(grade=pd.Timestamp("2020-01-01")), "column 'grade' holds dates"),
+        (FRAME.assign(age=[1, 2, np.inf, 3]), "column 'age' is infinite"),
+    ],
+)
+def test_transform_refusals(frame, match):
+    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
+    with pytest.raises(DataError, match=match):
+        prep.transform(frame)
+
+
+def test_other_refusals():
+    schema = Schema.of(FRAME)
+    with pytest.raises(ConfigError, match="scale='standard' does not exist; choose one of 'minmax', 'none'"):
+        Preprocessor(schema, scale="standard")
+    with pytest.raises(DataError, match="no rows to fit"):
+        Preprocessor(schema).fit(FRAME.iloc[:0])
+    for call in (lambda p: p.transform(FRAME), lambda p: p.to_dict()):
+        with pytest.raises(NotFittedError, match="call fit first"):
+            call(Preprocessor(schema))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": {}},
+        {"numeric": "mode"},
+        {"offset": [0.0]},
+        {"factor": ["x"] * 7},
+        {"factor": [float("nan")] * 7},
+        {"fill": {"age": 1.0}},
+        {"mode": {"grade": "IV", "stage": None}},
+        {"mode": None},
+    ],
+)
+def test_altered_state_is_refused(change):
+    state = Preprocessor(Schema.of(FRAME)).fit(FRAME).to_dict()
+    with pytest.raises(FormatError, match="saved preprocessing is"):
+        Preprocessor.from_dict(state | change)
+
+
+@pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
+@settings(max_examples=60, deadline=None)
+@given(train=frames(), test=frames(), choice=options)
+def test_round_trip_is_bit_identical(train, test, choice):
+    prep = Preprocessor(Schema.of(train), **choice).fit(train)
+    again = Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict(), allow_nan=False)))
+    for frame in (train, test):
+        out = prep.transform(frame)
+        assert np.isfinite(out).all()
+        assert out.tobytes() == again.transform(frame).tobytes()
+    if choice["scale"] == "minmax":
+        out = prep.transform(train)
+        assert out.min() >= 0
+        assert out.max() <= 1
+
+
+@pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
+@settings(max_examples=60, deadline=None)
+@given(train=frames(), test=frames(), other=frames(), choice=options)
+def test_statistics_come_from_training_rows_only(train, test, other, choice):
+    """Other test rows in the same data set leave the encoding of the training rows as it is."""
+    encoded = []
+    for held_out in (test, other):
+        whole = pd.concat([train, held_out], ignore_index=True)
+        rows = whole.iloc[: len(train)]
+        encoded.append(Preprocessor(Schema.of(whole), **choice).fit(rows).transform(rows))
+    assert encoded[0].tobytes() == encoded[1].tobytes()
+
+
+def test_mean_of_equal_values_is_that_value():
+    frame = pd.DataFrame({"x": [0.1, 0.1, 0.1, np.nan]})
+    assert np.mean([0.1, 0.1, 0.1]) > 0.1
+    assert Preprocessor(Schema.of(frame), scale="none").fit(frame).transform(frame)[3, 0] == 0.1

@@ -1,0 +1,48 @@
+"""Hypothesis strategies for censored rows with heavy ties, and curves on their times."""
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+
+class Cohort(NamedTuple):
+    time: np.ndarray
+    event: np.ndarray
+
+
+class Scored(NamedTuple):
+    time: np.ndarray
+    event: np.ndarray
+    survival: np.ndarray
+    times: np.ndarray
+    train: Cohort
+
+
+@st.composite
+def cohorts(draw, min_size=2, max_size=14, max_time=8):
+    """Rows on few distinct times; from no event to all events; one event or one censoring is likely."""
+    n = draw(st.integers(min_size, max_size))
+    time = draw(st.lists(st.integers(1, max_time), min_size=n, max_size=n))
+    kind = draw(st.sampled_from(["mixed", "mixed", "one event", "one censored", "all events"]))
+    if kind == "mixed":
+        event = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    else:
+        event = [kind != "one event"] * n
+        if kind != "all events":
+            event[draw(st.integers(0, n - 1))] = kind == "one event"
+    return Cohort(np.array(time, dtype=float), np.array(event, dtype=bool))
+
+
+@st.composite
+def scored(draw):
+    """Test and training rows, with falling curves from few values (so that they tie) on a grid of halves."""
+    time, event = draw(cohorts())
+    train = draw(cohorts())
+    extra = draw(st.sets(st.integers(0, 20), max_size=6))
+    times = np.union1d(time, np.array(sorted(extra), dtype=float) / 2)
+    seed = draw(st.integers(0, 2**20))
+    levels = draw(st.sampled_from([4, 1000]))
+    steps = np.random.default_rng(seed).integers(0, levels + 1, size=(time.size, times.size)) / levels
+    survival = -np.sort(-steps, axis=1)
+    return Scored(time, event, survival, times, train)

@@ -1,0 +1,253 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.integrate import quad
+
+import sstorch.metrics.brier as module
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    KaplanMeier,
+    brier_score,
+    censoring_distribution,
+    count_floored,
+    evaluation_times,
+    integrated_brier_score,
+)
+
+from .cohorts import Scored, scored
+
+CLOSE = 1e-10
+OPTIONAL = "scikit-survival is the oracle (extra 'baselines')"
+
+
+def g_by_loops(train, t, left):
+    """G(t) or G(t-), in the order: at each time events leave, then censorings."""
+    g = 1.0
+    for u in sorted(set(train.time)):
+        if u < t or (u == t and not left):
+            events = sum(1 for a, c in zip(*train, strict=True) if a == u and c)
+            censored = sum(1 for a, c in zip(*train, strict=True) if a == u and not c)
+            at_risk = sum(1 for a in train.time if a >= u) - events
+            g *= 1 - censored / at_risk if at_risk else 1.0
+    return g
+
+
+def brier_by_loops(rows, t, s, convention, floor=None):
+    """BS(t) from the formula; s[i] is S_i(t)."""
+    total = 0.0
+    if floor is None:
+        positive = [g_by_loops(rows.train, u, left=False) for u in rows.train.time]
+        floor = min([g for g in positive if g > 0], default=1.0)
+    for i, t_i in enumerate(rows.time):
+        if t_i <= t and rows.event[i]:
+            term, g = s[i] ** 2, g_by_loops(rows.train, t_i, left=convention == "graf")
+        elif t_i > t:
+            term, g = (1 - s[i]) ** 2, g_by_loops(rows.train, t, left=False)
+        else:
+            continue
+        if convention == "graf":
+            total += term / max(g, floor)
+        elif g > 0:
+            total += term / g
+    return total / len(rows.time)
+
+
+def integral_by_loops(rows):
+    """(1/tmax) of the integral over each stretch on which BS is smooth, by adaptive quadrature."""
+    last = max(rows.time)
+    grid, survival = rows.times, rows.survival
+    if grid[0] > 0:
+        grid, survival = np.r_[0.0, grid], np.c_[np.ones(len(rows.time)), survival]
+
+    def value(t):
+        return brier_by_loops(rows, t, [np.interp(t, grid, curve) for curve in survival], "graf")
+
+    knots = sorted({0.0, *grid, *rows.time, *rows.train.time})
+    knots = [k for k in knots if k <= last]
+    return sum(quad(value, a, b, limit=5, epsabs=1e-11)[0] for a, b in pairwise(knots)) / last
+
+
+def structured(time, event):
+    return np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(scored())
+@pytest.mark.parametrize("convention", ["graf", "sksurv"])
+def test_curve_equals_loops(convention, rows):
+    got = brier_score(*rows[:4], train=rows.train, convention=convention)
+    expected = [brier_by_loops(rows, t, rows.survival[:, k], convention) for k, t in enumerate(rows.times)]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
+
+
+@settings(max_examples=15, deadline=None)
+@given(scored())
+def test_graf_integral_equals_adaptive_quadrature(rows):
+    got = integrated_brier_score(*rows[:4], train=rows.train)
+    assert got == pytest.approx(integral_by_loops(rows), abs=1e-9)
+
+
+def _sksurv_or_none(rows, times, survival):
+    sksurv = pytest.importorskip("sksurv.metrics", reason=OPTIONAL)
+    train, test = structured(*rows.train), structured(rows.time, rows.event)
+    try:
+        curve = sksurv.brier_score(train, test, survival, times)[1]
+        return curve, sksurv.integrated_brier_score(train, test, survival, times)
+    except ValueError:
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(scored())
+def test_sksurv_convention_equals_scikit_survival(rows):
+    inside = (rows.times >= rows.time.min()) & (rows.times < rows.time.max())
+    times, survival = rows.times[inside], rows.survival[:, inside]
+    if times.size < 2 or (expected := _sksurv_or_none(rows, times, survival)) is None:
+        return
+    kwargs = {"train": rows.train, "convention": "sksurv"}
+    np.testing.assert_allclose(
+        brier_score(rows.time, rows.event, survival, times, **kwargs), expected[0], rtol=0, atol=CLOSE
+    )
+    got = integrated_brier_score(rows.time, rows.event, survival, times, **kwargs)
+    assert got == pytest.approx(expected[1], abs=CLOSE)
+    # Where scikit-survival refuses the wider grid, the overhang is cut off.
+    assert integrated_brier_score(*rows[:4], **kwargs) == pytest.approx(got, abs=CLOSE)
+
+
+def study(n=90, n_train=150, seed=3):
+    """Continuous times; training rows are observed longer than all test rows."""
+    rng = np.random.default_rng(seed)
+    life, censoring = rng.weibull(1.3, n + n_train), rng.uniform(0.2, 2.5, n + n_train)
+    time, event = np.minimum(life, censoring), life <= censoring
+    order = np.argsort(time)
+    test = np.sort(order[rng.choice(n + n_train - 5, n, replace=False)])
+    train = np.setdiff1d(order, test)
+    return time[test], event[test], (time[train], event[train])
+
+
+def weibull(n, times):
+    return np.exp(-np.outer(np.linspace(0.6, 1.6, n), times**1.3))
+
+
+def test_default_sksurv_grid_is_accepted_by_scikit_survival():
+    sksurv = pytest.importorskip("sksurv.metrics", reason=OPTIONAL)
+    time, event, train = study()
+    times = evaluation_times(time, train[0], "sksurv")
+    survival = weibull(time.size, times)
+    expected = sksurv.integrated_brier_score(structured(*train), structured(time, event), survival, times)
+    got = integrated_brier_score(time, event, survival, times, train=train, convention="sksurv")
+    assert got == pytest.approx(expected, abs=CLOSE)
+    assert times.size == np.unique(time).size - 2
+
+
+def test_sksurv_cuts_times_beyond_the_training_rows():
+    time, event = [1.0, 2.0, 3.0, 6.0], [1, 1, 0, 1]
+    train = ([1.0, 2.5, 3.5], [1, 0, 1])  # G stays at 0.5: times beyond 3.5 are outside
+    times = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    survival = weibull(4, times)
+    kwargs = {"train": train, "convention": "sksurv"}
+    assert integrated_brier_score(time, event, survival, times, **kwargs) == integrated_brier_score(
+        time, event, survival[:, :3], times[:3], **kwargs
+    )
+
+
+def test_graf_converges_on_the_default_grid():
+    time, event, train = study()
+    coarse = evaluation_times(time, train[0])
+    fine = np.union1d(coarse, np.linspace(0.0, time.max(), 20_001))
+    values = [
+        integrated_brier_score(time, event, weibull(time.size, grid), grid, train=train)
+        for grid in (coarse, fine)
+    ]
+    assert values[0] == pytest.approx(values[1], abs=2e-6)
+
+
+def test_without_censoring_the_score_is_the_mean_squared_error():
+    time = np.array([1.0, 2.0, 3.0, 4.0])
+    event = np.ones(4)
+    survival = weibull(4, time)
+    alive = time[:, None] > time
+    for convention in ("graf", "sksurv"):
+        score = brier_score(time, event, survival, time, train=(time, event), convention=convention)
+        np.testing.assert_allclose(score, ((alive - survival) ** 2).mean(axis=0), atol=CLOSE)
+
+
+def test_knowing_the_future_scores_near_zero_and_kaplan_meier_beats_a_coin():
+    time, event, train = study()
+    times = evaluation_times(time, train[0])
+    oracle = (times < time[:, None]).astype(float)
+    assert integrated_brier_score(time, event, oracle, times, train=train) < 2e-3
+    km = np.tile(KaplanMeier.fit(*train).at(times), (time.size, 1))
+    coin = np.full_like(km, 0.5)
+    assert 0.1 < integrated_brier_score(time, event, km, times, train=train) < 0.2
+    assert integrated_brier_score(time, event, coin, times, train=train) > 0.2
+
+
+def test_blocks_change_nothing(monkeypatch):
+    time, event, train = study()
+    times = evaluation_times(time, train[0])
+    args = (time, event, weibull(time.size, times), times)
+    whole = brier_score(*args, train=train), integrated_brier_score(*args, train=train)
+    monkeypatch.setattr(module, "_BLOCK", 1000)
+    np.testing.assert_allclose(brier_score(*args, train=train), whole[0], rtol=1e-13)
+    assert integrated_brier_score(*args, train=train) == pytest.approx(whole[1], rel=1e-13)
+
+
+def test_times_beyond_tmax_only_interpolate():
+    rows = ([1.0, 2.0], [1, 1])
+    got = integrated_brier_score(*rows, [[0.5, 0.0], [1.0, 0.5]], times=[1.0, 3.0], train=rows)
+    same = integrated_brier_score(*rows, [[0.5, 0.25], [1.0, 0.75]], times=[1.0, 2.0], train=rows)
+    assert got == pytest.approx(same, abs=CLOSE)
+
+
+def test_floor_keeps_the_last_positive_probability_and_is_counted():
+    train = ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 0])  # G = 2/3 from 2, then 0 from 4
+    time, event, times = [2.0, 5.0, 6.0], [1, 1, 0], [4.5]
+    survival = np.array([[0.3], [0.4], [0.5]])
+    assert censoring_distribution(*train).at(4.5) == 0.0
+    g = 2 / 3
+    expected = (0.3**2 + 0.6**2 / g + 0.5**2 / g) / 3
+    assert brier_score(time, event, survival, times, train=train)[0] == pytest.approx(expected, abs=CLOSE)
+    assert count_floored(time, train=train) == 2
+    expected = (0.3**2 + 0.6**2 / 0.9 + 0.5**2 / 0.9) / 3
+    got = brier_score(time, event, survival, times, train=train, min_censoring_prob=0.9)[0]
+    assert got == pytest.approx(expected, abs=CLOSE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scored())
+def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
+    floor = 0.4
+    free = censoring_distribution(*rows.train).before(rows.time) >= floor
+    assert count_floored(rows.time, train=rows.train, min_censoring_prob=floor) == np.count_nonzero(~free)
+    if not free.any():
+        return
+    part = (rows.time[free], rows.event[free], rows.survival[free], rows.times)
+    plain = brier_score(*part, train=rows.train, min_censoring_prob=1e-300)
+    np.testing.assert_allclose(
+        brier_score(*part, train=rows.train, min_censoring_prob=floor), plain, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("function", [brier_score, integrated_brier_score])
+def test_settings_that_do_not_exist(function):
+    args, train = ([1, 2, 3], [1, 1, 0], np.full((3, 3), 0.5), [1, 2, 3]), ([1, 2, 4], [1, 0, 1])
+    with pytest.raises(ConfigError, match=r"'osst' is unknown; the known ones are 'graf', 'sksurv'"):
+        function(*args, train=train, convention="osst")
+    with pytest.raises(ConfigError, match=r"probability in \(0, 1\]; got 0.0"):
+        function(*args, train=train, min_censoring_prob=0.0)
+    with pytest.raises(ConfigError, match="'sksurv' has no floor"):
+        function(*args, train=train, convention="sksurv", min_censoring_prob=0.1)
+
+
+def test_grids_that_cannot_be_integrated():
+    rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+    curves = np.full((3, 2), 0.5)
+    with pytest.raises(DataError, match=r"largest test time, 3; the grid ends at 2.*evaluation_times"):
+        integrated_brier_score(*rows, curves, [1.0, 2.0], train=rows)
+    with pytest.raises(DataError, match="all test times are 0"):
+        integrated_brier_score([0.0, 0.0], [1, 0], curves[:2], [1.0, 2.0], train=rows)
+    with pytest.raises(DataError, match=r"needs two times in \[1, 3\).*got 1\."):
+        integrated_brier_score(*rows, curves, [2.0, 3.0], train=rows, convention="sksurv")

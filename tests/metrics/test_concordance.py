@@ -1,0 +1,153 @@
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from lifelines.utils import concordance_index
+
+import sstorch.metrics.concordance as module
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import concordance_harrell, concordance_harrell_risk
+
+from .cohorts import cohorts, scored
+
+EXACT = 1e-12
+
+
+def by_loops(time, event, value_at, tied_time):
+    """The formula: value_at(j, t) is the survival of row j at t (or minus its risk)."""
+    pairs = total = 0.0
+    for i, j in itertools.permutations(range(len(time)), 2):
+        later = time[i] < time[j]
+        if tied_time == "censored_later" and time[i] == time[j] and not event[j]:
+            later = True
+        if event[i] and later:
+            own, other = value_at(i, time[i]), value_at(j, time[i])
+            pairs += 1
+            total += 1.0 if own < other else 0.5 if own == other else 0.0
+    return total / pairs if pairs else None
+
+
+def step_value(survival, times):
+    def value(row, t):
+        before = [k for k in range(len(times)) if times[k] <= t]
+        return survival[row][before[-1]] if before else 1.0
+
+    return value
+
+
+def or_no_pair(function, *args, **kwargs):
+    """The value, or None where there is no comparable pair."""
+    try:
+        return function(*args, **kwargs)
+    except DataError as error:
+        if "no comparable pair" not in str(error):
+            raise
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(scored(), st.sampled_from(["exclude", "censored_later"]))
+def test_curves_equal_loops(rows, tied_time):
+    got = or_no_pair(
+        concordance_harrell, rows.time, rows.event, rows.survival, rows.times, tied_time=tied_time
+    )
+    expected = by_loops(rows.time, rows.event, step_value(rows.survival, rows.times), tied_time)
+    assert got == pytest.approx(expected, abs=EXACT)
+
+
+@settings(max_examples=50, deadline=None)
+@given(scored())
+def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
+    coarse = rows.times[1::2]
+    assume(coarse.size)
+    survival = rows.survival[:, 1::2]
+    got = or_no_pair(concordance_harrell, rows.time, rows.event, survival, coarse)
+    expected = by_loops(rows.time, rows.event, step_value(survival, coarse), "exclude")
+    assert got == pytest.approx(expected, abs=EXACT)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cohorts(), st.sampled_from(["exclude", "censored_later"]), st.data())
+def test_risk_equals_loops(rows, tied_time, data):
+    risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
+    got = or_no_pair(concordance_harrell_risk, *rows, risk, tied_time=tied_time)
+    assert got == pytest.approx(by_loops(*rows, lambda j, t: -risk[j], tied_time), abs=EXACT)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cohorts(), st.data())
+def test_risk_equals_scikit_survival_and_lifelines(rows, data):
+    sksurv = pytest.importorskip("sksurv.metrics", reason="scikit-survival is the oracle (extra 'baselines')")
+    risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
+    got = or_no_pair(concordance_harrell_risk, *rows, risk, tied_time="censored_later")
+    assume(got is not None)
+    expected = sksurv.concordance_index_censored(rows.event, rows.time, risk.astype(float), tied_tol=0.0)[0]
+    assert got == pytest.approx(expected, abs=EXACT)
+    assert got == pytest.approx(concordance_index(rows.time, -risk, rows.event), abs=EXACT)
+
+
+@settings(max_examples=50, deadline=None)
+@given(scored())
+def test_proportional_curves_equal_their_risk_form(rows):
+    risk = np.linspace(0.1, 2.0, rows.time.size)[::-1]
+    survival = np.exp(-np.outer(risk, rows.times + 0.5))
+    assert or_no_pair(concordance_harrell, rows.time, rows.event, survival, rows.times) == or_no_pair(
+        concordance_harrell_risk, rows.time, rows.event, risk
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(scored(), st.integers(1, 40))
+def test_block_size_changes_nothing(rows, block):
+    args = (rows.time, rows.event, rows.survival, rows.times)
+    whole = or_no_pair(concordance_harrell, *args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", block)
+        assert or_no_pair(concordance_harrell, *args) == whole
+
+
+def test_curves_equal_pycox_without_ties(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYCOX_DATA_DIR", str(tmp_path))  # pycox creates this folder at import
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluation = pytest.importorskip("pycox.evaluation", reason="pycox is the oracle")
+    rng = np.random.default_rng(4)
+    n = 60
+    time = rng.permutation(n) + 1.0
+    event = rng.random(n) < 0.6
+    times = np.sort(time)
+    survival = np.exp(-np.outer(rng.gamma(2.0, 0.02, n), times ** rng.uniform(0.5, 1.5)))
+    survival = survival ** (1 + 0.5 * np.sin(np.arange(n))[:, None] * times / n)  # curves that cross
+    evaluated = evaluation.EvalSurv(pd.DataFrame(survival.T, index=times), time, event)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = evaluated.concordance_td("antolini")
+    assert concordance_harrell(time, event, survival, times) == pytest.approx(expected, abs=EXACT)
+
+
+def test_tied_times_by_hand():
+    time, event, risk = [2.0, 2.0, 2.0, 3.0], [1, 1, 0, 0], [3.0, 1.0, 2.0, 2.0]
+    assert concordance_harrell_risk(time, event, risk) == 0.5
+    # Row 0 and row 1 are each compared with row 2 (censored at the same time) too, never with each other.
+    assert concordance_harrell_risk(time, event, [3.0, 1.0, 0.0, 2.0], tied_time="censored_later") == 0.75
+
+
+@pytest.mark.parametrize(
+    ("time", "event", "n_events"), [([1, 2, 3], [0, 0, 0], 0), ([1, 2, 3], [0, 0, 1], 1), ([2, 2], [1, 1], 2)]
+)
+def test_no_comparable_pair_is_an_error_with_a_remedy(time, event, n_events):
+    with pytest.raises(
+        DataError, match=rf"no comparable pair among {len(time)} rows with {n_events} events.*larger"
+    ):
+        concordance_harrell_risk(time, event, np.arange(len(time)))
+
+
+def test_unknown_tied_time():
+    with pytest.raises(
+        ConfigError, match=r"'half' is unknown; the known ones are 'exclude', 'censored_later'"
+    ):
+        concordance_harrell_risk([1, 2], [1, 0], [1, 0], tied_time="half")

@@ -1,0 +1,37 @@
+import math
+
+import torch
+
+from sstorch.nn.functional import log_sigmoid_pair, softplus
+
+
+def test_values_to_full_precision() -> None:
+    mpmath = __import__("mpmath")
+    points = [0.0, 1e-300, 1e-9, 0.3, 20.5, 37.0, 745.0, 1e3, 1e300]
+    points += [-z for z in points]
+    z = torch.tensor(points, dtype=torch.float64)
+    left, right = log_sigmoid_pair(z)
+    up = softplus(z)
+    with mpmath.workdps(400):
+        for k, point in enumerate(points):
+            exact = float(mpmath.log1p(mpmath.exp(-abs(mpmath.mpf(point)))))
+            assert math.isclose(-float(left[k]), exact + max(-point, 0.0), rel_tol=4e-16, abs_tol=1e-320)
+            assert math.isclose(-float(right[k]), exact + max(point, 0.0), rel_tol=4e-16, abs_tol=1e-320)
+            assert math.isclose(float(up[k]), exact + max(point, 0.0), rel_tol=4e-16, abs_tol=1e-320)
+
+
+def test_infinite_arguments() -> None:
+    z = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
+    assert softplus(z).tolist() == [0.0, math.inf]
+
+
+def test_gradients_also_at_zero_and_twice() -> None:
+    z = torch.tensor([-800.0, -30.0, -0.4, 0.0, 0.7, 30.0, 800.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(log_sigmoid_pair, z)
+    assert torch.autograd.gradcheck(softplus, z)
+    assert torch.autograd.gradgradcheck(softplus, z)
+    assert torch.autograd.gradgradcheck(log_sigmoid_pair, z)
+    (slope,) = torch.autograd.grad(log_sigmoid_pair(z)[0].sum(), z)
+    torch.testing.assert_close(slope, torch.sigmoid(-z), rtol=0, atol=1e-15)
+    batched = torch.func.vmap(torch.func.grad(softplus))(z.detach())
+    torch.testing.assert_close(batched, torch.sigmoid(z.detach()), rtol=0, atol=1e-15)

@@ -1,0 +1,142 @@
+import math
+
+import pytest
+import torch
+from tests.batches import random_tree
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import PREDICTIONS, DesignMatrix, SoftTree
+
+X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+TIMES = torch.tensor([0.0, 1e-9, 0.2, 1.0, 4.0, 50.0, 1e9], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_curves(depth: int, leaf: str, prediction: str) -> None:
+    tree = random_tree(2, depth, leaf)
+    tree.set_time_scale(torch.tensor([2.0, 0.5], dtype=torch.float64))
+    survival = tree.survival(X, TIMES, prediction).detach()
+    assert survival.shape == (2, 17, 7)
+    # One leaf's curve starts at exactly one; an average of leaves is one to rounding.
+    rounding = 0.0 if prediction == "hbp" else 1e-14
+    assert ((survival[..., 0] - 1).abs() <= rounding).all()
+    assert ((survival >= 0) & (survival <= 1)).all()
+    assert (survival.diff(dim=-1) <= rounding).all()
+    hazard = tree.cumulative_hazard(X, TIMES, prediction).detach()
+    kept = survival > 1e-300
+    torch.testing.assert_close(hazard[kept], -survival[kept].log(), rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+def test_hazard_is_the_derivative_in_original_time(prediction: str) -> None:
+    tree = random_tree(2, 2)
+    tree.set_time_scale(torch.tensor([30.0, 4.0], dtype=torch.float64))
+    times = torch.tensor([0.7, 3.0, 20.0], dtype=torch.float64).expand(17, 3).clone().requires_grad_()
+    curves = tree.cumulative_hazard(X, times, prediction)
+    for problem in range(2):
+        (slope,) = torch.autograd.grad(curves[problem].sum(), times, retain_graph=True)
+        torch.testing.assert_close(tree.hazard(X, times, prediction)[problem], slope, rtol=1e-10, atol=0)
+
+
+def test_mixture_is_the_average_of_the_leaves() -> None:
+    tree = random_tree(1, 2).select(0)
+    expected = torch.zeros(17, 7, dtype=torch.float64)
+    probability = tree.log_leaf_probability(X).exp()
+    for k, node in enumerate(tree.topology.leaves):
+        alone = SoftTree(3, 0)
+        alone.leaf(1).load_state_dict(tree.leaf(node).state_dict())
+        expected += probability[k][:, None] * alone.survival(X, TIMES)
+    torch.testing.assert_close(tree.survival(X, TIMES, "mixture"), expected, rtol=1e-12, atol=1e-300)
+
+
+def test_a_prediction_reads_one_leaf_and_the_gates_on_its_path() -> None:
+    tree = random_tree(1, 3).select(0)
+    before, leaf = tree.survival(X, TIMES).detach(), tree.apply_leaf(X)
+    row = 0
+    on_path = {n for n, _ in tree.topology.ancestors(int(leaf[row]) + 8)} | {int(leaf[row]) + 8}
+    with torch.no_grad():
+        for node in tree.topology.branches:
+            if node not in on_path:
+                tree.gate(node).weight.mul_(-3).add_(1)
+        for node in tree.topology.leaves:
+            if node not in on_path:
+                tree.leaf(node).intercept.add_(5)
+    assert torch.equal(tree.survival(X, TIMES)[row], before[row])
+    assert not torch.equal(tree.survival(X, TIMES), before)
+
+
+def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
+    tree = random_tree(4, 2)
+    matrices = torch.rand(2, 9, 3, dtype=torch.float64)
+    design = DesignMatrix(matrices, (1, 3))
+    per_problem = matrices[torch.tensor([0, 1, 1, 1])]
+    torch.testing.assert_close(tree.gate_logits(design), tree.gate_logits(per_problem), rtol=1e-13, atol=1e-14)
+    for r in range(4):
+        alone = tree.select(r)
+        torch.testing.assert_close(alone.gate_logits(per_problem[r]), tree.gate_logits(design)[r])
+        torch.testing.assert_close(alone.survival(X, TIMES), tree.survival(X, TIMES)[r])
+    some = torch.tensor([1, 3])
+    torch.testing.assert_close(
+        tree.linear_predictor(design.select(some), problems=some), tree.linear_predictor(design)[some]
+    )
+    rows = torch.tensor([[0, 2], [1, 1], [8, 3], [4, 5]])
+    kept = design.restrict(rows)
+    again = kept.restrict(torch.tensor([[1], [0], [1], [0]]))
+    full = tree.gate_logits(design)
+    torch.testing.assert_close(tree.gate_logits(kept)[2], full[2][:, [8, 3]])
+    torch.testing.assert_close(tree.gate_logits(again)[0], full[0][:, [2]])
+
+
+def test_higher_batch_shapes() -> None:
+    flat, tree = random_tree(6, 2), SoftTree(3, 2, batch_shape=(2, 3))
+    tree.load_state_dict({k: v.reshape(2, 3, *v.shape[1:]) for k, v in flat.state_dict().items()})
+    torch.testing.assert_close(tree.survival(X, TIMES).reshape(6, 17, 7), flat.survival(X, TIMES))
+
+
+def test_times_may_differ_by_row() -> None:
+    tree = random_tree(2, 2)
+    grid = tree.survival(X, TIMES)
+    own = tree.survival(X, TIMES[torch.arange(17) % 7][:, None])
+    torch.testing.assert_close(own[:, :, 0], grid[:, torch.arange(17), torch.arange(17) % 7])
+
+
+def test_select_and_assign() -> None:
+    tree, other = random_tree(5, 1), random_tree(2, 1, seed=9)
+    before = {k: v.clone() for k, v in tree.state_dict().items()}
+    tree.assign(torch.tensor([0, 3]), other)
+    for name, value in tree.state_dict().items():
+        if name != "log_time_scale":
+            assert torch.equal(value[[0, 3]], other.state_dict()[name])
+        assert torch.equal(value[[1, 2, 4]], before[name][[1, 2, 4]])
+
+
+def test_gradients_reach_an_encoder_in_front() -> None:
+    encoder = torch.nn.Linear(5, 3, dtype=torch.float64)
+    tree = random_tree(1, 2).select(0)
+    tree(encoder(torch.rand(8, 5, dtype=torch.float64)), TIMES[2:4]).mean().backward()
+    assert encoder.weight.grad is not None
+    assert encoder.weight.grad.abs().sum() > 0
+
+
+def test_nothing_lands_on_a_default_device() -> None:
+    tree = SoftTree(3, 3, "weibull", (4,), device="meta")
+    x, times = torch.empty(6, 3, device="meta", dtype=torch.float64), torch.empty(5, device="meta").double()
+    for prediction in PREDICTIONS:
+        curves = tree.hazard(x, times, prediction)
+        assert curves.device.type == "meta"
+        assert curves.shape == (4, 6, 5)
+    assert tree.apply_leaf(x).device.type == "meta"
+
+
+def test_parameter_count_and_refusals() -> None:
+    tree = SoftTree(7, 3)
+    n_parameters = sum(p.numel() for p in tree.parameters())
+    assert n_parameters == 7 * 8 + 8 * (8 + 1)
+    with pytest.raises(ConfigError, match="prediction must be one of hbp, mixture"):
+        tree.survival(torch.zeros(2, 7), TIMES, "average")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="depth"):
+        SoftTree(7, 9)
+    assert math.prod(tree.batch_shape) == tree.n_problems == 1
+    assert "depth=3" in repr(tree)
