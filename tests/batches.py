@@ -43,3 +43,12 @@ def random_sample(n_problems: int, n_splits: int = 1, n_rows: int = 60, p: int =
         event.repeat_interleave(repeat, 0),
         weight.repeat_interleave(repeat, 0),
     )
+
+
+def to_device(sample: Sample, device: str) -> Sample:
+    return Sample(
+        DesignMatrix(sample.x.matrices.to(device), sample.x.counts),
+        sample.log_time.to(device),
+        sample.event.to(device),
+        sample.weight.to(device),
+    )

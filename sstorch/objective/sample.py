@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Sample:
         count = keep.sum(-1)
         width = max(int(count.max()), 1)
         if width == keep.shape[-1]:
-            return self
+            return replace(self, weight=self.weight * keep)
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])

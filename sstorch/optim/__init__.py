@@ -2,13 +2,15 @@
 
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
 from sstorch.optim.decomposition import Nodec
+from sstorch.optim.function import AutogradFunction, BatchedFunction
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.result import OptimizationResult, Status
 
 __all__ = [
     "THRESHOLDS",
     "AutogradFunction",
+    "BatchedFunction",
     "LBFGSOptions",
     "Nodec",
     "OptimizationResult",

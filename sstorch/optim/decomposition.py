@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,6 +18,8 @@ from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step, freeze_except
 
+Minimizer = Callable[[Step, Tensor, LBFGSOptions], OptimizationResult]
+
 
 @dataclass(frozen=True)
 class Nodec:
@@ -30,7 +32,8 @@ class Nodec:
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
-        lbfgs: settings of the minimisation in each step.
+        lbfgs: tolerances and limits of the minimisation in each step.
+        minimizer: what minimises each step; the batched L-BFGS unless compared with another.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -42,6 +45,7 @@ class Nodec:
     patience: int | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=100))
+    minimizer: Minimizer = minimize
 
     def __post_init__(self) -> None:
         if isinstance(self.eps, str) and self.eps not in THRESHOLDS:
@@ -179,9 +183,9 @@ class _Scheduler:
         start = step.read()
         with torch.no_grad():
             before = step.value()
-        result = minimize(step, start, self.settings.lbfgs)
+        result = self.settings.minimizer(step, start, self.settings.lbfgs)
         if isinstance(step, LeafStep):
-            result = _retry_from_start(step, result, self.settings.lbfgs)
+            result = _retry_from_start(step, result, self.settings)
         step.write(result.x)
         for callback in self.callbacks:
             callback.on_step(StepContext(self.macro_iteration, node, name, step.tree, problems))
@@ -265,9 +269,7 @@ class _Scheduler:
         return norm
 
 
-def _retry_from_start(
-    step: LeafStep, result: OptimizationResult, options: LBFGSOptions
-) -> OptimizationResult:
+def _retry_from_start(step: LeafStep, result: OptimizationResult, settings: Nodec) -> OptimizationResult:
     """Begin once more, from the family's own start, where the present leaves overflow."""
     failed = _positions(result.status == Status.NON_FINITE)
     if len(failed) == 0:
@@ -276,9 +278,9 @@ def _retry_from_start(
     intercept, shape = step.tree.family.start(again.sample.log_time, again.sample.weight)
     slope = intercept.new_zeros(len(failed), step.tree.n_features)
     leaf = torch.cat([slope, intercept[:, None], shape], dim=1)
-    retried = minimize(again, leaf.repeat(1, len(step.nodes)), options)
-    # A retry that fails too must not move the leaf.
-    worked = retried.value.isfinite()
+    retried = settings.minimizer(again, leaf.repeat(1, len(step.nodes)), settings.lbfgs)
+    # A retry that ends no lower must not move the leaf.
+    worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     failed = failed[worked]
     return replace(
         result,

@@ -16,97 +16,59 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from sstorch.optim.curvature import CurvatureHistory
+from sstorch.optim.function import BatchedFunction
 from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
-from sstorch.optim.result import AutogradFunction, BatchedFunction, LBFGSOptions, OptimizationResult, Status
-
-__all__ = ["AutogradFunction", "BatchedFunction", "LBFGSOptions", "minimize"]
+from sstorch.optim.result import OptimizationResult, Status
 
 # Compaction copies the whole state, so it waits until it saves this share of the rows.
 _COMPACT_AT = 0.8
 _REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "n_iterations")
 
 
-@dataclass
-class _History:
-    """The last m curvature pairs of K problems, and the quasi-Newton direction they define.
+@dataclass(frozen=True)
+class LBFGSOptions:
+    """Settings of `minimize`.
 
-    With R the upper triangle of S Yᵀ in order of age and D its diagonal, the two loops of L-BFGS (Nocedal and
-    Wright 2006, algorithm 7.4) are two triangular systems, the compact form of Byrd, Nocedal and Schnabel
-    (1994), Mathematical Programming 63, 129-156:
+    Attributes:
+        history: Curvature pairs kept per problem.
+        max_iterations: Iterations per problem.
+        max_evaluations: Evaluations per problem.
+        gradient_tolerance: Converged when the maximum norm of the gradient is at most this.
+        relative_tolerance: Converged when one iteration lowers the value by at most this fraction of
+            max(|value|, 1), or by no more than rounding error. With 0 the gradient alone decides, until it
+            no longer shrinks at a value constant to rounding.
+        max_line_search: Trial steps per line search.
+        c1: Sufficient decrease (Armijo) constant.
+        c2: Curvature (strong Wolfe) constant.
+        check_every: Evaluations between two looks at which problems are done; by default 1 on the CPU, and
+            4 on other devices, which a look makes wait.
 
-        a = R⁻¹ S g,   q = g - Yᵀ a,   b = R⁻ᵀ (D a - γ Y q),   H g = γ q + Sᵀ b.
-
-    R⁻¹ itself is kept. Forgetting the oldest pair strikes a row and a column out of it, a new pair adds a
-    column, and both hold for any order of the rows; so pairs stay where they were written, each problem
-    overwrites its own oldest one, and nothing is shifted or solved. An empty slot is a row and a column of
-    zeros, whatever its s and y. There are m + 1 slots, and the next to be written is always empty.
+    Raises:
+        ValueError: If a setting is outside its range.
     """
 
-    s: Tensor  # (K, m + 1, d)
-    y: Tensor  # (K, m + 1, d)
-    inverse: Tensor  # (K, m + 1, m + 1), R⁻¹
-    diagonal: Tensor  # (K, m + 1), D
-    scale: Tensor  # (K,), γ
-    count: Tensor  # (K,) int64, pairs remembered since the last reset
+    history: int = 20
+    max_iterations: int = 1000
+    max_evaluations: int = 2000
+    gradient_tolerance: float = 1e-6
+    relative_tolerance: float = 2.2e-9
+    max_line_search: int = 20
+    c1: float = 1e-4
+    c2: float = 0.9
+    check_every: int | None = None
 
-    @classmethod
-    def empty(cls, x: Tensor, m: int) -> _History:
-        """No pairs yet, for points x (K, d) and at most m pairs each."""
-        k, d = x.shape
-        return cls(
-            s=x.new_zeros(k, m + 1, d),
-            y=x.new_zeros(k, m + 1, d),
-            inverse=x.new_zeros(k, m + 1, m + 1),
-            diagonal=x.new_zeros(k, m + 1),
-            scale=x.new_ones(k),
-            count=torch.zeros(k, dtype=torch.int64, device=x.device),
-        )
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """The step -H g (K, d) for gradients g (K, d)."""
-        a = _times(self.inverse, _times(self.s, gradient))
-        q = gradient - _combine(a, self.y)
-        scale = self.scale[:, None]
-        b = _combine(self.diagonal * a - scale * _times(self.y, q), self.inverse)
-        return -(scale * q + _combine(b, self.s))
-
-    def append(self, s: Tensor, y: Tensor, problems: Tensor) -> None:
-        """Remember steps s (K, d) and gradient changes y (K, d) where `problems` (K,) and curvature allow."""
-        sy, yy = _dot(s, y), _dot(y, y)
-        keep = problems & (sy > torch.finfo(s.dtype).eps * yy)
-        slots = torch.arange(self.s.shape[1], device=s.device)
-        slot = (self.count % len(slots))[:, None]
-        self.count = self.count + keep
-        following = (self.count % len(slots))[:, None, None]
-
-        # A pair that is not kept stays invisible, its column being zero.
-        at = slot[:, :, None].expand(-1, 1, s.shape[1])
-        self.s.scatter_(1, at, s[:, None, :])
-        self.y.scatter_(1, at, y[:, None, :])
-        self.diagonal.scatter_(1, slot, sy[:, None])
-        # The column of the inverse: -R⁻¹ (S y) / s·y, and 1 / s·y on the diagonal.
-        column = _times(self.inverse, _times(self.s, y)).masked_fill(slots == slot, -1.0) / -sy[:, None]
-        column = torch.where(keep[:, None], column, 0.0)
-        self.inverse.scatter_(2, slot[:, :, None].expand(-1, len(slots), 1), column[:, :, None])
-        # The oldest pair heads its row and is alone in its column.
-        self.inverse.scatter_(1, following.expand(-1, 1, len(slots)), 0.0)
-        self.scale = torch.where(keep, sy / yy, self.scale)
-
-    def forget(self, problems: Tensor) -> None:
-        """Drop all pairs where `problems` (K,) is true."""
-        self.inverse.masked_fill_(problems[:, None, None], 0.0)
-        self.scale = self.scale.masked_fill(problems, 1.0)
-        self.count = self.count.masked_fill(problems, 0)
-
-
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Matrix (K, i, j) times vector (K, j), summed in an order that does not depend on K."""
-    return (matrix * vector[:, None, :]).sum(-1)
-
-
-def _combine(weight: Tensor, matrix: Tensor) -> Tensor:
-    """Sum of the rows of matrix (K, i, j) with weights (K, i)."""
-    return (weight[:, :, None] * matrix).sum(1)
+    def __post_init__(self) -> None:
+        for name in ("history", "max_evaluations", "max_line_search"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}.")
+        for name in ("max_iterations", "gradient_tolerance", "relative_tolerance"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}.")
+        if not (0.0 < self.c1 < 0.5 and self.c1 < self.c2 < 1.0):
+            raise ValueError(f"0 < c1 < 1/2 and c1 < c2 < 1 must hold, found c1 = {self.c1}, c2 = {self.c2}.")
+        if self.check_every is not None and self.check_every < 1:
+            raise ValueError(f"check_every must be at least 1, found {self.check_every}.")
 
 
 @dataclass
@@ -125,7 +87,7 @@ class _Problems:
     direction: Tensor
     low_gradient: Tensor
     search: LineSearch
-    history: _History
+    history: CurvatureHistory
 
     @classmethod
     def start(cls, function: BatchedFunction, x: Tensor, options: LBFGSOptions) -> _Problems:
@@ -150,7 +112,7 @@ class _Problems:
             direction=direction,
             low_gradient=gradient,
             search=LineSearch.start(value, _dot(gradient, direction)),
-            history=_History.empty(x, options.history),
+            history=CurvatureHistory.empty(x, options.history),
         )
 
     def advance(self, function: BatchedFunction, options: LBFGSOptions) -> None:
@@ -249,7 +211,7 @@ def _steepest(gradient: Tensor) -> Tensor:
     return -gradient / gradient.abs().sum(-1, keepdim=True).clamp(min=1.0)
 
 
-State = TypeVar("State", _Problems, LineSearch, _History)
+State = TypeVar("State", _Problems, LineSearch, CurvatureHistory)
 
 
 def _select(state: State, rows: Tensor) -> State:

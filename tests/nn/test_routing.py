@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from tests.batches import random_tree
 
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
+from tests.batches import random_tree
 
 
 @pytest.mark.parametrize("bound", [1.0, 30.0, 1e3])

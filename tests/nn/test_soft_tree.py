@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from tests.batches import random_tree
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, DesignMatrix, SoftTree
+from tests.batches import random_tree
 
 X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 TIMES = torch.tensor([0.0, 1e-9, 0.2, 1.0, 4.0, 50.0, 1e9], dtype=torch.float64)
@@ -72,7 +72,9 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
     matrices = torch.rand(2, 9, 3, dtype=torch.float64)
     design = DesignMatrix(matrices, (1, 3))
     per_problem = matrices[torch.tensor([0, 1, 1, 1])]
-    torch.testing.assert_close(tree.gate_logits(design), tree.gate_logits(per_problem), rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(
+        tree.gate_logits(design), tree.gate_logits(per_problem), rtol=1e-13, atol=1e-14
+    )
     for r in range(4):
         alone = tree.select(r)
         torch.testing.assert_close(alone.gate_logits(per_problem[r]), tree.gate_logits(design)[r])

@@ -12,7 +12,8 @@ from scipy.optimize import minimize as scipy_minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from sstorch.optim.lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, minimize
+from sstorch.optim.function import AutogradFunction, BatchedFunction
+from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.result import Status
 
 

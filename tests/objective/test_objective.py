@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from tests.batches import random_sample, random_tree
+
+
+def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float, fused: float) -> np.ndarray:
+    """E of every problem in plain loops, log-logistic leaves, from the printed formulas."""
+    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    values = []
+    for r in range(tree.n_problems):
+        total = weights = 0.0
+        for i in range(sample.x.n_rows):
+            x, t = sample.x.matrices[split[r], i].numpy(), float(sample.log_time[r, i].exp())
+            c, w = float(sample.event[r, i]), float(sample.weight[r, i])
+            for n in tree.topology.leaves:
+                p = 1.0
+                for gate, left in tree.topology.ancestors(n):
+                    module = tree.gate(gate)
+                    z = module.weight[r].detach().numpy() @ x + float(module.bias.detach()[r])
+                    p *= 1 / (1 + np.exp(-z if left else z))
+                leaf = tree.leaf(n)
+                mu = np.exp(leaf.slope[r].detach().numpy() @ x + float(leaf.intercept.detach()[r]))
+                a = np.exp(float(leaf.shape.detach()[r, 0]))
+                survival = 1 / (1 + (t / mu) ** a)
+                hazard = (a / mu) * (t / mu) ** (a - 1) / (1 + (t / mu) ** a)
+                total += w * p * (-np.log(survival) - c * np.log(hazard))
+            weights += w
+        slopes = np.array([tree.leaf(n).slope[r].detach().numpy() for n in tree.topology.leaves])
+        shapes = np.array([tree.leaf(n).shape[r].detach().numpy() for n in tree.topology.leaves])
+        gates = [tree.gate(n).weight[r].detach().numpy() for n in tree.topology.branches]
+        theta = np.hstack([slopes, shapes])
+        penalty = ridge / 2 * (slopes**2).sum() + gate_ridge / 2 * sum((g**2).sum() for g in gates)
+        penalty += fused / 2 * ((theta - theta.mean(0)) ** 2).sum()
+        values.append(total / weights + penalty)
+    return np.array(values)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_against_plain_loops(depth: int) -> None:
+    tree, sample = random_tree(4, depth), random_sample(4, n_splits=2, n_rows=12)
+    sample.weight[0, 3] = 2.5
+    value = TrainingObjective(0.3, 0.2, 0.7)(tree, sample)
+    np.testing.assert_allclose(value.detach(), _brute_force(tree, sample, 0.3, 0.2, 0.7), rtol=1e-12)
+
+
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_gradcheck(depth: int, leaf: str) -> None:
+    tree, sample = random_tree(2, depth, leaf), random_sample(2, n_rows=10)
+    objective = TrainingObjective(0.1, 0.2, 0.3)
+    names, values = zip(*tree.named_parameters(), strict=True)
+
+    class Loss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tree = tree
+
+        def forward(self) -> Tensor:
+            return objective(self.tree, sample)  # type: ignore[no-any-return]
+
+    loss = Loss()
+
+    def function(*parameters: Tensor) -> Tensor:
+        named = {f"tree.{name}": value for name, value in zip(names, parameters, strict=True)}
+        return torch.func.functional_call(loss, named, ())  # type: ignore[no-any-return]
+
+    inputs = tuple(value.detach().clone().requires_grad_() for value in values)
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+def test_padding_and_zero_weights_change_nothing() -> None:
+    tree, sample = random_tree(2, 2), random_sample(2, n_rows=20)
+    kept = Sample(
+        DesignMatrix(sample.x.matrices[:, :15], (2,)),
+        sample.log_time[:, :15],
+        sample.event[:, :15],
+        sample.weight[:, :15],
+    )
+    sample.weight[:, 15:] = 0
+    objective = TrainingObjective(0.1)
+    torch.testing.assert_close(objective(tree, sample), objective(tree, kept), rtol=1e-13, atol=0)
+
+
+def test_penalties_may_differ_by_problem() -> None:
+    tree, sample = random_tree(3, 2), random_sample(3)
+    ridge = torch.tensor([0.0, 0.1, 2.0], dtype=torch.float64)
+    together = TrainingObjective(ridge, 0.0, 2 * ridge)
+    for r in range(3):
+        alone = TrainingObjective(float(ridge[r]), 0.0, float(2 * ridge[r]))(tree, sample)[r]
+        torch.testing.assert_close(together(tree, sample)[r], alone, rtol=1e-14, atol=0)
+    some = torch.tensor([0, 2])
+    own = together(tree, sample.select(some), some)
+    torch.testing.assert_close(own, together(tree, sample)[some], rtol=1e-13, atol=0)
+    torch.testing.assert_close(together.select(some)(tree.select(some), sample.select(some)), own)
+
+
+def test_restrict_gathers_rows_and_pads_with_an_own_row() -> None:
+    sample = random_sample(3, n_rows=6)
+    keep = torch.tensor([[1, 0, 1, 0, 0, 1], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0]], dtype=torch.bool)
+    part = sample.restrict(keep)
+    assert part.n_rows.tolist() == [3, 1, 0]
+    assert part.x.rows is not None
+    assert part.x.rows[0].tolist() == [0, 2, 5]
+    assert part.x.rows[1].tolist() == [4, 4, 4]
+    torch.testing.assert_close(part.log_time[0], sample.log_time[0, [0, 2, 5]])
+    torch.testing.assert_close(part.weight[1], torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    assert part.normalised_weight[2].tolist() == [0.0, 0.0, 0.0]
+    # One problem that keeps every row must not let the others keep theirs.
+    keep[0] = True
+    assert sample.restrict(keep).n_rows.tolist() == [6, 1, 0]
+
+
+def test_on_the_meta_device() -> None:
+    tree = SoftTree(3, 2, batch_shape=(4,), device="meta")
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(*shape, dtype=torch.float64, device="meta")
+
+    sample = Sample(DesignMatrix(empty(2, 9, 3), (2, 2)), empty(4, 9), empty(4, 9), empty(4, 9))
+    value = TrainingObjective(0.1, 0.1, 0.1)(tree, sample)
+    assert value.device.type == "meta"
+    assert value.shape == (4,)

@@ -1,0 +1,220 @@
+"""NODEC-DR-SST as a whole: what it freezes, what it keeps, and that the batch changes nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.estimators.batch import BatchSettings, _stack
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History, StepContext
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
+from tests.batches import random_sample, to_device
+from tests.conftest import devices
+
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+
+
+def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150) -> tuple[SoftTree, Sample]:
+    sample = random_sample(n, n_splits=min(n, 3), n_rows=n_rows, seed=2)
+    tree = SoftTree(3, depth, leaf, (n,))
+    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
+    return tree, sample
+
+
+def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
+    settings = BatchSettings(
+        depth=2, leaf="log_logistic", n_starts=n, trainer="nodec", init="random", ridge=0.0, gate_ridge=0.0,
+        fused=0.0, device="cpu", dtype="float64", seed=0,
+    )  # fmt: skip
+    tree, sample = _stack([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
+    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
+    return tree, sample
+
+
+class _Recorder(Callback):
+    """Keeps, for each step, what is thawed and what moved."""
+
+    def __init__(self, tree: SoftTree) -> None:
+        self.tree = tree
+        self.seen: list[StepContext] = []
+
+    def on_step(self, context: StepContext) -> None:
+        topology, node = context.tree.topology, context.node
+        if context.step == "LN":
+            working = {f"leaves.{n}." for n in topology.leaves_under(node)}
+        elif context.step == "WLR" or node == 1:
+            working = {f"gates.{node}."}
+        else:
+            working = {f"gates.{n}." for n in topology.branches_under(node)}
+        before = dict(self.tree.named_parameters())
+        moved = False
+        for name, parameter in context.tree.named_parameters():
+            thawed = any(name.startswith(prefix) for prefix in working)
+            assert parameter.requires_grad == thawed, (context.step, node, name)
+            assert parameter.grad is None
+            own = before[name][context.problems]
+            assert not before[name].requires_grad
+            if thawed:
+                moved |= not torch.equal(parameter, own)
+            else:
+                assert torch.equal(parameter, own), (context.step, node, name)
+        assert moved or context.macro_iteration > 1
+        self.seen.append(context)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_freezing_is_real_over_a_whole_run(depth: int) -> None:
+    tree, sample = _start(12, depth)
+    recorder = _Recorder(tree)
+    Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [recorder])
+    steps = {context.step for context in recorder.seen}
+    assert steps == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
+    nodes = {context.node for context in recorder.seen if context.step == "LN"}
+    assert nodes == {1} if depth < 2 else nodes == set(range(2, 2**depth))
+    if depth == 2:
+        # Problems that take different branches at one node are sub-batches of their own.
+        split = [c.step for c in recorder.seen if c.macro_iteration == 1 and c.node == 2]
+        assert {"BN", "WLR"} <= set(split)
+        both = [c.problems.tolist() for c in recorder.seen if c.macro_iteration == 1 and c.node == 2]
+        assert not set(both[0]) & set(both[1])
+    assert all(parameter.requires_grad for parameter in tree.parameters())
+
+
+def test_history_and_best_so_far() -> None:
+    tree, sample = _start(6)
+    with torch.no_grad():
+        initial = OBJECTIVE(tree, sample)
+    history = Nodec(macro_iterations=4).train(tree, OBJECTIVE, sample)
+    with torch.no_grad():
+        final = OBJECTIVE(tree, sample)
+    macro, steps = history.macro_iterations, history.steps
+    first = macro[macro["macro_iteration"] == 0]
+    np.testing.assert_allclose(first["objective"], initial, rtol=1e-12)
+    last = macro.groupby("problem")["best_objective"].last()
+    np.testing.assert_allclose(last, final, rtol=1e-12)
+    assert (final < initial).all()
+    assert (macro.groupby("problem")["best_objective"].diff().dropna() <= 0).all()
+    masses = macro[[f"mass_{n}" for n in (4, 5, 6, 7)]].sum(axis=1)
+    np.testing.assert_allclose(masses, 1.0, rtol=1e-12)
+    trained = steps[steps["step"] != "SKIP"]
+    assert np.isfinite(trained["objective_after"]).all()
+    assert (trained["objective_after"] <= trained["objective_before"] + 1e-12).all()
+    assert set(trained["status"]) <= {"CONVERGED", "MAX_ITER", "STALLED"}
+    assert (trained["evaluations"] > 0).all()
+    root = steps[steps["node"] == 1]
+    assert (root["rows"] == sample.n_rows.numpy()[root["problem"]]).all()
+    own = history.of_problem(3)
+    assert len(own.steps) == (steps["problem"] == 3).sum()
+    assert (own.steps["problem"] == 0).all()
+
+
+@devices
+def test_one_macro_iteration_alone_and_in_the_batch(device: str) -> None:
+    results = {}
+    for problems in (list(range(100)), [17]):
+        chosen = torch.tensor(problems)
+        tree, sample = _start(100, n_rows=120)
+        tree, sample = tree.select(chosen).to(device), to_device(sample.select(chosen), device)
+        Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample)
+        with torch.no_grad():
+            results[len(problems)] = tree.select(torch.tensor([problems.index(17)])), OBJECTIVE(tree, sample)
+    torch.testing.assert_close(results[100][1][17], results[1][1][0], rtol=1e-8, atol=1e-8)
+    for many, one in zip(results[100][0].parameters(), results[1][0].parameters(), strict=True):
+        torch.testing.assert_close(many, one, rtol=1e-8, atol=1e-8)
+
+
+def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bits(
+    gbsg2: SurvivalData,
+) -> None:
+    settings, objective = Nodec(macro_iterations=3), TrainingObjective(1e-3, 1e-3)
+    tree, sample = _gbsg2(gbsg2, 100)
+    again, parts = tree.select(torch.arange(100)), [tree.select(p) for p in torch.arange(100).split(25)]
+    settings.train(tree, objective, sample)
+    settings.train(again, objective, sample)
+    for one, two in zip(tree.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, two)
+    values = []
+    for part, problems in zip(parts, torch.arange(100).split(25), strict=True):
+        own = sample.select(problems)
+        settings.train(part, objective, own)
+        with torch.no_grad():
+            values.append(objective(part, own))
+    with torch.no_grad():
+        together = objective(tree, sample).mean()
+    assert abs(float(torch.cat(values).mean() / together) - 1) < 2e-3
+
+
+def test_patience_and_gradient_retire_problems() -> None:
+    tree, sample = _start(5, depth=0)
+    history = Nodec(macro_iterations=10, gradient_tolerance=1e-3).train(tree, OBJECTIVE, sample)
+    assert history.macro_iterations["macro_iteration"].max() < 10
+    tree, sample = _start(5)
+    patient = Nodec(macro_iterations=6).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
+    hasty = Nodec(macro_iterations=6, patience=1).train(tree, OBJECTIVE, sample)
+    assert len(hasty.steps) < len(patient.steps)
+
+
+def test_a_leaf_region_without_events_keeps_its_leaves() -> None:
+    tree, sample = _start(2, depth=1)
+    with torch.no_grad():
+        tree.gate(1).weight.zero_()
+        tree.gate(1).bias.fill_(5.0)
+    before = {k: v.clone() for k, v in tree.state_dict().items()}
+    sample.event[1] = 0.0
+    history = Nodec(macro_iterations=2).train(tree, OBJECTIVE, sample)
+    skipped = history.steps[history.steps["step"] == "SKIP"]
+    assert set(skipped["problem"]) == {1}
+    assert torch.equal(tree.state_dict()["leaves.2.slope"][1], before["leaves.2.slope"][1])
+    for value in tree.state_dict().values():
+        assert torch.isfinite(value).all()
+
+
+def test_an_overflowing_leaf_starts_again() -> None:
+    tree, sample = _start(2, depth=0, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(1).shape[0] = 30.0
+        tree.leaf(1).intercept[0] = -5.0
+        assert not torch.isfinite(OBJECTIVE(tree, sample)[0])
+    Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample)
+    with torch.no_grad():
+        value = OBJECTIVE(tree, sample)
+    assert torch.isfinite(value).all()
+
+
+def test_tight_tolerances_reach_a_stationary_leaf() -> None:
+    tree, sample = _start(3, depth=0)
+    options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
+    history = Nodec(macro_iterations=1, lbfgs=options).train(tree, OBJECTIVE, sample)
+    assert (history.last_macro_iteration()["gradient_norm"] < 1e-8).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"eps": "eps_best"}, "eps must be one of eps_paper, eps_ordered"),
+        ({"macro_iterations": 0}, "macro_iterations must be at least 1"),
+        ({"zeta": 0.0}, "zeta must be in"),
+        ({"patience": 0}, "patience must be at least 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Nodec(**values)  # type: ignore[arg-type]
+
+
+def test_thresholds_presets() -> None:
+    assert Nodec().thresholds == Thresholds(0.1, 0.3, 0.4)
+    assert Nodec(eps="eps_ordered").thresholds == Thresholds(0.1, 0.03, 0.4)
+    assert Nodec(eps=Thresholds(0.2, 0.1, 0.5)).thresholds.scaled(0.5) == Thresholds(0.1, 0.05, 0.25)
+    with pytest.raises(ConfigError, match="threshold reassigned must be in"):
+        Thresholds(0.1, 0.1, 1.0)
+
+
+def test_both_presets_train() -> None:
+    for eps in ("eps_paper", "eps_ordered"):
+        tree, sample = _start(6)
+        assert isinstance(Nodec(eps=eps, macro_iterations=2).train(tree, OBJECTIVE, sample), History)
+

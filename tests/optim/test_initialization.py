@@ -1,0 +1,89 @@
+import numpy as np
+import torch
+from sklearn.metrics import davies_bouldin_score
+
+from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
+from tests.batches import random_sample
+
+OBJECTIVE = TrainingObjective(1e-3)
+
+
+def test_a_problem_starts_alike_in_any_batch() -> None:
+    sample = random_sample(6, n_splits=2)
+    seeds = [problem_seed(5, split, start) for split in range(2) for start in range(3)]
+    whole, alone = SoftTree(3, 2, batch_shape=(6,)), SoftTree(3, 2, batch_shape=(1,))
+    initialize_random(whole, sample, seeds)
+    initialize_random(alone, sample.select(torch.tensor([4])), [problem_seed(5, 1, 1)])
+    for many, one in zip(whole.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(many[4], one[0], rtol=0, atol=1e-15)
+    weights = whole.gate_weights([1, 2, 3]).detach()
+    assert len(torch.unique(weights)) == weights.numel()
+    mean = (sample.weight * sample.log_time).sum(-1) / sample.weight.sum(-1)
+    torch.testing.assert_close(whole.leaf(5).intercept.detach(), mean)
+
+
+def test_random_draws_have_the_stated_scale() -> None:
+    sample, tree = random_sample(200, n_rows=5), SoftTree(3, 3, batch_shape=(200,))
+    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(200)])
+    assert abs(float(tree.gate_weights(range(1, 8)).std().detach()) - 1.0) < 0.05
+    assert abs(float(tree.slopes(range(8, 16)).std().detach()) - 0.1) < 0.005
+
+
+def _clusters(p: int = 2) -> tuple[Sample, np.ndarray]:
+    """Four well separated clusters of rows, with log times that depend on the cluster."""
+    rng = np.random.default_rng(0)
+    label = np.repeat(np.arange(4), 30)
+    centre = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0], [3.0, 1.0]])[label]
+    x = centre + 0.08 * rng.normal(size=(120, 2))
+    log_time = torch.as_tensor(rng.normal(size=120) * 0.3 + label)
+    ones = torch.ones(2, 120, dtype=torch.float64)
+    design = DesignMatrix(torch.as_tensor(x)[None], (2,))
+    return Sample(design, log_time.expand(2, -1), ones.clone(), ones.clone()), label
+
+
+def test_kmeans_finds_separated_clusters_and_fits_their_leaves() -> None:
+    sample, label = _clusters()
+    tree = SoftTree(2, 2, batch_shape=(2,))
+    initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, k) for k in range(2)])
+    leaf = tree.apply_leaf(sample.x).numpy()
+    for r in range(2):
+        groups = {tuple(np.unique(leaf[r][label == k])) for k in range(4)}
+        assert len(groups) == 4
+        assert all(len(group) == 1 for group in groups)
+    with torch.no_grad():
+        medians = (tree.linear_predictor(sample.x)).gather(1, tree.apply_leaf(sample.x)[:, None]).squeeze(1)
+    for k in range(4):
+        assert abs(float(medians[0][label == k].mean()) - k) < 0.2
+
+
+def test_more_repeats_never_raise_the_davies_bouldin_index() -> None:
+    sample = random_sample(1, n_rows=80)
+    x = sample.x.matrices[0].numpy()
+    index = []
+    for repeats in (1, 10):
+        tree = SoftTree(3, 2, batch_shape=(1,))
+        from sstorch.optim.initialization import _best_partitions
+
+        partition = _best_partitions(tree.topology, sample, [problem_seed(3, 0, 0)], repeats)[0]
+        index.append(davies_bouldin_score(x, partition))
+    assert index[1] <= index[0]
+
+
+def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
+    sample, label = _clusters()
+    sample.event[0, label == 3] = 0.0
+    tree = SoftTree(2, 2, batch_shape=(2,))
+    initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, k) for k in range(2)], repeats=3)
+    assert all(torch.isfinite(p).all() for p in tree.parameters())
+    empty = int(tree.apply_leaf(sample.x)[0][label == 3][0])
+    assert float(tree.leaf(4 + empty).slope[0].detach().abs().sum()) == 0.0
+    same = Sample(
+        DesignMatrix(torch.full((1, 9, 2), 0.5, dtype=torch.float64), (1,)),
+        sample.log_time[:1, :9], sample.event[1:, :9], sample.weight[:1, :9],
+    )  # fmt: skip
+    tree = SoftTree(2, 2, batch_shape=(1,))
+    initialize_kmeans(tree, OBJECTIVE, same, [problem_seed(0, 0, 0)])
+    assert all(torch.isfinite(p).all() for p in tree.parameters())
+    assert torch.unique(tree.apply_leaf(same.x)).numel() == 1

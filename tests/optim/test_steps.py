@@ -1,0 +1,180 @@
+"""The steps of the decomposition against the plain objective, with autograd as the reference."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.optim import LBFGSOptions, minimize
+from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
+from tests.batches import random_sample, random_tree, to_device
+from tests.conftest import devices
+
+OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
+
+
+def _restricted(tree: SoftTree, rows: Sample, node: int) -> Tensor:
+    """E restricted to the subtree under a node and to given rows, without caches."""
+    probability = tree.log_leaf_probability(rows.x, node).exp() * rows.normalised_weight[:, None]
+    losses = leaf_losses(tree, rows, tree.topology.leaves_under(node))
+    return expected_loss(probability, losses) + OBJECTIVE.gate_penalty(tree) + OBJECTIVE.leaf_penalty(tree)
+
+
+def _check_gradient(step: Step, tree: SoftTree, rows: Sample, node: int) -> None:
+    value, gradient = step.value_and_gradient(step.read())
+    thawed = {id(p) for p in step.parameters}
+    assert {id(p) for p in tree.parameters() if p.requires_grad} == thawed
+    reference = torch.autograd.grad(_restricted(tree, rows, node).sum(), step.parameters)
+    flat = torch.cat([g.reshape(tree.n_problems, -1) for g in reference], 1)
+    torch.testing.assert_close(gradient, flat, rtol=1e-11, atol=1e-13)
+    # Values agree up to what is constant in the step: here, the penalty that does not act.
+    frozen = OBJECTIVE.leaf_penalty if isinstance(step, BranchStep) else OBJECTIVE.gate_penalty
+    torch.testing.assert_close(value + frozen(tree), _restricted(tree, rows, node), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_steps_equal_the_restricted_objective(depth: int, leaf: str) -> None:
+    tree, sample = random_tree(5, depth, leaf), random_sample(5, n_splits=2)
+    for node in tree.topology.branches:
+        rows = sample.restrict(tree.visits(sample.x, node))
+        branch = BranchStep.make(tree, OBJECTIVE, rows, node)
+        expected = [1] if node == 1 else tree.topology.branches_under(node)
+        assert list(branch.nodes) == expected
+        _check_gradient(branch, tree, rows, node)
+        leaf_step = LeafStep.make(tree, OBJECTIVE, rows, node)
+        assert list(leaf_step.nodes) == tree.topology.leaves_under(node)
+        _check_gradient(leaf_step, tree, rows, node)
+
+
+def test_joint_step_is_the_whole_objective() -> None:
+    tree, sample = random_tree(3, 2), random_sample(3)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    value, gradient = step.value_and_gradient(step.read())
+    torch.testing.assert_close(value, OBJECTIVE(tree, sample))
+    assert gradient.shape == (3, sum(p[0].numel() for p in tree.parameters()))
+    some = step.select(torch.tensor([2]))
+    torch.testing.assert_close(some.value_and_gradient(some.read())[1], gradient[2:], rtol=1e-11, atol=1e-14)
+
+
+def _problem_of_100(kind: str, problems: list[int]) -> Step:
+    tree, sample = random_tree(100, 2, seed=4), random_sample(100, n_splits=5, n_rows=200, seed=4)
+    chosen = torch.tensor(problems)
+    tree, sample = tree.select(chosen), sample.select(chosen)
+    if kind == "joint":
+        return JointStep.make(tree, OBJECTIVE, sample)
+    rows = sample.restrict(tree.visits(sample.x, 2))
+    if kind == "branch":
+        return BranchStep.make(tree, OBJECTIVE, rows, 2)
+    if kind == "root":
+        return BranchStep.make(tree, OBJECTIVE, sample, 1)
+    if kind == "leaf":
+        return LeafStep.make(tree, OBJECTIVE, rows, 2)
+    left = tree.gate_logits(rows.x, [2]).squeeze(1) >= 0
+    return LogisticStep.make(tree, rows, 2, left, rows.weight)
+
+
+@pytest.mark.parametrize("kind", ["joint", "root", "branch", "leaf", "logistic"])
+def test_problem_17_of_100_alone_and_in_the_batch(kind: str) -> None:
+    everyone, alone = _problem_of_100(kind, list(range(100))), _problem_of_100(kind, [17])
+    value, gradient = everyone.value_and_gradient(everyone.read())
+    own_value, own_gradient = alone.value_and_gradient(alone.read())
+    torch.testing.assert_close(value[17:18], own_value, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient[17:18], own_gradient, rtol=1e-12, atol=1e-12)
+    options = LBFGSOptions(max_iterations=100)
+    many, one = minimize(everyone, everyone.read(), options), minimize(alone, alone.read(), options)
+    torch.testing.assert_close(many.value[17], one.value[0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(many.x[17], one.x[0], rtol=1e-8, atol=1e-8)
+
+
+def test_a_selected_step_leaves_the_other_problems_alone() -> None:
+    step = _problem_of_100("branch", list(range(10)))
+    before = step.read().clone()
+    part = step.select(torch.tensor([3, 7])).select(torch.tensor([1]))
+    value, gradient = step.value_and_gradient(before)
+    own_value, own_gradient = part.value_and_gradient(part.read() + 0)
+    torch.testing.assert_close(own_value, value[7:8], rtol=1e-12, atol=0)
+    torch.testing.assert_close(own_gradient, gradient[7:8], rtol=1e-10, atol=1e-13)
+    part.write(part.read() + 1)
+    changed = (step.read() != before).any(1)
+    assert changed.nonzero().flatten().tolist() == [7]
+
+
+@devices
+def test_logistic_step_equals_scikit_learn(device: str) -> None:
+    tree, sample = random_tree(2, 1).to(device), to_device(random_sample(2, n_rows=80), device)
+    left = sample.x.matrices[0, :, 0] + 0.3 * sample.log_time > 0.5
+    weight = torch.where(left, 0.7, 1.9).to(sample.weight)
+    step = LogisticStep.make(tree, sample, 1, left, weight)
+    step.write(torch.zeros_like(step.read()))
+    result = minimize(step, step.read(), LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
+    for r in range(2):
+        peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000)
+        peer.fit(sample.x.matrices[0].cpu(), left[r].cpu(), sample_weight=weight[r].cpu().numpy())
+        np.testing.assert_allclose(result.x[r, :3].cpu(), peer.coef_[0], atol=1e-6)
+        np.testing.assert_allclose(result.x[r, 3].cpu(), peer.intercept_[0], atol=1e-6)
+
+
+@devices
+def test_tree_objective_against_scipy_and_torch(device: str) -> None:
+    from scipy.optimize import minimize as scipy_minimize
+
+    tree, sample = random_tree(4, 1).to(device), to_device(random_sample(4), device)
+    objective = TrainingObjective(0.05, 0.05, 0.0)
+    joint = JointStep.make(tree, objective, sample)
+    start = joint.read()
+    ours = minimize(joint, start, LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0))
+    for r in range(4):
+        step = joint.select(torch.tensor([r], device=device))
+
+        def function(x: np.ndarray, step: Step = step) -> tuple[float, np.ndarray]:
+            value, gradient = step.value_and_gradient(torch.as_tensor(x, device=device)[None])
+            return float(value), gradient[0].cpu().numpy()
+
+        peer = scipy_minimize(
+            function, start[r].cpu(), jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}
+        )
+        alone = tree.select(torch.tensor([r], device=device))
+        step = JointStep.make(alone, objective, sample.select(torch.tensor([r], device=device)))
+        step.write(start[r : r + 1])
+        torch_peer = torch.optim.LBFGS(
+            alone.parameters(), max_iter=2000, max_eval=4000, tolerance_grad=1e-9, tolerance_change=1e-16,
+            line_search_fn="strong_wolfe",
+        )  # fmt: skip
+
+        def closure(step: JointStep = step, peer: torch.optim.LBFGS = torch_peer) -> Tensor:
+            peer.zero_grad()
+            value = step.value().sum()
+            value.backward()
+            return value
+
+        torch_peer.step(closure)
+        end = float(step.value().detach())
+        # The objective is not convex: the same start leads to the same valley, by this seed.
+        assert abs(float(ours.value[r]) - peer.fun) < 1e-6
+        assert abs(float(ours.value[r]) - end) < 1e-6
+
+
+def test_a_step_on_the_meta_device() -> None:
+    tree = SoftTree(3, 2, batch_shape=(4,), device="meta")
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(*shape, dtype=torch.float64, device="meta")
+
+    sample = Sample(DesignMatrix(empty(1, 9, 3), (4,)), empty(4, 9), empty(4, 9), empty(4, 9))
+    steps = [
+        BranchStep.make(tree, OBJECTIVE, sample, 1),
+        BranchStep.make(tree, OBJECTIVE, sample, 3),
+        LeafStep.make(tree, OBJECTIVE, sample, 2),
+        LogisticStep.make(tree, sample, 3, empty(4, 9) > 0, sample.weight),
+        JointStep.make(tree, OBJECTIVE, sample),
+    ]
+    for step in steps:
+        for parameter in step.parameters:
+            parameter.requires_grad_(True)
+        value, gradient = step.value_and_gradient(step.read())
+        assert value.device.type == gradient.device.type == "meta"
+
