@@ -15,8 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from sstorch.config import Config, register_schemas
-from sstorch.data import stratified_folds
-from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, split_names
+from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
 from sstorch.exceptions import SstorchError
 from sstorch.monitoring import Callback, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
@@ -41,7 +40,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
     estimator, cv = config.estimator(), config.cv
     estimator.settings()
     data = config.dataset.load()
-    stratified_folds(data.event, cv.n_folds, cv.seed)
+    make_folds(data, cv.n_folds, cv.seed)
     n_trees = (cv.n_folds + 1) * cv.n_starts
     print(f"data     {config.dataset.name}: {data.describe()}")
     print(f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {config.trainer.name} trainer")

@@ -51,7 +51,7 @@ class TreeConfig:
     depth: int = 2
     prediction: str = "hbp"
     ridge: float = 1e-3
-    gate_ridge: float = 0.0
+    gate_ridge: float = 1e-4
     fused: float = 0.0
 
 

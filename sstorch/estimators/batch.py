@@ -12,7 +12,7 @@ from torch import Tensor
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, HazardFamily, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, Topology, make_family
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Nodec, initialize_kmeans, initialize_random, problem_seed
 
@@ -42,6 +42,8 @@ class BatchSettings:
     seed: int
 
     def __post_init__(self) -> None:
+        Topology(self.depth)
+        make_family(self.leaf)
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if isinstance(self.trainer, str) and self.trainer not in TRAINERS:
@@ -54,7 +56,10 @@ class BatchSettings:
             value = getattr(self, name)
             if not np.isfinite(value) or value < 0:
                 raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
-        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+        kind = str(self.device).partition(":")[0]
+        if kind not in ("cpu", "cuda"):
+            raise ConfigError(f"device must be cpu, cuda or cuda:<number>, got {self.device!r}")
+        if kind == "cuda" and not torch.cuda.is_available():
             raise ConfigError(
                 f"device {self.device!r} asked for, but torch sees no CUDA device; use device='cpu'"
             )

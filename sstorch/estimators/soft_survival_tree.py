@@ -92,7 +92,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         trainer: str | Nodec = "nodec",
         init: str = "kmeans",
         ridge: float = 1e-3,
-        gate_ridge: float = 0.0,
+        gate_ridge: float = 1e-4,
         fused: float = 0.0,
         prediction: Prediction = "hbp",
         device: str = "cpu",
@@ -171,6 +171,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         Returns:
             Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
         """
+        check_is_fitted(self, "module_")
         return self._by_chunk(
             X, len(self.event_times_), lambda x: self._cumulative_hazard(x, self.event_times_).sum(-1)
         )
@@ -208,12 +209,14 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
 
     def predict_leaf_proba(self, X: object) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
+        check_is_fitted(self, "module_")
         return self._by_chunk(
             X, 2**self.module_.topology.depth, lambda x: self.module_.log_leaf_probability(x).exp().mT
         )
 
     def apply(self, X: object) -> IntArray:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
+        check_is_fitted(self, "module_")
         return self._by_chunk(X, 2**self.module_.topology.depth, self.module_.apply_leaf).astype(np.int64)
 
     def log_likelihood(self, X: object, y: object) -> float:
@@ -269,7 +272,6 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         return torch.as_tensor(np.asarray(values), device=scale.device, dtype=scale.dtype)
 
     def _encode(self, X: object) -> Tensor:
-        check_is_fitted(self, "module_")
         return self._tensor(self.preprocessor_.transform(clean_features(X)))
 
     def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:

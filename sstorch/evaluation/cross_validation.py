@@ -12,7 +12,8 @@ from sklearn.base import clone
 
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
-from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.evaluation.scores import SCORES, check_scorable, score_tree
+from sstorch.exceptions import DataError
 from sstorch.monitoring import Callback
 
 
@@ -53,6 +54,24 @@ def split_names(n_folds: int) -> list[str]:
     return [*(f"fold-{fold}" for fold in range(n_folds)), "all-rows"]
 
 
+def make_folds(data: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+    """Folds stratified by event, every one of which can be trained on and scored.
+
+    Raises:
+        DataError: too few rows or events for so many folds.
+        ConfigError: fewer than two folds.
+    """
+    folds = stratified_folds(data.event, n_folds, seed)
+    for fold in range(n_folds):
+        try:
+            check_scorable(data.subset(folds == fold), data.subset(folds != fold))
+        except DataError as error:
+            raise DataError(
+                f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}"
+            ) from error
+    return folds
+
+
 def cross_validate(
     estimator: SoftSurvivalTree,
     data: SurvivalData,
@@ -71,8 +90,12 @@ def cross_validate(
         n_folds: folds, stratified by event.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: told of every step of the training.
+
+    Raises:
+        DataError: too few rows or events for so many folds; raised before any training.
+        ConfigError: a parameter has a value that does not exist.
     """
-    folds = stratified_folds(data.event, n_folds, seed)
+    folds = make_folds(data, n_folds, seed)
     splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
     batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks)
     rows, trees = [], []

@@ -11,6 +11,17 @@ from sstorch.estimators import SoftSurvivalTree
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 
 
+def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
+    """Make sure, before any training, that the scores of these rows will be defined.
+
+    Raises:
+        DataError: no two rows can be compared, or their follow-up is too short for a Brier score.
+    """
+    grid = metrics.evaluation_times(rows.time, train.time, "graf")
+    metrics.evaluation_times(rows.time, train.time, "sksurv")
+    metrics.concordance_harrell(rows.time, rows.event, np.zeros((len(rows), len(grid))), grid)
+
+
 def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
     """Score a tree.
 

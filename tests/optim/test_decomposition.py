@@ -217,4 +217,3 @@ def test_both_presets_train() -> None:
     for eps in ("eps_paper", "eps_ordered"):
         tree, sample = _start(6)
         assert isinstance(Nodec(eps=eps, macro_iterations=2).train(tree, OBJECTIVE, sample), History)
-

@@ -177,4 +177,3 @@ def test_a_step_on_the_meta_device() -> None:
             parameter.requires_grad_(True)
         value, gradient = step.value_and_gradient(step.read())
         assert value.device.type == gradient.device.type == "meta"
-

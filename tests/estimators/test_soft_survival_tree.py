@@ -1,0 +1,309 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.nn import HazardFamily, LogLogistic
+from sstorch.optim import LBFGSOptions, Nodec
+
+FAST = Nodec(macro_iterations=2)
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(depth=2, n_starts=3, init="random", trainer=FAST, gate_ridge=1e-3)
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "fitter", "scale", "shape"),
+    [
+        ("weibull", WeibullAFTFitter, "lambda_", "rho_"),
+        ("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_"),
+    ],
+)
+def test_depth_0_equals_lifelines(
+    gbsg2: SurvivalData, leaf: str, fitter: type, scale: str, shape: str
+) -> None:
+    exact = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
+    # Reference categories are dropped, as a regression without a penalty must.
+    frame = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, init="random", trainer=exact, ridge=0.0)
+    tree.fit(frame, (gbsg2.time, gbsg2.event))
+
+    # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
+    z = pd.DataFrame(tree.preprocessor_.transform(frame), columns=tree.preprocessor_.feature_names_out)
+    peer = fitter().fit(
+        z.assign(time=gbsg2.time, event=gbsg2.event),
+        "time",
+        "event",
+        fit_options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    by_default = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, ridge=0.0)
+    by_default.fit(frame, (gbsg2.time, gbsg2.event))
+    value = by_default.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
+    assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    ours = tree.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
+    assert ours == pytest.approx(peer.log_likelihood_, rel=1e-6)
+
+    module = tree.module_
+    slope = module.leaf(1).slope.detach().numpy()
+    expected = peer.params_.loc[scale]
+    np.testing.assert_allclose(slope, expected[tree.preprocessor_.feature_names_out], atol=1e-4)
+    intercept = float(module.leaf(1).intercept.detach()) + float(module.log_time_scale)
+    assert intercept == pytest.approx(expected["Intercept"], abs=1e-4)
+    log_a = float(module.leaf(1).shape.detach()[0])
+    assert log_a == pytest.approx(peer.params_.loc[(shape, "Intercept")], abs=1e-4)
+
+    times = np.array([100.0, 1000.0, 2500.0])
+    curves = peer.predict_survival_function(z, times=times).to_numpy().T
+    np.testing.assert_allclose(tree.predict_survival_function(frame, times), curves, atol=1e-5)
+
+
+def test_predictions_have_their_shapes_and_meaning(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    X, n = gbsg2.frame, len(gbsg2)
+    times = np.array([0.0, 100.0, 1500.0, 1e5])
+    survival = fitted.predict_survival_function(X, times)
+    hazard = fitted.predict_cumulative_hazard_function(X, times)
+    assert isinstance(survival, np.ndarray)
+    assert survival.shape == (n, 4)
+    assert (survival[:, 0] == 1).all()
+    assert (np.diff(survival, axis=1) <= 0).all()
+    np.testing.assert_allclose(np.exp(-np.asarray(hazard)), survival, rtol=1e-12)
+    step = 1e-4
+    near = np.asarray(fitted.predict_cumulative_hazard_function(X, [1500.0 - step, 1500.0 + step]))
+    rate = np.asarray(fitted.predict_hazard_function(X, [1500.0]))[:, 0]
+    np.testing.assert_allclose(rate, (near[:, 1] - near[:, 0]) / (2 * step), rtol=1e-5)
+
+    event_times = np.unique(gbsg2.time[gbsg2.event])
+    np.testing.assert_array_equal(fitted.event_times_, event_times)
+    total = np.asarray(fitted.predict_cumulative_hazard_function(X)).sum(axis=1)
+    np.testing.assert_allclose(fitted.predict(X), total, rtol=1e-12)
+    proba = fitted.predict_leaf_proba(X)
+    assert proba.shape == (n, 4)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-12)
+    leaf = fitted.apply(X)
+    assert set(leaf) <= {0, 1, 2, 3}
+    assert (np.asarray(fitted.node_table_["rows"][[4, 5, 6, 7]]) == np.bincount(leaf, minlength=4)).all()
+    assert 0.6 < fitted.score(X, (gbsg2.time, gbsg2.event)) < 0.85
+
+
+def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame[:3].set_axis(["a", "b", "c"])
+    frame = fitted.predict_survival_function(X, as_frame=True)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.index) == ["a", "b", "c"]
+    np.testing.assert_array_equal(frame.columns, fitted.event_times_)
+
+
+def test_prediction_in_chunks_is_the_same(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fitted.predict_survival_function(gbsg2.frame)
+    monkeypatch.setattr("sstorch.estimators.soft_survival_tree._CHUNK_ELEMENTS", 5000)
+    np.testing.assert_allclose(fitted.predict_survival_function(gbsg2.frame), whole, rtol=1e-13)
+
+
+def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=0, n_starts=1, init="random", trainer=FAST, ridge=0.0)
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    shift = gbsg2.event.mean() * float(tree.module_.log_time_scale)
+    value = tree.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    assert value == pytest.approx(-tree.objective_ - shift, rel=1e-12)
+
+
+def test_same_seed_same_tree_and_forms_of_y(gbsg2: SurvivalData) -> None:
+    structured = np.array(list(zip(gbsg2.event, gbsg2.time, strict=True)), dtype=[("e", "?"), ("t", "f8")])
+    frame = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
+    risks = []
+    for y in ((gbsg2.time, gbsg2.event), structured, frame):
+        tree = SoftSurvivalTree(depth=1, n_starts=2, init="kmeans", trainer=FAST, random_state=3)
+        risks.append(tree.fit(gbsg2.frame, y).predict(gbsg2.frame))
+    np.testing.assert_array_equal(risks[0], risks[1])
+    np.testing.assert_array_equal(risks[0], risks[2])
+
+
+def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    twice = np.r_[np.arange(len(X)), np.arange(40)]
+    weight = np.where(np.arange(len(X)) < 40, 2.0, 1.0)
+    settings = {"depth": 0, "n_starts": 1, "init": "random", "trainer": FAST, "random_state": 1}
+    weighted = SoftSurvivalTree(**settings).fit(X, y, sample_weight=weight)
+    repeated = SoftSurvivalTree(**settings).fit(X.iloc[twice], (y[0][twice], y[1][twice]))
+    # The unit of model time differs, and with it nothing but the path to the same optimum.
+    np.testing.assert_allclose(
+        weighted.predict_survival_function(X, [5.0, 30.0]),
+        repeated.predict_survival_function(X, [5.0, 30.0]),
+        atol=1e-5,
+    )
+
+
+def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
+    alone = [
+        SoftSurvivalTree(depth=1, n_starts=k, init="random", trainer=FAST, random_state=0)
+        .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        .objective_
+        for k in (1, 4)
+    ]
+    assert alone[1] <= alone[0]
+
+
+def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(
+        depth=1, n_starts=1, init="random", trainer=FAST, prediction="mixture", dtype="float32"
+    )
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    curves = np.asarray(tree.predict_survival_function(gbsg2.frame, [10.0, 1000.0]))
+    assert np.isfinite(curves).all()
+    assert tree.module_.log_time_scale.dtype == torch.float32
+    assert tree.score(gbsg2.frame, (gbsg2.time, gbsg2.event)) > 0.6
+
+
+def test_new_categories_missing_values_and_column_order(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    X = gbsg2.frame[:4].copy()
+    assert np.array_equal(fitted.predict(X[X.columns[::-1]]), fitted.predict(X))
+    X["age"] = np.nan
+    assert np.isfinite(fitted.predict(X)).all()
+    odd = gbsg2.frame[:2].astype({"tgrade": object})
+    odd["tgrade"] = "IV"
+    with pytest.warns(DataWarning, match="tgrade.*IV"):
+        assert np.isfinite(fitted.predict(odd)).all()
+    with pytest.raises(DataError, match="age"):
+        fitted.predict(X.drop(columns="age"))
+
+
+def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    text = fitted.summary()
+    assert "depth 2, log_logistic leaves, 686 rows, 299 events" in text
+    for part in ("[1] 686 rows: left if", "[2]", "[3]", "leaf 3", "log_a", "S("):
+        assert part in text
+    # The rule as printed, all of its terms, decides as the gate does.
+    p, gate = fitted.preprocessor_, fitted.module_.gate(1)
+    z = p.transform(gbsg2.frame)
+    raw = z / np.where(p.scale_ == 0, 1, p.scale_) + p.offset_
+    slope = gate.weight.detach().numpy() * p.scale_
+    score = raw @ slope + float(gate.bias.detach()) - slope @ p.offset_
+    leaf = fitted.apply(gbsg2.frame)
+    np.testing.assert_array_equal(score >= 0, leaf < 2)
+
+
+def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=3, leaf=LogLogistic(), fused=0.1)
+    assert isinstance(clone(tree).leaf, HazardFamily)
+    assert tree.set_params(depth=1).get_params()["depth"] == 1
+    for call in (tree.predict, tree.apply, tree.predict_leaf_proba, tree.predict_survival_function):
+        with pytest.raises(NotFittedError):
+            call(gbsg2.frame)
+    with pytest.raises(NotFittedError):
+        tree.summary()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"depth": 7}, "depth must be an integer from 0 to 6"),
+        ({"leaf": "gauss"}, "unknown leaf 'gauss'"),
+        ({"n_starts": 0}, "n_starts must be at least 1"),
+        ({"trainer": "sgd"}, "trainer must be one of nodec"),
+        ({"init": "zeros"}, "init must be one of kmeans, random"),
+        ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
+        ({"fused": float("nan")}, "fused must be a finite number >= 0"),
+        ({"prediction": "mean"}, "prediction must be one of hbp, mixture"),
+        ({"dtype": "float16"}, "dtype must be one of float64, float32"),
+        ({"device": "gpu"}, "device must be cpu, cuda or cuda:<number>, got 'gpu'"),
+    ],
+)
+def test_bad_parameters_are_refused_at_fit(
+    small_data: SurvivalData, values: dict[str, object], message: str
+) -> None:
+    tree = SoftSurvivalTree(**values)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=message):
+        tree.fit(small_data.frame, (small_data.time, small_data.event))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="torch sees no CUDA device; use device='cpu'"):
+        SoftSurvivalTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
+
+
+@pytest.mark.parametrize("times", [[], [[1.0]], [-1.0], [np.nan], [np.inf]])
+def test_bad_times_are_refused(fitted: SoftSurvivalTree, gbsg2: SurvivalData, times: list[float]) -> None:
+    with pytest.raises(DataError, match="times must be"):
+        fitted.predict_survival_function(gbsg2.frame[:2], times)
+
+
+def test_constant_column_heavy_ties_and_missing_values() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "constant": 3.0, "holes": rng.normal(size=80)})
+    frame.loc[rng.uniform(size=80) < 0.6, "holes"] = np.nan
+    time, event = rng.integers(1, 4, 80).astype(float), rng.uniform(size=80) < 0.3
+    tree = SoftSurvivalTree(depth=2, n_starts=3, init="kmeans", trainer=FAST).fit(frame, (time, event))
+    curves = np.asarray(tree.predict_survival_function(frame, np.linspace(0, 10, 7)))
+    assert np.isfinite(curves).all()
+    assert np.isfinite(tree.objective_)
+    assert load_dataset("gbsg2").n_events == 299
+
+
+# ---------------------------------------------------------------------- on disk
+
+
+def test_save_and_load(fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "deep" / "tree")
+    again = SoftSurvivalTree.load(tmp_path / "deep" / "tree")
+    np.testing.assert_array_equal(again.predict(gbsg2.frame), fitted.predict(gbsg2.frame))
+    np.testing.assert_array_equal(again.apply(gbsg2.frame), fitted.apply(gbsg2.frame))
+    assert again.summary() == fitted.summary()
+    assert again.objective_ == fitted.objective_
+    assert list(again.feature_names_in_) == list(fitted.feature_names_in_)
+    names = {path.name for path in (tmp_path / "deep" / "tree").iterdir()}
+    assert names == {"model.json", "tensors.safetensors"}
+    fitted.save(tmp_path / "deep" / "tree")
+
+
+def test_damaged_files_are_refused(fitted: SoftSurvivalTree, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="holds no saved tree"):
+        SoftSurvivalTree.load(tmp_path / "nothing")
+    fitted.save(tmp_path / "good")
+    text = (tmp_path / "good" / "model.json").read_text()
+
+    def damaged(name: str, content: bytes) -> Path:
+        folder = tmp_path / "bad"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "good", folder)
+        (folder / name).write_bytes(content)
+        return folder
+
+    blob = (tmp_path / "good" / "tensors.safetensors").read_bytes()
+    with pytest.raises(FormatError, match="truncated or altered"):
+        SoftSurvivalTree.load(damaged("tensors.safetensors", blob[:-8]))
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        SoftSurvivalTree.load(damaged("model.json", text[: len(text) // 2].encode()))
+    state = json.loads(text)
+    with pytest.raises(FormatError, match="version 99; this version of sstorch reads"):
+        SoftSurvivalTree.load(damaged("model.json", json.dumps({**state, "format_version": 99}).encode()))
+    del state["preprocessing"]["fill"]
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        SoftSurvivalTree.load(damaged("model.json", json.dumps(state).encode()))
+
+
+def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData, tmp_path: Path) -> None:
+    class Own(LogLogistic):
+        name = "own"
+
+    tree = SoftSurvivalTree(depth=0, leaf=Own(), n_starts=1, init="random", trainer=FAST)
+    tree.fit(small_data.frame, (small_data.time, small_data.event))
+    with pytest.raises(ConfigError, match="not registered and cannot be saved"):
+        tree.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()

@@ -1,0 +1,288 @@
+"""The app as a user meets it: a whole run, bad input, Ctrl-C."""
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.cli import main
+from sstorch.config import Config, register_schemas
+from sstorch.evaluation import SCORES
+
+
+def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
+    """Run the app in this process; the exit code."""
+    GlobalHydra.instance().clear()
+    monkeypatch.setattr(sys, "argv", ["sstorch", f"hydra.run.dir={folder}", *overrides])
+    with monkeypatch.context() as patch:
+        patch.setattr("warnings.showwarning", None)
+        try:
+            main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """One quick run of the default data set: folder, what it printed, what it told on the way."""
+    folder = tmp_path_factory.mktemp("app") / "run"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "sstorch.cli",
+        "experiment=quick",
+        f"hydra.run.dir={folder}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, done.stderr
+
+
+def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
+    folder, out, err = run
+    assert "686 rows, 8 features" in out
+    assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
+    for score in SCORES:
+        assert score in out
+    assert "left if" in out
+    assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
+    assert str(folder) in out.splitlines()[-1]
+    assert "pass 2/2 of 8 trees: objective " in err
+    assert "\r" not in err  # no terminal, so plain lines
+
+
+def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) -> None:
+    folder = run[0]
+    status = json.loads((folder / "status.json").read_text())
+    assert status["status"] == "completed"
+    assert status["trees"] == 8
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["tree"]["depth"] == 1
+    assert config["cv"] == {"n_folds": 3, "n_starts": 2, "seed": 0}
+
+    scores = pd.read_csv(folder / "scores.csv")
+    assert len(scores) == 3 * 2 * 2
+    assert np.isfinite(scores[list(SCORES)]).all(axis=None)
+    test = scores[scores["part"] == "test"]
+    assert 0.55 < test["c_harrell"].mean() < 0.8
+    assert test["chosen"].sum() == 3
+    best = test.groupby("fold")["objective"].transform("min") == test["objective"]
+    assert (best == test["chosen"]).all()
+
+    folds = pd.read_csv(folder / "folds.csv")
+    assert folds["fold"].value_counts().between(228, 229).all()
+    steps = pd.read_parquet(folder / "history" / "steps.parquet")
+    assert set(steps["problem"]) == set(range(8))
+    assert (folder / "history" / "macro_iterations.parquet").exists()
+    model = SoftSurvivalTree.load(folder / "model")
+    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert model.predict(gbsg2.frame).shape == (686,)
+    figures = sorted(path.name for path in (folder / "figures").iterdir())
+    assert figures == [f"survival_by_leaf_{name}.png" for name in ("all-rows", "fold-0", "fold-1", "fold-2")]
+
+
+def test_tensorboard_is_read_back(run: tuple[Path, str, str]) -> None:
+    folder = run[0]
+    names = sorted(path.name for path in (folder / "tensorboard").iterdir())
+    assert names == ["all-rows", "fold-0", "fold-1", "fold-2"]
+    macro = pd.read_parquet(folder / "history" / "macro_iterations.parquet")
+    steps = pd.read_parquet(folder / "history" / "steps.parquet")
+    for fold, name in enumerate(["fold-0", "fold-1", "fold-2", "all-rows"]):
+        board = EventAccumulator(str(folder / "tensorboard" / name)).Reload()
+        tags = set(board.Tags()["scalars"])
+        assert {"train/objective", "train/best_objective", "node/1/left_share"} <= tags
+        assert {"leaf/2/mass", "leaf/3/mass", "node/1/LN/objective"} <= tags
+        own = macro[macro["problem"] // 2 == fold]
+        expected = own.groupby("macro_iteration")["objective"].mean()
+        read = board.Scalars("train/objective")
+        assert [event.step for event in read] == [0, 1, 2]
+        np.testing.assert_allclose([event.value for event in read], expected, rtol=1e-6)
+        leaf_steps = steps[(steps["problem"] // 2 == fold) & (steps["step"] == "LN")]
+        expected = leaf_steps.groupby("macro_iteration")["objective_after"].mean()
+        read = board.Scalars("node/1/LN/objective")
+        np.testing.assert_allclose([event.value for event in read], expected, rtol=1e-6)
+        assert "config/text_summary" in board.Tags()["tensors"]
+        text = board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+        assert "dataset:" in text
+        assert "survival by leaf" in board.Tags()["images"]
+        assert len(board.Images("survival by leaf")[0].encoded_image_string) > 5000
+        if name != "all-rows":
+            scores = pd.read_csv(folder / "scores.csv").query("part == 'test' and fold == @fold")
+            value = board.Scalars("final/c_harrell")[0].value
+            assert value == pytest.approx(scores["c_harrell"].mean(), rel=1e-6)
+
+
+HOSTILE = {
+    "negative time": ("id,age,time,event\n1,40,5,1\n2,50,-3,0\n3,60,7,1\n", "negative", "time"),
+    "text in time": ("age,time,event\n40,5,1\n50,long,0\n60,7,1\n", "time", "long"),
+    "all censored": (
+        "age,time,event\n" + "".join(f"{30 + k},{k + 1},0\n" for k in range(20)), "censored", "event"
+    ),
+    "one row": ("age,time,event\n40,5,1\n", "one row", "two"),
+    "duplicate column": ("age,age,time,event\n40,1,5,1\n50,2,3,0\n", "age", "column"),
+    "empty file": ("", "empty", ""),
+    "header only": ("age,time,event\n", "no", "rows"),
+    "infinite time": ("age,time,event\n40,inf,1\n50,3,0\n", "time", "infinite"),
+    "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "1/2"),
+    "few events for the folds": (
+        "age,time,event\n" + "".join(f"{k},{k + 1},{int(k < 3)}\n" for k in range(30)), "event", "fewer folds"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_get_one_line_and_exit_code_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, *words = HOSTILE[name]
+    path = tmp_path / "cohort.csv"
+    path.write_text(content)
+    folder = tmp_path / "run"
+    code = _sstorch(monkeypatch, folder, "dataset=csv", f"dataset.path={path}")
+    told = capsys.readouterr()
+    assert code == 2
+    assert len(told.err.strip().splitlines()) == 1
+    assert told.err.startswith("sstorch: error: ")
+    for word in words:
+        assert word in told.err
+    assert not folder.exists()
+
+
+def test_a_hard_but_honest_file_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A constant column, 60 % missing, text categories, zero times, other names, events of 1 and 2."""
+    rng = np.random.default_rng(1)
+    n = 90
+    frame = pd.DataFrame(
+        {
+            "constant": 1,
+            "holes": np.where(rng.uniform(size=n) < 0.6, np.nan, rng.normal(size=n)),
+            "stage": rng.choice(["I", "II", "III"], n),
+            "patient": np.arange(n),
+            "days": rng.integers(0, 300, n),
+            "died": rng.integers(1, 3, n),
+        }
+    )
+    frame.to_parquet(tmp_path / "cohort.parquet")
+    path = f"dataset.path={tmp_path / 'cohort.parquet'}"
+    code = _sstorch(
+        monkeypatch, tmp_path / "run", "experiment=quick", "dataset=csv", path, "dataset.time=days",
+        "dataset.event=died", "dataset.event_coding=1/2", "dataset.drop=[patient]", "logger=none",
+        "leaf=weibull",
+    )  # fmt: skip
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    assert "90 rows, 3 features (2 numeric, 1 categorical)" in told.out
+    assert "nan" not in told.out.lower()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["dataset=csv"], "dataset=csv needs dataset.path"),
+        (["dataset=csv", "dataset.path=/nowhere/x.csv"], "/nowhere/x.csv"),
+        (["tree.depth=9"], "depth must be an integer from 0 to 6"),
+        (["tree.prediction=best"], "prediction must be one of hbp, mixture"),
+        (["leaf.name=gauss"], "unknown leaf"),
+        (["trainer.eps=mine"], "eps must be one of"),
+        (["cv.n_folds=1"], "n_folds"),
+        (["device.dtype=int8"], "dtype must be one of"),
+        pytest.param(
+            ["device=cuda"],
+            "torch sees no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
+        ),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = _sstorch(monkeypatch, tmp_path / "run", *overrides)
+    err = capsys.readouterr().err
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_leaves_a_readable_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", "trainer.macro_iterations=500"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while not (folder / "history" / "steps.parquet").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err + out
+    assert err.splitlines()[-1] == f"sstorch: interrupted; what was done so far is in {folder}"
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
+    board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
+    assert board.Scalars("train/objective")
+
+
+# ---------------------------------------------------------------------- configuration
+
+
+def _compose(*overrides: str) -> Config:
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_module(version_base="1.3", config_module="sstorch.configs"):
+        composed = compose("config", overrides=list(overrides))
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    return config
+
+
+def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
+    config = _compose()
+    for group in dataclasses.fields(Config):
+        ours = getattr(config, group.name)
+        if not dataclasses.is_dataclass(ours):
+            continue
+        for item in dataclasses.fields(ours):
+            if item.name not in ("name",):
+                default = item.default if item.default is not dataclasses.MISSING else item.default_factory()  # type: ignore[misc]
+                assert getattr(ours, item.name) == default, (group.name, item.name)
+    from_app, plain = config.estimator().get_params(), SoftSurvivalTree().get_params()
+    differing = {name for name in plain if name != "trainer" and from_app[name] != plain[name]}
+    assert differing <= {"n_starts", "init"}
+
+
+@pytest.mark.parametrize("group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger"])
+def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
+    options = Path(__file__).parents[1] / "configs" / group
+    names = sorted(path.stem for path in options.glob("*.yaml"))
+    assert names
+    for name in names:
+        assert isinstance(_compose(f"{group}={name}"), Config)
+
+
+def test_quick_experiment_composes() -> None:
+    config = _compose("experiment=quick", "tree.depth=3")
+    assert (config.tree.depth, config.cv.n_starts) == (3, 2)
