@@ -103,10 +103,11 @@ class CVConfig:
 
 @dataclass
 class DeviceConfig:
-    """Device and precision."""
+    """Device, precision, and CPU threads (None: one for a small batch, otherwise torch's own choice)."""
 
     name: str = MISSING
     dtype: str = "float64"
+    threads: int | None = None
 
 
 @dataclass

@@ -112,7 +112,7 @@ def train_batch(
     """
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = tuple(Preprocessor(schema).fit(data.frame) for data in splits)
-    tree, sample = _stack(splits, preprocessors, settings)
+    tree, sample = stack_splits(splits, preprocessors, settings)
     objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused)
     seeds = [
         problem_seed(settings.seed, split, start)
@@ -130,7 +130,7 @@ def train_batch(
     return TrainedBatch(tree, final, history, preprocessors, settings.n_starts)
 
 
-def _stack(
+def stack_splits(
     splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor], settings: BatchSettings
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""

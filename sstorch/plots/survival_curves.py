@@ -35,7 +35,7 @@ def plot_survival_by_leaf(
         inside = leaf == number
         some = drawn[inside[drawn]]
         if len(some):
-            ax.plot(grid, curves[some].T, color=colour, alpha=0.12, linewidth=0.7)
+            ax.plot(grid, curves[some].T, color=colour, alpha=0.2, linewidth=0.7)
         label = f"leaf {number}: {inside.sum()} rows"
         ax.plot(grid, curves[inside].mean(axis=0), color=colour, linewidth=2.5, label=label)
     ax.set(xlabel="time", ylabel="predicted survival", ylim=(0, 1.02), xlim=(0, grid[-1]))

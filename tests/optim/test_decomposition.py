@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.estimators.batch import BatchSettings, _stack
+from sstorch.estimators.batch import BatchSettings, stack_splits
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -29,7 +29,7 @@ def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
         depth=2, leaf="log_logistic", n_starts=n, trainer="nodec", init="random", ridge=0.0, gate_ridge=0.0,
         fused=0.0, device="cpu", dtype="float64", seed=0,
     )  # fmt: skip
-    tree, sample = _stack([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
+    tree, sample = stack_splits([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
 
