@@ -72,7 +72,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
             for name, figure in figures.items():
                 board.log_figure(name, "survival by leaf", figure)
             for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
-                board.log_hparams(name, _flat(config), _test_means(result, fold))
+                board.log_hparams(name, _hparams(config), _test_means(result, fold))
     finally:
         if board is not None:
             board.close()
@@ -128,14 +128,14 @@ def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
     return {score: float(own[score].mean()) for score in SCORES}
 
 
-def _flat(config: Config) -> dict[str, bool | str | float | int]:
-    """Settings by dotted name, as the HPARAMS page takes them."""
-    flat: dict[str, bool | str | float | int] = {}
-    for group, values in vars(config).items():
-        for name, value in vars(values).items() if hasattr(values, "__dict__") else [("", values)]:
-            key = f"{group}.{name}" if name else group
-            flat[key] = value if isinstance(value, bool | str | float | int) else str(value)
-    return flat
+def _hparams(config: Config) -> dict[str, bool | str | float | int]:
+    """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
+    chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
+    for group in ("tree", "leaf", "trainer", "init", "cv", "device"):
+        for name, value in vars(getattr(config, group)).items():
+            plain = value if isinstance(value, bool | str | float | int) else str(value)
+            chosen[f"{group}.{name}"] = plain
+    return chosen
 
 
 def _set_threads(threads: int | None, n_elements: int) -> None:

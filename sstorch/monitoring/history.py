@@ -25,6 +25,7 @@ STEP_COLUMNS = (
     "rows",
     "left_share",
     "status",
+    "restarted",
 )
 MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "gradient_norm")
 
@@ -35,7 +36,8 @@ class History:
 
     ``steps`` has one row per problem and inner step: step is ``BN``, ``LN``, ``WLR`` or ``SKIP``, the
     objectives are those of the step's own minimisation, ``rows`` counts I_s, ``left_share`` is the share
-    routed left before the step. ``macro_iterations`` has one row per problem and macro iteration, counted
+    routed left before the step, ``restarted`` marks leaves that overflowed and began again from the family's
+    start. ``macro_iterations`` has one row per problem and macro iteration, counted
     from 1 (0 is the initial solution), with the full objective, the best so far and, in columns
     ``mass_<leaf>``, the share of training rows whose path ends in each leaf.
     """

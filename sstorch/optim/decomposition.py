@@ -184,8 +184,11 @@ class _Scheduler:
         with torch.no_grad():
             before = step.value()
         result = self.settings.minimizer(step, start, self.settings.lbfgs)
+        restarted = result.status == Status.NON_FINITE
         if isinstance(step, LeafStep):
             result = _retry_from_start(step, result, self.settings)
+        else:
+            restarted = torch.zeros_like(restarted)
         step.write(result.x)
         for callback in self.callbacks:
             callback.on_step(StepContext(self.macro_iteration, node, name, step.tree, problems))
@@ -202,6 +205,7 @@ class _Scheduler:
             rows=count.cpu(),
             left_share=share.cpu(),
             status=[Status(code).name for code in result.status.tolist()],
+            restarted=restarted.cpu(),
         )
 
     def _skip(self, who: Tensor, node: int, count: Tensor, share: Tensor) -> None:
@@ -220,6 +224,7 @@ class _Scheduler:
             rows=count[who].cpu(),
             left_share=share[who].cpu(),
             status="SKIPPED",
+            restarted=False,
         )
 
     # ------------------------------------------------------------------ bookkeeping

@@ -15,7 +15,7 @@ def _history() -> History:
             history.add_steps(
                 problem=np.arange(3), macro_iteration=iteration, node=node, step=step,
                 objective_before=[3.0, 2.0, 1.0], objective_after=[2.0, 1.0, 0.5], gradient_norm=1e-6,
-                evaluations=[4, 5, 6], rows=10, left_share=0.4, status="CONVERGED",
+                evaluations=[4, 5, 6], rows=10, left_share=0.4, status="CONVERGED", restarted=False,
             )  # fmt: skip
         history.add_macro_iteration(
             problem=np.arange(3), macro_iteration=iteration, objective=[2.0, 1.0, 0.5],

@@ -178,10 +178,11 @@ def test_an_overflowing_leaf_starts_again() -> None:
         tree.leaf(1).shape[0] = 30.0
         tree.leaf(1).intercept[0] = -5.0
         assert not torch.isfinite(OBJECTIVE(tree, sample)[0])
-    Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample)
+    history = Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample)
     with torch.no_grad():
         value = OBJECTIVE(tree, sample)
     assert torch.isfinite(value).all()
+    assert history.steps["restarted"].tolist() == [True, False]
 
 
 def test_tight_tolerances_reach_a_stationary_leaf() -> None:
