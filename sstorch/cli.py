@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 import warnings
 from pathlib import Path
-from typing import TextIO, cast
+from typing import NoReturn, TextIO, cast
 
 import hydra
 import pandas as pd
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
@@ -22,6 +26,12 @@ from sstorch.monitoring.tensorboard import TensorBoardLogger
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
+
+# What is told in one line; anything else is a defect and keeps its traceback.
+REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
+
+# Whoever sets Hydra's variable wants tracebacks of refusals too.
+_debugging = "HYDRA_FULL_ERROR" in os.environ
 
 # Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
 # it on a busy machine costs up to ten times the run.
@@ -91,23 +101,36 @@ def _app(composed: DictConfig) -> None:
     try:
         config = cast(Config, OmegaConf.to_object(composed))
         run(config, OmegaConf.to_yaml(composed, resolve=True), folder)
-    except SstorchError as error:
-        if not folder.remove_if_empty():
-            folder.write_status("failed", error=str(error))
-        print(f"sstorch: error: {error}", file=sys.stderr)
-        sys.exit(EXIT_REFUSED)
     except KeyboardInterrupt:
-        if folder.remove_if_empty():
-            print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
-        else:
-            folder.write_status("interrupted")
+        if folder.end_early("interrupted"):
             print(f"\nsstorch: interrupted; what was done so far is in {folder.path}", file=sys.stderr)
+        else:
+            print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        folder.end_early("failed", error=str(error) or repr(error))
+        if isinstance(error, REFUSALS) and not _debugging:
+            _refuse(error)
+        raise
 
 
 def main() -> None:
-    """Entry point of the ``sstorch`` command."""
-    _app()
+    """Entry point of the ``sstorch`` command: exit code 0, 2 if refused with one line, 130 if interrupted."""
+    # A scheduler's request to stop is treated as Ctrl-C is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Hydra's own refusals come here instead of being printed at length.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        _app()
+    except REFUSALS as error:
+        if _debugging:
+            raise
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    print(f"sstorch: error: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(EXIT_REFUSED)
 
 
 def _table_text(result: CrossValidation) -> str:

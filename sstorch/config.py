@@ -35,6 +35,12 @@ class DatasetConfig:
             DataError: the data cannot be used.
         """
         if self.name != "csv":
+            for field_, default in vars(DatasetConfig(name=self.name)).items():
+                if getattr(self, field_) != default:
+                    raise ConfigError(
+                        f"dataset.{field_} describes a file and is not used by dataset={self.name}; "
+                        "add dataset=csv"
+                    )
             return load_dataset(self.name)
         if self.path is None:
             raise ConfigError(

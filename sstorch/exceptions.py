@@ -16,6 +16,10 @@ class ConfigError(SstorchError, ValueError):
     """A setting has a value that does not exist or does not fit the others."""
 
 
+class TrainingError(SstorchError, RuntimeError):
+    """Training ended without a usable result."""
+
+
 class FormatError(SstorchError, ValueError):
     """A saved model is incomplete, altered or of an unknown format version."""
 

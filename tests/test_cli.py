@@ -203,6 +203,13 @@ def test_a_hard_but_honest_file_trains(
         (["leaf.name=gauss"], "unknown leaf"),
         (["trainer.eps=mine"], "eps must be one of"),
         (["cv.n_folds=1"], "n_folds"),
+        (["cv.seed=-1"], "seed of the folds"),
+        (["seed=-1"], "random_state must be"),
+        (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
+        (["tree.depth=abc"], "tree.depth"),
+        (["tree=depth9"], "depth9"),
+        (["device.threads=0"], "device.threads must be at least 1"),
+        (["device.name=cpu:abc"], "device must be cpu, cuda"),
         (["device.dtype=int8"], "dtype must be one of"),
         pytest.param(
             ["device=cuda"],
@@ -226,14 +233,48 @@ def test_bad_settings_are_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_leaves_a_readable_folder(tmp_path: Path) -> None:
+def test_a_folder_that_holds_a_run_is_left_as_it_is(
+    run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run[0] / "status.json").read_text()
+    for overrides, message in (([], "holds a run already"), (["tree.depth=9"], "depth must be")):
+        assert _sstorch(monkeypatch, run[0], "experiment=quick", *overrides) == 2
+        assert message in capsys.readouterr().err
+        assert (run[0] / "status.json").read_text() == before
+
+
+def test_an_unwritable_place_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert _sstorch(monkeypatch, tmp_path / "file", "experiment=quick") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("sstorch: error: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("sstorch.cli.cross_validate", broken)
+    with pytest.raises(ZeroDivisionError):
+        _sstorch(monkeypatch, tmp_path / "run", "experiment=quick")
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status == {"status": "failed", "error": "a defect"}
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", "trainer.macro_iterations=500"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
     while not (folder / "history" / "steps.parquet").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err + out
@@ -286,3 +327,5 @@ def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
 def test_quick_experiment_composes() -> None:
     config = _compose("experiment=quick", "tree.depth=3")
     assert (config.tree.depth, config.cv.n_starts) == (3, 2)
+    # A group that the user names wins over the experiment's.
+    assert _compose("experiment=quick", "tree=depth0").tree.depth == 0

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.wording import check_unique
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # Empty, the usual abbreviations, and the single point of SAS and Stata. 'None' is a category in real files.
 _MISSING = ["", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null"]
@@ -76,6 +76,8 @@ def _open(file: Path) -> IO[str]:
 
 
 def _read_text(file: Path, sep: str | None) -> pd.DataFrame:
+    if sep is not None and len(sep) != 1:
+        raise ConfigError(f"sep must be one character, got {sep!r}")
     try:
         with _open(file) as handle:
             first = next((line for line in handle if line.strip()), "")

@@ -22,10 +22,12 @@ def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> npt.NDArr
 
     Raises:
         DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
-        ConfigError: `n_folds` below 2.
+        ConfigError: `n_folds` below 2, or `seed` out of range.
     """
     if n_folds < 2:
         raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
     values = np.asarray(event)
     if values.ndim != 1 or not np.isin(values, (0, 1)).all():
         raise DataError("event must be one boolean (or 0/1) for each row")

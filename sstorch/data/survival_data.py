@@ -28,6 +28,8 @@ class SurvivalData:
         y: Times and events in a form that `parse_target` accepts.
         event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
         sample_weight: Weight of each row (n,), >= 0; None means one each.
+        zero_time: What replaces a time of zero, unless a positive time is as small; by default half the
+            smallest positive time. Give that of the training rows where others are scored.
         require_events: False for data that are only scored: they may then hold no event, one single row, or
             a column without values.
 
@@ -60,9 +62,10 @@ class SurvivalData:
         event_coding: str = "auto",
         sample_weight: object = None,
         require_events: bool = True,
+        zero_time: float | None = None,
     ) -> None:
         time, event = parse_target(y, event_coding=event_coding)
-        self._set(X, y, time, event, sample_weight, require_events)
+        self._set(X, y, time, event, sample_weight, require_events, zero_time)
 
     def _set(
         self,
@@ -72,6 +75,7 @@ class SurvivalData:
         event: npt.NDArray[np.bool_],
         sample_weight: object,
         require_events: bool,
+        zero_time: float | None = None,
     ) -> None:
         self.frame = clean_features(X)
         n = len(self.frame)
@@ -84,7 +88,7 @@ class SurvivalData:
         self.event = event
         if require_events:
             _check_trainable(self.frame, time, event, self.sample_weight)
-        self.time, self._moved = _positive(time)
+        self.time, self._moved = _positive(time, zero_time)
 
     @classmethod
     def from_frame(
@@ -132,6 +136,13 @@ class SurvivalData:
     def n_moved(self) -> int:
         """Number of rows whose time was zero and has been moved."""
         return int(self._moved.sum())
+
+    @property
+    def zero_time(self) -> float:
+        """What a time of zero is, or would be, moved to: half the smallest positive time."""
+        if self._moved.any():
+            return float(self.time[self._moved][0])
+        return 0.5 * float(self.time.min())
 
     @property
     def n_events(self) -> int:
@@ -232,6 +243,9 @@ def _check_trainable(
         )
     if not (event & (weight > 0)).any():
         raise DataError("every row with an event has sample_weight 0: no event to learn from")
+    if len(np.unique(time)) == 1:
+        value = f"{time[0]:g}" if time[0] else "zero"
+        raise DataError(f"all times are {value}: nothing to learn about time; check the time column")
     check_not_all_missing(frame)
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:
@@ -239,17 +253,20 @@ def _check_trainable(
                 raise DataError(f"feature {name!r} equals the follow-up time in every row; drop it from X")
 
 
-def _positive(time: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Move zero times to half the smallest positive one; times and mask of the moved rows."""
+def _positive(
+    time: npt.NDArray[np.float64], value: float | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
     zero = time == 0
-    if zero.all():
-        raise DataError("all times are zero; check the time column")
     if not zero.any():
         return time, zero
-    value = 0.5 * float(time[~zero].min())
+    if zero.all() and value is None:
+        raise DataError("all times are zero; check the time column")
+    half = [0.5 * float(time[~zero].min())] if not zero.all() else []
+    value = min([*half, *([] if value is None else [value])])
     warnings.warn(
         f"{int(zero.sum())} time{'s' * (int(zero.sum()) > 1)} of zero moved to {value:g}, "
-        "half the smallest positive time",
+        + ("half the smallest positive time" if half == [value] else "as in training"),
         DataWarning,
         stacklevel=4,
     )

@@ -10,59 +10,12 @@ import torch
 from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.exceptions import ConfigError
+from sstorch.estimators.settings import BatchSettings
+from sstorch.exceptions import TrainingError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, Topology, make_family
+from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Nodec, initialize_kmeans, initialize_random, problem_seed
-
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
-TRAINERS = {"nodec": Nodec}
-INITS = ("kmeans", "random")
-
-
-@dataclass(frozen=True)
-class BatchSettings:
-    """Everything about the trees of a batch but the data; names as in :class:`SoftSurvivalTree`.
-
-    Raises:
-        ConfigError: if a value does not exist or is out of range.
-    """
-
-    depth: int
-    leaf: str | HazardFamily
-    n_starts: int
-    trainer: str | Nodec
-    init: str
-    ridge: float
-    gate_ridge: float
-    fused: float
-    device: str
-    dtype: str
-    seed: int
-
-    def __post_init__(self) -> None:
-        Topology(self.depth)
-        make_family(self.leaf)
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
-        if isinstance(self.trainer, str) and self.trainer not in TRAINERS:
-            raise ConfigError(f"trainer must be one of {', '.join(TRAINERS)}, got {self.trainer!r}")
-        if self.init not in INITS:
-            raise ConfigError(f"init must be one of {', '.join(INITS)}, got {self.init!r}")
-        if self.n_starts < 1:
-            raise ConfigError(f"n_starts must be at least 1, got {self.n_starts}")
-        for name in ("ridge", "gate_ridge", "fused"):
-            value = getattr(self, name)
-            if not np.isfinite(value) or value < 0:
-                raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
-        kind = str(self.device).partition(":")[0]
-        if kind not in ("cpu", "cuda"):
-            raise ConfigError(f"device must be cpu, cuda or cuda:<number>, got {self.device!r}")
-        if kind == "cuda" and not torch.cuda.is_available():
-            raise ConfigError(
-                f"device {self.device!r} asked for, but torch sees no CUDA device; use device='cpu'"
-            )
+from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
 
 
 @dataclass(frozen=True)
@@ -88,8 +41,17 @@ class TrainedBatch:
         return split * self.n_starts + start
 
     def best_start(self, split: int) -> int:
-        """Start with the lowest training objective, the one that is returned as the split's tree."""
+        """Start with the lowest training objective, the one that is returned as the split's tree.
+
+        Raises:
+            TrainingError: no start of the split has a finite objective.
+        """
         own = self.objective[split * self.n_starts : (split + 1) * self.n_starts]
+        if not bool(own.isfinite().any()):
+            raise TrainingError(
+                f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
+                "try another leaf, init='random', a larger ridge or dtype='float64'"
+            )
         return int(torch.nan_to_num(own, nan=torch.inf).argmin())
 
 
@@ -123,8 +85,7 @@ def train_batch(
         initialize_kmeans(tree, objective, sample, seeds)
     else:
         initialize_random(tree, sample, seeds)
-    trainer = TRAINERS[settings.trainer]() if isinstance(settings.trainer, str) else settings.trainer
-    history = trainer.train(tree, objective, sample, callbacks)
+    history = settings.trainer.train(tree, objective, sample, callbacks)
     with torch.no_grad():
         final = objective(tree, sample)
     return TrainedBatch(tree, final, history, preprocessors, settings.n_starts)
@@ -134,7 +95,7 @@ def stack_splits(
     splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor], settings: BatchSettings
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
-    device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
+    device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
     features, times, events, weights = [], [], [], []
     for data, preprocessor in zip(splits, preprocessors, strict=True):
@@ -142,7 +103,9 @@ def stack_splits(
         features.append(preprocessor.transform(data.frame)[rows])
         times.append(np.log(data.time[rows]))
         events.append(data.event[rows])
-        weights.append(np.where(np.arange(width) < len(data), data.sample_weight[rows], 0.0))
+        # Objectives are weighted means; the largest weight is made one so that no sum overflows.
+        weight = data.sample_weight[rows] / data.sample_weight.max()
+        weights.append(np.where(np.arange(width) < len(data), weight, 0.0))
 
     def per_problem(values: list[np.ndarray]) -> Tensor:
         stacked = torch.as_tensor(np.stack(values), dtype=torch.float64)

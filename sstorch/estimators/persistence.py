@@ -17,6 +17,7 @@ from safetensors.torch import save as dump_tensors
 
 from sstorch._version import __version__
 from sstorch.data import Preprocessor
+from sstorch.estimators.settings import check_device
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, SoftTree
@@ -29,7 +30,14 @@ FORMAT_VERSION = 1
 JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
 
 # Parameters that only training reads and that need not be plain values are not kept.
-_KEPT = ("depth", "n_starts", "init", "ridge", "gate_ridge", "fused", "prediction", "dtype")
+_KEPT = {
+    "n_starts": int,
+    "init": str,
+    "ridge": float,
+    "gate_ridge": float,
+    "fused": float,
+    "prediction": str,
+}
 
 
 def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
@@ -39,7 +47,8 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
     that a folder with one new and one old file is refused when it is read.
 
     Raises:
-        ConfigError: if the leaf is a family that is not in the registry, which no file could rebuild.
+        ConfigError: if the folder cannot be written, or the leaf is a family that is not in the registry,
+            which no file could rebuild.
     """
     module = estimator.module_
     if FAMILIES.get(module.family.name) is not type(module.family):
@@ -56,25 +65,38 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
         "torch_version": torch.__version__,
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
         "leaf": module.family.name,
-        "parameters": {name: getattr(estimator, name) for name in _KEPT},
+        "parameters": {
+            # Of the fitted tree itself: parameters may have been set anew since.
+            "depth": module.topology.depth,
+            "dtype": str(module.log_time_scale.dtype).removeprefix("torch."),
+            **{name: kind(getattr(estimator, name)) for name, kind in _KEPT.items()},
+        },
         "preprocessing": estimator.preprocessor_.to_dict(),
         "feature_names": [str(name) for name in estimator.feature_names_in_],
         "event_times": estimator.event_times_.tolist(),
+        "zero_time": estimator.zero_time_,
         "objective": estimator.objective_,
         "node_table": _split_table(estimator.node_table_),
     }
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / TENSOR_NAME, blob)
-    _write(folder / JSON_NAME, text.encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / TENSOR_NAME, blob)
+        _write(folder / JSON_NAME, text.encode())
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
 
 
 def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSurvivalTree:
     """Read a tree of class ``kind`` written by :func:`save_tree`; its ``history_`` is empty.
 
+    ``trainer``, ``random_state`` and ``verbose`` are those of a new estimator: they are not kept.
+
     Raises:
         FormatError: files are missing, altered or of an unknown format version.
+        ConfigError: the device does not exist.
     """
+    check_device(device)
     try:
         text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
     except OSError as error:
@@ -101,6 +123,7 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
         )
         module.load_state_dict(tensors)
         estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
+        estimator.zero_time_ = float(state["zero_time"])
         estimator.objective_ = float(state["objective"])
         estimator.node_table_ = _join_table(state["node_table"])
         names = [str(name) for name in state["feature_names"]]

@@ -17,8 +17,9 @@ from torch import Tensor
 from sstorch import metrics
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import clean_features
-from sstorch.estimators.batch import BatchSettings, TrainedBatch, train_batch
+from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
+from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.summary import describe_tree, node_table
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import History, ProgressBar
@@ -60,6 +61,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         history_: records of the training of the start that was kept.
         objective_: its training objective.
         event_times_: distinct training event times, original units, increasing.
+        zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         node_table_: training rows, events and mean predicted survival by node, indexed by heap number.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
@@ -80,6 +82,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     history_: History
     objective_: float
     event_times_: FloatArray
+    zero_time_: float
     node_table_: pd.DataFrame
     feature_names_in_: npt.NDArray[np.object_]
     n_features_in_: int
@@ -131,6 +134,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             ConfigError: a parameter has a value that does not exist.
         """
         data = SurvivalData(X, y, sample_weight=sample_weight)
+        if not data.sample_weight.all():
+            data = data.subset(data.sample_weight > 0)
         callbacks = [ProgressBar()] if self.verbose else []
         batch = train_batch([data], self.settings(), callbacks=callbacks)
         return self.adopt(batch, data, 0, batch.best_start(0))
@@ -141,7 +146,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}")
         names = set(BatchSettings.__dataclass_fields__) - {"seed"}
         values = {name: getattr(self, name) for name in names}
-        return BatchSettings(**values, seed=self._seed())
+        return BatchSettings.check(**values, seed=self._seed())
 
     def adopt(self, batch: TrainedBatch, data: SurvivalData, split: int, start: int) -> Self:
         """Become the tree of one problem of a trained batch.
@@ -158,6 +163,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.history_ = batch.history.of_problem(position)
         self.objective_ = float(batch.objective[position])
         self.event_times_ = np.unique(data.time[data.event])
+        self.zero_time_ = data.zero_time
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.node_table_ = node_table(self, data)
@@ -203,7 +209,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
 
         def hazard(x: Tensor, t: FloatArray) -> Tensor:
-            return self.module_.hazard(x, self._tensor(t), self.prediction)
+            return self.module_.hazard(x, self._times(t), self.prediction)
 
         return self._curves(X, times, as_frame, hazard)
 
@@ -222,7 +228,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     def log_likelihood(self, X: object, y: object) -> float:
         """Mean log-likelihood of the rows, c log h(t | x) - H(t | x), per row, original time units."""
         data = self._scored(X, y)
-        x, own_time = self._encode(data.frame), self._tensor(data.time)[:, None]
+        x, own_time = self._encode(data.frame), self._times(data.time)[:, None]
         with torch.no_grad():
             hazard = self.module_.cumulative_hazard(x, own_time, self.prediction)[:, 0]
             log_hazard = self.module_.log_hazard(x, own_time, self.prediction)[:, 0]
@@ -231,6 +237,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     def score(self, X: object, y: object) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time."""
         data = self._scored(X, y)
+        if not data.event.any():
+            raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = np.unique(data.time[data.event])
         curves = np.asarray(self.predict_survival_function(data.frame, times))
         return metrics.concordance_harrell(data.time, data.event, curves, times)
@@ -251,6 +259,9 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, device: str = "cpu") -> SoftSurvivalTree:
         """Read a tree written by :meth:`save`, onto the given device.
 
+        ``trainer``, ``random_state`` and ``verbose`` are not kept: they say how to train, not what was
+        trained.
+
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
         """
@@ -259,23 +270,34 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ internals
 
     def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer) and self.random_state >= 0:
+        try:
+            state = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ConfigError(
+                "random_state must be an integer >= 0, None or a numpy RandomState, "
+                f"got {self.random_state!r}"
+            ) from error
+        if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return int(state.randint(2**31 - 1))
 
     def _scored(self, X: object, y: object) -> SurvivalData:
         check_is_fitted(self, "module_")
-        return SurvivalData(X, y, require_events=False)
+        return SurvivalData(X, y, require_events=False, zero_time=self.zero_time_)
 
-    def _tensor(self, values: npt.ArrayLike) -> Tensor:
-        scale = self.module_.log_time_scale
-        return torch.as_tensor(np.asarray(values), device=scale.device, dtype=scale.dtype)
+    def _times(self, values: FloatArray) -> Tensor:
+        return torch.as_tensor(values, device=self.module_.log_time_scale.device)
 
     def _encode(self, X: object) -> Tensor:
-        return self._tensor(self.preprocessor_.transform(clean_features(X)))
+        if isinstance(X, pd.DataFrame):
+            # Columns that the tree does not know may hold anything.
+            X = X.loc[:, [str(name) in self.preprocessor_.schema.columns for name in X.columns]]
+        scale = self.module_.log_time_scale
+        features = self.preprocessor_.transform(clean_features(X))
+        return torch.as_tensor(features, device=scale.device, dtype=scale.dtype)
 
     def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:
-        return self.module_.cumulative_hazard(x, self._tensor(times), self.prediction)
+        return self.module_.cumulative_hazard(x, self._times(times), self.prediction)
 
     def _by_chunk(self, X: object, row_elements: int, function: Any) -> npt.NDArray[Any]:
         """Apply a function of encoded rows chunk by chunk, within the memory budget."""
@@ -299,7 +321,10 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
 
 
 def _check_times(times: npt.ArrayLike) -> FloatArray:
-    grid = np.asarray(times, dtype=np.float64)
+    try:
+        grid = np.asarray(times, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"times must be numbers: {error}") from error
     if grid.ndim != 1 or grid.size == 0:
         raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")
     if not np.isfinite(grid).all() or (grid < 0).any():

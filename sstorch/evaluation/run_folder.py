@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from sstorch.data import SurvivalData
 from sstorch.evaluation.cross_validation import CrossValidation
+from sstorch.exceptions import ConfigError
 from sstorch.plots import plot_survival_by_leaf
 
 
@@ -39,8 +40,19 @@ class RunFolder:
         """Folder of the TensorBoard runs."""
         return self.path / "tensorboard"
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether a run has been written here already."""
+        return (self.path / "status.json").exists()
+
     def begin(self, config_text: str) -> None:
-        """Make the folder and note what is about to run."""
+        """Make the folder and note what is about to run.
+
+        Raises:
+            ConfigError: another run is there already; two runs in one folder could not be told apart.
+        """
+        if self.is_taken:
+            raise ConfigError(f"{self.path} holds a run already; delete it or set hydra.run.dir to another")
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "config.yaml").write_text(config_text)
         self.write_status("running")
@@ -51,11 +63,18 @@ class RunFolder:
         aside.write_text(json.dumps({"status": status, **facts}, indent=1) + "\n")
         os.replace(aside, self.path / "status.json")
 
-    def remove_if_empty(self) -> bool:
-        """Remove the folder if nothing was written into it; whether it is gone."""
+    def end_early(self, status: str, **facts: object) -> bool:
+        """Note why a run that has begun here ends before it is completed; remove an empty folder.
+
+        Returns:
+            Whether the run had begun. A run that was completed keeps its status.
+        """
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
-        return not self.path.exists()
+        if not self.is_taken or json.loads((self.path / "status.json").read_text())["status"] != "running":
+            return False
+        self.write_status(status, **facts)
+        return True
 
     def write_results(self, result: CrossValidation, data: SurvivalData) -> dict[str, Figure]:
         """Write scores, folds, the tree, the model and the figures.

@@ -166,7 +166,9 @@ class SoftTree(nn.Module):
         if prediction == "hbp":
             mixed = log_hazard.squeeze(-3)
         else:
-            log_weight = log_p - self.family.cumulative_hazard(log_time, linear, shape)
+            # Far out, where every leaf's survival underflows, their weights are those of the gates.
+            hazard = self.family.cumulative_hazard(log_time, linear, shape)
+            log_weight = log_p - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)
             mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
         return mixed - self.log_time_scale[..., None, None]
 
@@ -193,9 +195,11 @@ class SoftTree(nn.Module):
         """
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
-        # log 0 is replaced by the smallest normal number's: S(0) = 1 and a finite power of t.
-        log_time = times.clamp(min=torch.finfo(times.dtype).tiny).log()
-        log_time = (log_time - self.log_time_scale[..., None, None])[..., None, :, :]
+        # log 0 is replaced by the smallest normal number's: S(0) = 1 and a finite power of t. In double,
+        # since the range of single precision is too small for times in any unit.
+        log_time = times.double().clamp(min=torch.finfo(torch.float64).tiny).log()
+        log_time = log_time - self.log_time_scale[..., None, None].double()
+        log_time = log_time[..., None, :, :].to(self.log_time_scale.dtype)
         linear = self.linear_predictor(x)
         shape = self.shapes(self.topology.leaves)
         if prediction == "mixture":

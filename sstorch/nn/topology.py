@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from sstorch.exceptions import ConfigError
 
@@ -23,12 +24,11 @@ class Topology:
     depth: int
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.depth, bool)
-            or not isinstance(self.depth, int)
-            or not 0 <= self.depth <= MAX_DEPTH
-        ):
-            raise ConfigError(f"depth must be an integer from 0 to {MAX_DEPTH}, got {self.depth!r}")
+        depth: object = self.depth
+        is_integer = isinstance(depth, Integral) and not isinstance(depth, bool)
+        if not is_integer or int(self.depth) not in range(MAX_DEPTH + 1):
+            raise ConfigError(f"depth must be an integer from 0 to {MAX_DEPTH}, got {depth!r}")
+        object.__setattr__(self, "depth", int(self.depth))
 
     @property
     def branches(self) -> range:

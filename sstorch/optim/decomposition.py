@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -48,14 +49,18 @@ class Nodec:
     minimizer: Minimizer = minimize
 
     def __post_init__(self) -> None:
-        if isinstance(self.eps, str) and self.eps not in THRESHOLDS:
-            raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, got {self.eps!r}")
-        if self.macro_iterations < 1:
-            raise ConfigError(f"macro_iterations must be at least 1, got {self.macro_iterations}")
-        if not 0 < self.zeta <= 1:
-            raise ConfigError(f"zeta must be in (0, 1], got {self.zeta}")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience must be at least 1 or None, got {self.patience}")
+        if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
+            raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
+        if not _is_number(self.macro_iterations, Integral) or self.macro_iterations < 1:
+            raise ConfigError(
+                f"macro_iterations must be at least 1, an integer, got {self.macro_iterations!r}"
+            )
+        if not _is_number(self.zeta, Real) or not 0 < self.zeta <= 1:
+            raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
+        if self.patience is not None and (not _is_number(self.patience, Integral) or self.patience < 1):
+            raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
+        if not _is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
+            raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
 
     @property
     def thresholds(self) -> Thresholds:
@@ -81,6 +86,10 @@ class Nodec:
             The records of the run.
         """
         return _Scheduler(self, tree, objective, sample, callbacks).run()
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 class _Scheduler:

@@ -103,7 +103,16 @@ def initialize_kmeans(
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
     leaves = LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0))
-    leaves.write(minimize(leaves, leaves.read(), OPTIONS).x)
+    start = leaves.read()
+    fitted = minimize(leaves, start, OPTIONS).x
+    leaves.write(fitted)
+    # A leaf fitted to its own cluster can be absurd at the rows of others, which soft gates send there too:
+    # where it makes the objective worse than leaves without covariates do, it begins from those.
+    with torch.no_grad():
+        value = objective(tree, sample)
+        leaves.write(start)
+        worse = ~(value <= objective(tree, sample))
+    leaves.write(torch.where(worse[:, None], start, fitted))
 
 
 def _take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -125,9 +134,11 @@ def _best_partitions(
         best, best_index = np.zeros(len(x), dtype=np.int64), np.inf
         for _ in range(repeats if topology.depth > 0 else 0):
             partition = _partition(topology, x, states)
-            if len(np.unique(partition)) < 2:
+            n_clusters = len(np.unique(partition))
+            if n_clusters < 2:
                 continue
-            index = davies_bouldin_score(x, partition)
+            # The index is not defined where every row is a cluster of its own, and no spread is left.
+            index = davies_bouldin_score(x, partition) if n_clusters < len(x) else 0.0
             if index < best_index:
                 best, best_index = partition, index
         clusters[problem, kept] = best

@@ -307,3 +307,154 @@ def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData,
     with pytest.raises(ConfigError, match="not registered and cannot be saved"):
         tree.save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
+
+
+# ---------------------------------------------------------------------- inputs that nobody planned for
+
+
+def _simulated(n: int = 80) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(n, 3))
+    return x, rng.exponential(np.exp(x[:, 0])) + 0.01, rng.uniform(size=n) < 0.6
+
+
+def _quick(**values: object) -> SoftSurvivalTree:
+    settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **values}
+    return SoftSurvivalTree(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [10, 80])
+def test_weibull_leaves_of_small_clusters_do_not_run_away(n: int) -> None:
+    """A leaf fitted to a cluster of few rows can be absurd elsewhere; the trainer must get out of it."""
+    x, t, e = _simulated(n)
+    tree = _quick(leaf="weibull", init="kmeans", depth=3).fit(x, (t, e))
+    plain = _quick(leaf="weibull", depth=0).fit(x, (t, e))
+    assert tree.objective_ < plain.objective_ + 0.5
+
+
+def test_rows_of_weight_zero_change_nothing() -> None:
+    x, t, e = _simulated()
+    more = np.r_[x, np.full((1, 3), 1e6)], (np.r_[t, 1e9], np.r_[e, True])
+    one = _quick().fit(x, (t, e))
+    two = _quick().fit(*more, sample_weight=np.r_[np.ones(80), 0.0])
+    np.testing.assert_array_equal(one.predict(x), two.predict(x))
+    assert two.summary() == one.summary()
+
+
+def test_huge_weights_do_not_overflow() -> None:
+    x, t, e = _simulated()
+    one, two = _quick().fit(x, (t, e)), _quick().fit(x, (t, e), sample_weight=np.full(80, 1e308))
+    assert two.objective_ == pytest.approx(one.objective_, rel=1e-9)
+
+
+def test_a_time_of_zero_is_scored_as_in_training() -> None:
+    x, t, e = _simulated()
+    with pytest.warns(DataWarning, match="1 time of zero"):
+        tree = _quick().fit(x, (np.r_[0.0, t[1:]], e))
+    values = []
+    for other in (1.0, 1000.0):
+        with pytest.warns(DataWarning, match="zero moved to"):
+            both = tree.log_likelihood(x[:2], ([0.0, other], [True, True]))
+        values.append(2 * both - tree.log_likelihood(x[1:2], ([other], [True])))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("unit", [1e-50, 1.0, 1e50])
+def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -> None:
+    x, t, e = _simulated()
+    tree = _quick(dtype=dtype, leaf=leaf, prediction=prediction).fit(x, (t * unit, e))
+    reference = _quick(leaf=leaf, prediction=prediction).fit(x, (t, e))
+    times = np.array([0.0, 0.1, 1.0, 5.0])
+    curves = np.asarray(tree.predict_survival_function(x, times * unit))
+    np.testing.assert_allclose(curves[:, 0], 1.0, atol=1e-6)
+    assert np.abs(curves - reference.predict_survival_function(x, times)).mean() < 0.02
+    # Beyond all follow-up the hazard is still a number.
+    assert np.isfinite(np.asarray(reference.predict_hazard_function(x, [1e3, 1e6]))).all()
+
+
+@pytest.mark.parametrize("init", ["kmeans", "random"])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_very_few_rows(n: int, init: str) -> None:
+    x, t, _ = _simulated(n)
+    tree = _quick(depth=2, init=init).fit(x, (t, np.ones(n)))
+    assert np.isfinite(tree.predict_survival_function(x)).all()
+    assert np.isfinite(tree.objective_)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick(depth=np.int64(1), n_starts=np.int64(1), ridge=np.float32(0.1), random_state=np.int64(4))
+    tree.fit(x, (t, e)).save(tmp_path / "tree")
+    assert SoftSurvivalTree.load(tmp_path / "tree").ridge == pytest.approx(0.1)
+
+
+def test_a_saved_tree_is_the_fitted_one_whatever_was_set_since(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    tree.set_params(depth=3, dtype="float32").save(tmp_path / "tree")
+    np.testing.assert_array_equal(SoftSurvivalTree.load(tmp_path / "tree").predict(x), tree.predict(x))
+
+
+def test_files_and_devices_that_do_not_serve(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        tree.save(tmp_path / "file")
+    tree.save(tmp_path / "tree")
+    with pytest.raises(ConfigError, match="device must be cpu, cuda"):
+        SoftSurvivalTree.load(tmp_path / "tree", device="meta")
+
+
+def test_columns_that_the_tree_does_not_use_may_hold_anything(gbsg2: SurvivalData) -> None:
+    x, t, e = _simulated()
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    tree = _quick().fit(frame, (t, e))
+    dated = frame.assign(visit=pd.Timestamp("2020-01-01"))
+    np.testing.assert_array_equal(tree.predict(dated), tree.predict(frame))
+    assert len(gbsg2) == 686
+
+
+def test_rows_without_events_cannot_be_scored() -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    with pytest.raises(DataError, match="no row has an event"):
+        tree.score(x[:3], (t[:3], np.zeros(3)))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_starts": 1.5}, "n_starts must be at least 1, an integer"),
+        ({"n_starts": True}, "n_starts must be at least 1, an integer"),
+        ({"ridge": None}, "ridge must be a finite number"),
+        ({"leaf": [1]}, "unknown leaf"),
+        ({"trainer": None}, "trainer must be one of nodec, or settings such as Nodec"),
+        ({"random_state": -1}, "random_state must be"),
+        ({"random_state": "a"}, "random_state must be"),
+        ({"device": "cpu:abc"}, "device must be"),
+    ],
+)
+def test_wrong_kinds_of_parameters(values: dict[str, object], message: str) -> None:
+    x, t, e = _simulated(10)
+    with pytest.raises(ConfigError, match=message):
+        _quick(**values).fit(x, (t, e))
+
+
+def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
+    import pickle
+
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    x, t, e = _simulated()
+    y = np.array(list(zip(e, t, strict=True)), dtype=[("event", "?"), ("time", "f8")])
+    scores = cross_val_score(_quick(), x, y, cv=3)
+    assert scores.shape == (3,)
+    assert (scores > 0.3).all()
+    search = GridSearchCV(_quick(), {"depth": np.array([0, 1])}, cv=2).fit(x, y)
+    assert search.best_params_["depth"] in (0, 1)
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(copy.predict(x), search.predict(x))

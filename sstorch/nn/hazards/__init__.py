@@ -19,7 +19,7 @@ def make_family(leaf: str | HazardFamily) -> HazardFamily:
     """
     if isinstance(leaf, HazardFamily):
         return leaf
-    if leaf not in FAMILIES:
+    if not isinstance(leaf, str) or leaf not in FAMILIES:
         raise ConfigError(f"unknown leaf {leaf!r}; known leaves: {', '.join(sorted(FAMILIES))}")
     return FAMILIES[leaf]()
 

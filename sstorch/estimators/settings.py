@@ -1,0 +1,122 @@
+"""The checked settings of a batch of trees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import torch
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import HazardFamily, Topology, make_family
+from sstorch.optim import Nodec
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+TRAINERS = {"nodec": Nodec}
+INITS = ("kmeans", "random")
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """Everything about the trees of a batch but the data.
+
+    Build it with :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree` as users give them.
+    """
+
+    depth: int
+    leaf: str | HazardFamily
+    n_starts: int
+    trainer: Nodec
+    init: str
+    ridge: float
+    gate_ridge: float
+    fused: float
+    device: str
+    dtype: str
+    seed: int
+
+    @classmethod
+    def check(
+        cls,
+        *,
+        depth: object,
+        leaf: str | HazardFamily,
+        n_starts: object,
+        trainer: str | Nodec,
+        init: str,
+        ridge: object,
+        gate_ridge: object,
+        fused: object,
+        device: str,
+        dtype: str,
+        seed: int,
+    ) -> BatchSettings:
+        """Check every value and bring it to its plain type.
+
+        Raises:
+            ConfigError: a value does not exist or is out of range; the message says what would do.
+        """
+        make_family(leaf)
+        check_device(device)
+        for name, value, choices in (("dtype", dtype, tuple(DTYPES)), ("init", init, INITS)):
+            if value not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        return cls(
+            depth=Topology(depth).depth,  # type: ignore[arg-type]
+            leaf=leaf,
+            n_starts=_positive_integer("n_starts", n_starts),
+            trainer=_trainer(trainer),
+            init=init,
+            ridge=_coefficient("ridge", ridge),
+            gate_ridge=_coefficient("gate_ridge", gate_ridge),
+            fused=_coefficient("fused", fused),
+            device=str(device),
+            dtype=dtype,
+            seed=seed,
+        )
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The floating point type of the trees."""
+        return DTYPES[self.dtype]
+
+
+def check_device(device: object) -> None:
+    """Make sure that torch can use a device.
+
+    Raises:
+        ConfigError: it is no CPU or CUDA device, or torch does not see it.
+    """
+    try:
+        kind, index = torch.device(str(device)).type, torch.device(str(device)).index
+    except RuntimeError:
+        kind, index = "unknown", None
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be cpu, cuda or cuda:<number>, got {device!r}")
+    if kind == "cuda" and (index or 0) >= torch.cuda.device_count():
+        seen = torch.cuda.device_count()
+        text = f"only {seen} CUDA device{'s' * (seen > 1)}" if seen else "no CUDA device"
+        raise ConfigError(f"device {device!r} asked for, but torch sees {text}; use device='cpu'")
+
+
+def _trainer(trainer: object) -> Nodec:
+    if isinstance(trainer, str) and trainer in TRAINERS:
+        return TRAINERS[trainer]()
+    if isinstance(trainer, Nodec):
+        return trainer
+    raise ConfigError(
+        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {trainer!r}"
+    )
+
+
+def _positive_integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ConfigError(f"{name} must be at least 1, an integer, got {value!r}")
+    return int(value)
+
+
+def _coefficient(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+    return float(value)
