@@ -53,7 +53,7 @@ class DesignMatrix:
 
     def select(self, problems: Tensor) -> DesignMatrix:
         """The same rows for some of the problems, given by ascending positions (K,)."""
-        split = torch.repeat_interleave(torch.tensor(self.counts)).to(problems.device)[problems]
+        split = torch.repeat_interleave(torch.tensor(self.counts, device=problems.device))[problems]
         counts = torch.bincount(split, minlength=len(self.counts))
         rows = None if self.rows is None else self.rows[problems]
         return replace(self, counts=tuple(counts.tolist()), rows=rows)

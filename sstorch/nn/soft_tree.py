@@ -157,7 +157,8 @@ class SoftTree(nn.Module):
         """
         log_p, log_time, linear, shape = self._at(x, times, prediction)
         leaf_log_survival = -self.family.cumulative_hazard(log_time, linear, shape)
-        return torch.logsumexp(log_p + leaf_log_survival, dim=-3).clamp(max=0)
+        mixed = torch.logsumexp(log_p + leaf_log_survival, dim=-3).clamp(max=0)
+        return torch.where(times == 0, torch.zeros_like(mixed), mixed)
 
     def log_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Log hazard per original time unit; arguments and shape as :meth:`log_survival`."""
@@ -195,7 +196,7 @@ class SoftTree(nn.Module):
         """
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
-        # log 0 is replaced by the smallest normal number's: S(0) = 1 and a finite power of t. In double,
+        # log 0 is replaced by the smallest normal number's, which leaves a finite power of t. In double,
         # since the range of single precision is too small for times in any unit.
         log_time = times.double().clamp(min=torch.finfo(torch.float64).tiny).log()
         log_time = log_time - self.log_time_scale[..., None, None].double()

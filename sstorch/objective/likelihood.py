@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from sstorch.nn import SoftTree
@@ -11,7 +12,11 @@ from sstorch.objective.sample import Sample
 
 
 def leaf_losses(
-    tree: SoftTree, sample: Sample, leaves: Sequence[int], problems: Tensor | None = None
+    tree: SoftTree,
+    sample: Sample,
+    leaves: Sequence[int],
+    problems: Tensor | None = None,
+    relevant: Tensor | None = None,
 ) -> Tensor:
     """Negative log-likelihood of every row at every leaf, L_n = H - c log h.
 
@@ -20,6 +25,8 @@ def leaf_losses(
         sample: rows of the problems.
         leaves: leaf nodes.
         problems: positions (K,) in ``tree`` that ``sample`` holds; all if None.
+        relevant: boolean (K, len(leaves), M), false where the loss will be multiplied by zero. There it is
+            evaluated at the row's own time as linear predictor, since 0 x inf is not 0; all if None.
 
     Returns:
         shape (K, len(leaves), M), in model time units.
@@ -28,8 +35,11 @@ def leaf_losses(
         Consolo, Amaldi and Carrizosa, error term L_n(x_i, t_i, c_i).
     """
     linear = tree.linear_predictor(sample.x, leaves, problems)
+    log_time = sample.log_time[:, None, :]
+    if relevant is not None:
+        linear = torch.where(relevant, linear, log_time)
     shape = tree.shapes(leaves, problems)[..., None, :]
-    hazard, log_hazard = tree.family.terms(sample.log_time[:, None, :], linear, shape)
+    hazard, log_hazard = tree.family.terms(log_time, linear, shape)
     return hazard - sample.event[:, None, :] * log_hazard
 
 

@@ -33,8 +33,9 @@ class Penalty(nn.Module):
 
     def select(self, problems: Tensor) -> Penalty:
         """The penalty of some of the problems."""
-        chosen = self.coefficient if self.coefficient.ndim == 0 else self.coefficient[problems]
-        return type(self)(chosen)
+        if self.coefficient.ndim == 0:
+            return type(self)(self.coefficient)
+        return type(self)(self.coefficient[problems.to(self.coefficient.device)])
 
 
 class Ridge(Penalty):

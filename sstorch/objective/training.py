@@ -46,10 +46,14 @@ class TrainingObjective(nn.Module):
         Returns:
             shape (K,), in nats per row of model time; +inf where a leaf's hazard overflows.
         """
-        log_probability = tree.log_leaf_probability(sample.x, problems=problems)
-        losses = leaf_losses(tree, sample, tree.topology.leaves, problems)
-        fit = expected_loss(log_probability.exp() * sample.normalised_weight[:, None, :], losses)
-        return fit + self.gate_penalty(tree, problems) + self.leaf_penalty(tree, problems)
+        probability = tree.log_leaf_probability(sample.x, problems=problems).exp()
+        weighted = probability * sample.normalised_weight[:, None, :]
+        losses = leaf_losses(tree, sample, tree.topology.leaves, problems, weighted.detach() > 0)
+        return (
+            expected_loss(weighted, losses)
+            + self.gate_penalty(tree, problems)
+            + self.leaf_penalty(tree, problems)
+        )
 
     def gate_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""

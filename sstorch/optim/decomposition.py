@@ -105,7 +105,8 @@ class _Scheduler:
     ) -> None:
         self.settings = settings
         self.tree = tree
-        self.objective = objective
+        # Coefficients of penalties that had to travel at each evaluation would make the device wait.
+        self.objective = objective.to(sample.weight.device)
         self.sample = sample
         self.callbacks = callbacks
         self.history = History()
@@ -114,7 +115,8 @@ class _Scheduler:
         self.macro_iteration = 0
         everyone = torch.arange(tree.n_problems, device=sample.weight.device)
         self.best_tree = tree.select(everyone)
-        self.best = self._full_objective(everyone)
+        # Any finite point is better than one that is not.
+        self.best = torch.nan_to_num(self._full_objective(everyone), nan=torch.inf)
         self.unimproved = torch.zeros_like(everyone)
         self.active = everyone
 
@@ -123,16 +125,20 @@ class _Scheduler:
         freeze_except(self.tree, ())
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, settings.macro_iterations)
-        self._end_macro_iteration()
+        self._end_macro_iteration(self.active)
         # A single leaf has no branch node to visit: its one step is the leaf's.
         nodes = self.tree.topology.branches or self.tree.topology.leaves
         for self.macro_iteration in range(1, settings.macro_iterations + 1):
+            trained = self.active
             for node in nodes:
                 self._visit(node)
                 if len(self.active) == 0:
                     break
-            gradient_norm = self._end_macro_iteration()
-            self.active = self.active[gradient_norm > settings.gradient_tolerance]
+            gradient_norm = self._end_macro_iteration(trained)
+            # A gradient that is not finite is none that is small.
+            stationary = torch.zeros_like(self.best, dtype=torch.bool)
+            stationary[trained] = gradient_norm <= settings.gradient_tolerance
+            self.active = self.active[~stationary[self.active]]
             self.thresholds = self.thresholds.scaled(settings.zeta)
             if len(self.active) == 0:
                 break
@@ -260,24 +266,20 @@ class _Scheduler:
         if self.settings.patience is not None:
             self.active = self.active[self.unimproved[self.active] < self.settings.patience]
 
-    def _end_macro_iteration(self) -> Tensor:
-        """Record the state of the active problems; returns the max-norm of their gradients, (K,)."""
-        problems = self.active
-        if len(problems):
-            tree, sample = self.tree.select(problems), self.sample.select(problems)
-            step = JointStep.make(tree, self.objective.select(problems), sample)
-            value, gradient = step.value_and_gradient(step.read())
-            norm = gradient.abs().amax(-1)
-            self.history.add_macro_iteration(
-                problem=problems.cpu(),
-                macro_iteration=self.macro_iteration,
-                objective=value.cpu(),
-                best_objective=self.best[problems].cpu(),
-                gradient_norm=norm.cpu(),
-                **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, sample).items()},
-            )
-        else:
-            norm = self.best.new_zeros(0)
+    def _end_macro_iteration(self, problems: Tensor) -> Tensor:
+        """Record the problems that trained in it; returns the max-norms of their gradients of E, (K,)."""
+        tree, sample = self.tree.select(problems), self.sample.select(problems)
+        step = JointStep.make(tree, self.objective.select(problems), sample)
+        value, gradient = step.value_and_gradient(step.read())
+        norm = gradient.abs().amax(-1)
+        self.history.add_macro_iteration(
+            problem=problems.cpu(),
+            macro_iteration=self.macro_iteration,
+            objective=value.cpu(),
+            best_objective=self.best[problems].cpu(),
+            gradient_norm=norm.cpu(),
+            **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, sample).items()},
+        )
         for callback in self.callbacks:
             callback.on_macro_iteration(self.macro_iteration, self.history)
         return norm
@@ -295,6 +297,7 @@ def _retry_from_start(step: LeafStep, result: OptimizationResult, settings: Node
     retried = settings.minimizer(again, leaf.repeat(1, len(step.nodes)), settings.lbfgs)
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
+    n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
     failed = failed[worked]
     return replace(
         result,
@@ -302,7 +305,7 @@ def _retry_from_start(step: LeafStep, result: OptimizationResult, settings: Node
         value=result.value.index_copy(0, failed, retried.value[worked]),
         gradient_norm=result.gradient_norm.index_copy(0, failed, retried.gradient_norm[worked]),
         status=result.status.index_copy(0, failed, retried.status[worked]),
-        n_evaluations=result.n_evaluations.index_add(0, failed, retried.n_evaluations[worked]),
+        n_evaluations=n_evaluations,
     )
 
 

@@ -146,12 +146,14 @@ class LeafStep(Step):
         sample: rows I_s of each problem.
         nodes: the thawed leaves.
         probability: P_in within the subtree x normalised weight, shape (K, L', M).
+        relevant: where the probability is not zero, boolean.
     """
 
     objective: TrainingObjective
     sample: Sample
     nodes: tuple[int, ...]
     probability: Tensor
+    relevant: Tensor
 
     @classmethod
     @torch.no_grad()
@@ -179,11 +181,11 @@ class LeafStep(Step):
         parameters = tuple(p for leaf in leaves for p in (leaf.slope, leaf.intercept, leaf.shape))
         freeze_except(tree, parameters)
         weighted = probability * sample.normalised_weight[:, None, :]
-        return cls(tree, parameters, None, objective, sample, nodes, weighted)
+        return cls(tree, parameters, None, objective, sample, nodes, weighted, weighted > 0)
 
     def value(self) -> Tensor:
         """See :meth:`Step.value`: E restricted to the subtree and to I_s, up to a constant."""
-        losses = leaf_losses(self.tree, self.sample, self.nodes, self.problems)
+        losses = leaf_losses(self.tree, self.sample, self.nodes, self.problems, self.relevant)
         penalty = self.objective.leaf_penalty(self.tree, self.problems)
         return expected_loss(self.probability, losses) + penalty
 
@@ -194,6 +196,7 @@ class LeafStep(Step):
             problems=self._positions(problems),
             sample=self.sample.select(problems),
             probability=self.probability[problems],
+            relevant=self.relevant[problems],
         )
 
 

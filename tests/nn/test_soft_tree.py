@@ -19,9 +19,9 @@ def test_curves(depth: int, leaf: str, prediction: str) -> None:
     tree.set_time_scale(torch.tensor([2.0, 0.5], dtype=torch.float64))
     survival = tree.survival(X, TIMES, prediction).detach()
     assert survival.shape == (2, 17, 7)
-    # One leaf's curve starts at exactly one; an average of leaves is one to rounding.
+    # The average of leaves falls up to rounding, a leaf's own curve without exception.
     rounding = 0.0 if prediction == "hbp" else 1e-14
-    assert ((survival[..., 0] - 1).abs() <= rounding).all()
+    assert (survival[..., 0] == 1).all()
     assert ((survival >= 0) & (survival <= 1)).all()
     assert (survival.diff(dim=-1) <= rounding).all()
     hazard = tree.cumulative_hazard(X, TIMES, prediction).detach()
@@ -112,6 +112,20 @@ def test_select_and_assign() -> None:
         if name != "log_time_scale":
             assert torch.equal(value[[0, 3]], other.state_dict()[name])
         assert torch.equal(value[[1, 2, 4]], before[name][[1, 2, 4]])
+
+
+def test_survival_starts_at_one_for_the_flattest_leaf() -> None:
+    tree = SoftTree(3, 0)
+    with torch.no_grad():
+        tree.leaf(1).shape.fill_(-6.0)
+    assert (tree.survival(X, TIMES)[:, 0] == 1).all()
+
+
+def test_select_keeps_the_time_scale() -> None:
+    tree = SoftTree(3, 1, batch_shape=(3,))
+    tree.set_time_scale(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
+    assert torch.equal(tree.select(torch.tensor([0, 2])).log_time_scale, tree.log_time_scale[[0, 2]])
+    assert tree.select(1).log_time_scale == tree.log_time_scale[1]
 
 
 def test_gradients_reach_an_encoder_in_front() -> None:

@@ -44,6 +44,7 @@ def test_three_branches() -> None:
     # e1 N < 1: too few rows for the notion of balance.
     few = classify(tree, sample, 1, PAPER, torch.full((9,), 9))
     assert _classes(few) == ["balanced"] * 9
+    assert _classes(classify(tree, sample, 1, PAPER, torch.full((9,), 10))) == _classes(paper)
 
 
 def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
@@ -79,3 +80,39 @@ def test_weights_follow_the_original_routing() -> None:
     np.testing.assert_allclose(weights[0][~update.left[0]], 1 / (2 * 0.75))
     # One side is empty: only the weight of the side that has rows is used.
     np.testing.assert_allclose(weights[1:], 0.5)
+
+
+def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
+    tree, sample = random_tree(1, 1, seed=3), random_sample(1, n_rows=50)
+    sample.log_time[:, :25] -= 20.0
+    with torch.no_grad():
+        tree.gate(1).bias.fill_(50.0)
+        for n in (2, 3):
+            tree.leaf(n).slope.zero_()
+            tree.leaf(n).intercept.fill_(-20.0)
+            tree.leaf(n).shape.fill_(-0.5)
+    sample.event[:] = 1.0
+    update = classify(tree, sample, 1, PAPER, sample.n_rows)
+    moved = reassign(tree, sample, 1, update, 0.4) != update.left
+    error = (tree.log_leaf_probability(sample.x).exp() * leaf_losses(tree, sample, [2, 3])).sum(1).detach()
+    assert (error < -2).any()
+    assert (error > 0).any()
+    assert error[moved].min() >= error[~moved].max()
+
+
+def test_a_tie_goes_left_in_the_share_too() -> None:
+    tree, sample = SoftTree(3, 1, batch_shape=(1,)), random_sample(1)
+    assert float(classify(tree, sample, 1, PAPER, sample.n_rows).left_share) == 1.0
+
+
+def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
+    tree, sample = random_tree(1, 1, "weibull"), random_sample(1, n_rows=30)
+    with torch.no_grad():
+        tree.gate(1).weight.zero_()
+        tree.gate(1).bias.fill_(800.0)
+        tree.leaf(3).shape.fill_(8.0)
+        tree.leaf(3).intercept.fill_(-50.0)
+    update = classify(tree, sample, 1, PAPER, sample.n_rows)
+    moved = reassign(tree, sample, 1, update, 0.4) != update.left
+    losses = leaf_losses(tree, sample, [2]).detach()[:, 0]
+    assert losses[moved].min() >= losses[~moved].max()

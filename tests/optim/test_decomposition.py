@@ -11,6 +11,7 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
+from sstorch.optim.decomposition import _Scheduler
 from tests.batches import random_sample, to_device
 from tests.conftest import devices
 
@@ -183,6 +184,38 @@ def test_an_overflowing_leaf_starts_again() -> None:
         value = OBJECTIVE(tree, sample)
     assert torch.isfinite(value).all()
     assert history.steps["restarted"].tolist() == [True, False]
+
+
+def test_a_point_that_overflows_does_not_retire_a_problem() -> None:
+    tree, sample = _start(2, depth=1, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(3).shape[0] = 6.0
+        tree.leaf(3).intercept[0] = -5.0
+    sample.event[0] = 0.0  # its LN steps are skipped, so the point stays where it is
+    history = Nodec(macro_iterations=3, gradient_tolerance=0.0).train(tree, OBJECTIVE, sample)
+    assert (history.macro_iterations.groupby("problem")["macro_iteration"].max() == 3).all()
+
+
+def test_any_finite_point_is_better_than_a_start_that_is_none() -> None:
+    tree, sample = _start(1, depth=1, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(2).intercept.fill_(-5000.0)
+        assert not torch.isfinite(OBJECTIVE(tree, sample)).any()
+    Nodec(macro_iterations=2).train(tree, OBJECTIVE, sample)
+    with torch.no_grad():
+        assert torch.isfinite(OBJECTIVE(tree, sample)).all()
+
+
+def test_one_row_is_skipped() -> None:
+    tree, sample = _start(1)
+    with torch.no_grad():
+        top = sample.x.matrices[0, :, 0].sort(descending=True).values
+        tree.gate(1).weight.copy_(torch.tensor([[1e3, 0.0, 0.0]]))
+        tree.gate(1).bias.fill_(-1e3 * float(top[:2].mean()))
+    scheduler = _Scheduler(Nodec(), tree, OBJECTIVE, sample, ())
+    scheduler._visit(2)
+    steps = scheduler.history.steps
+    assert steps[["step", "rows"]].to_numpy().tolist() == [["SKIP", 1]]
 
 
 def test_tight_tolerances_reach_a_stationary_leaf() -> None:

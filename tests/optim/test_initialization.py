@@ -1,10 +1,13 @@
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import davies_bouldin_score
 
-from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.nn import DesignMatrix, SoftTree, Topology
+from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.initialization import _best_partitions, _partition
 from tests.batches import random_sample
 
 OBJECTIVE = TrainingObjective(1e-3)
@@ -58,17 +61,32 @@ def test_kmeans_finds_separated_clusters_and_fits_their_leaves() -> None:
         assert abs(float(medians[0][label == k].mean()) - k) < 0.2
 
 
-def test_more_repeats_never_raise_the_davies_bouldin_index() -> None:
-    sample = random_sample(1, n_rows=80)
-    x = sample.x.matrices[0].numpy()
-    index = []
-    for repeats in (1, 10):
-        tree = SoftTree(3, 2, batch_shape=(1,))
-        from sstorch.optim.initialization import _best_partitions
+def test_kmeans_partition_is_the_best_of_the_own_rows() -> None:
+    sample = random_sample(4, n_splits=2, n_rows=60)
+    seeds = [problem_seed(0, s, k) for s in range(2) for k in range(2)]
+    topology = Topology(2)
+    ours = _best_partitions(topology, sample, seeds, 10)
+    for r, seed in enumerate(seeds):
+        kept = sample.weight[r].numpy() > 0
+        x = sample.x.matrices[r // 2].numpy()[kept]
+        states = np.random.RandomState(seed.generate_state(1)[0])
+        tried = [_partition(topology, x, states) for _ in range(10)]
+        best = tried[int(np.argmin([davies_bouldin_score(x, p) for p in tried]))]
+        np.testing.assert_array_equal(ours[r][kept], best)
+    once = _best_partitions(topology, sample, seeds, 1)
+    assert (once[0] != once[1]).any()
 
-        partition = _best_partitions(tree.topology, sample, [problem_seed(3, 0, 0)], repeats)[0]
-        index.append(davies_bouldin_score(x, partition))
-    assert index[1] <= index[0]
+
+def test_kmeans_gates_are_regressions_on_the_rows_of_their_node() -> None:
+    sample = random_sample(1, n_rows=120)
+    tree, seeds = SoftTree(3, 2, batch_shape=(1,)), [problem_seed(0, 0, 0)]
+    initialize_kmeans(tree, OBJECTIVE, sample, seeds)
+    cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, 10))[0]
+    for node in (1, 2, 3):
+        inside, left = visits(tree.topology, cluster, node), visits(tree.topology, cluster, 2 * node)
+        peer = LogisticRegression(tol=1e-10, max_iter=5000)
+        peer.fit(sample.x.matrices[0][inside].numpy(), left[inside].numpy())
+        np.testing.assert_allclose(tree.gate(node).weight[0].detach(), peer.coef_[0], atol=1e-3)
 
 
 def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
@@ -87,3 +105,10 @@ def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
     initialize_kmeans(tree, OBJECTIVE, same, [problem_seed(0, 0, 0)])
     assert all(torch.isfinite(p).all() for p in tree.parameters())
     assert torch.unique(tree.apply_leaf(same.x)).numel() == 1
+
+
+def test_kmeans_where_every_row_is_a_cluster() -> None:
+    sample = random_sample(1, n_rows=4)
+    tree = SoftTree(3, 2, batch_shape=(1,))
+    initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, 0)])
+    assert all(torch.isfinite(p).all() for p in tree.parameters())

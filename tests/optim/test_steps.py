@@ -177,3 +177,44 @@ def test_a_step_on_the_meta_device() -> None:
             parameter.requires_grad_(True)
         value, gradient = step.value_and_gradient(step.read())
         assert value.device.type == gradient.device.type == "meta"
+
+
+def test_an_overflowing_leaf_leaves_gate_steps_finite() -> None:
+    tree, sample = random_tree(1, 2, "weibull"), random_sample(1)
+    with torch.no_grad():
+        tree.leaf(5).shape.fill_(8.0)
+        tree.leaf(5).intercept.fill_(-5.0)
+    for node in (1, 2):
+        step = BranchStep.make(tree, OBJECTIVE, sample, node)
+        value, gradient = step.value_and_gradient(step.read())
+        assert torch.isfinite(value).all()
+        assert torch.isfinite(gradient).all()
+
+
+def test_rows_that_do_not_count_never_matter() -> None:
+    """A row outside I_s that overflows, in a batch where another problem keeps all its rows."""
+    sample, tree = random_sample(2, n_rows=40), random_tree(2, 0, "weibull")
+    sample.log_time[1, 0] = 4000.0
+    keep = torch.ones(2, 40, dtype=torch.bool)
+    keep[1, 0] = False
+    step = LeafStep.make(tree, OBJECTIVE, sample.restrict(keep), 1)
+    value, gradient = step.value_and_gradient(step.read())
+    one = torch.tensor([1])
+    own = LeafStep.make(tree.select(one), OBJECTIVE, sample.select(one).restrict(keep[1:]), 1)
+    own_value, own_gradient = own.value_and_gradient(own.read())
+    torch.testing.assert_close(value[1:], own_value)
+    torch.testing.assert_close(gradient[1:], own_gradient)
+    sample.weight[1, 0] = 0.0
+    assert torch.isfinite(OBJECTIVE(tree, sample)).all()
+
+
+def test_a_leaf_that_no_row_can_reach_may_overflow() -> None:
+    tree, sample = random_tree(1, 1, "weibull"), random_sample(1)
+    with torch.no_grad():
+        tree.gate(1).weight.zero_()
+        tree.gate(1).bias.fill_(800.0)
+        tree.leaf(3).intercept.fill_(-5000.0)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    value, gradient = step.value_and_gradient(step.read())
+    assert torch.isfinite(value).all()
+    assert torch.isfinite(gradient).all()

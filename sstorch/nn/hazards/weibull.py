@@ -27,3 +27,9 @@ class Weibull(HazardFamily):
         """See :meth:`HazardFamily.log_hazard`: log a - y + a (y - g)."""
         log_a = shape[..., 0]
         return log_a - log_time + torch.exp(log_a) * (log_time - linear)
+
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.terms`: both hold a (y - g)."""
+        log_a = shape[..., 0]
+        z = torch.exp(log_a) * (log_time - linear)
+        return torch.exp(z), log_a - log_time + z
