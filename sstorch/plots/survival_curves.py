@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sstorch.estimators import SoftSurvivalTree
-
 _COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
 
-def plot_survival_by_leaf(
-    tree: SoftSurvivalTree, X: object, ax: Axes | None = None, max_curves: int = 300
-) -> Axes:
+class FittedTree(Protocol):
+    """What a tree must offer to be drawn; see :class:`sstorch.SoftSurvivalTree`."""
+
+    event_times_: Any
+
+    def predict_survival_function(self, X: object, times: Any) -> Any:
+        """Survival curves, shape (n, n_times)."""
+
+    def apply(self, X: object) -> Any:
+        """Leaf of each row, shape (n,)."""
+
+
+def plot_survival_by_leaf(tree: FittedTree, X: object, ax: Axes | None = None, max_curves: int = 300) -> Axes:
     """Draw the survival curve of every row in the colour of its leaf, and the leaf's mean curve on top.
 
     Args:
