@@ -26,6 +26,7 @@ class DatasetConfig:
     event_coding: str = "auto"
     drop: list[str] = field(default_factory=list)
     sep: str | None = None
+    strict: bool = True
 
     def load(self) -> SurvivalData:
         """Read the data set.

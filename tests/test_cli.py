@@ -140,6 +140,13 @@ HOSTILE = {
     "header only": ("age,time,event\n", "no", "rows"),
     "infinite time": ("age,time,event\n40,inf,1\n50,3,0\n", "time", "infinite"),
     "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "1/2"),
+    "a constant column": (
+        "site,age,time,event\n" + "".join(f"1,{k},{k + 1},1\n" for k in range(20)), "'site'", "strict=false"
+    ),
+    "60 % missing": (
+        "age,marker,time,event\n" + "".join(f"{k},{k if k % 5 < 2 else ''},{k + 1},1\n" for k in range(20)),
+        "column 'marker' is missing in 60% of the rows", "drop",
+    ),
     "few events for the folds": (
         "age,time,event\n" + "".join(f"{k},{k + 1},{int(k < 3)}\n" for k in range(30)), "event", "fewer folds"
     ),
@@ -185,6 +192,7 @@ def test_a_hard_but_honest_file_trains(
     code = _sstorch(
         monkeypatch, tmp_path / "run", "experiment=quick", "dataset=csv", path, "dataset.time=days",
         "dataset.event=died", "dataset.event_coding=1/2", "dataset.drop=[patient]", "logger=none",
+        "dataset.strict=false",
         "leaf=weibull",
     )  # fmt: skip
     told = capsys.readouterr()

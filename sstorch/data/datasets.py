@@ -109,6 +109,6 @@ def _gbsg2() -> SurvivalData:
     return SurvivalData.from_frame(load_gbsg2(), time="time", event="cens")
 
 
-_register("csv", source="a file of your own", notes="options path, time, event, event_coding, drop, sep")(
-    load_file
-)
+_register(
+    "csv", source="a file of your own", notes="options path, time, event, event_coding, drop, sep, strict"
+)(load_file)

@@ -12,11 +12,12 @@ from typing import IO, cast
 import pandas as pd
 
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.wording import check_unique
+from sstorch.data.wording import check_unique, names_text
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # Empty, the usual abbreviations, and the single point of SAS and Stata. 'None' is a category in real files.
 _MISSING = ["", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null"]
+_MOSTLY = 0.5
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
@@ -27,6 +28,7 @@ def load_file(
     event_coding: str = "auto",
     drop: Iterable[str] = (),
     sep: str | None = None,
+    strict: bool = True,
 ) -> SurvivalData:
     """Read survival data from a file with one row a person and a header.
 
@@ -40,6 +42,8 @@ def load_file(
         event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
         drop: Columns that are no features, such as identifiers.
         sep: Separator of a text file; None finds it in the header (tab for .tsv).
+        strict: Refuse feature columns that are constant or mostly missing, which in a file are more often an
+            accident than meant. False keeps them: missing values are then imputed, constants have no effect.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -54,9 +58,28 @@ def load_file(
         frame = _read_parquet(file) if file.name.lower().endswith(".parquet") else _read_text(file, sep)
         if len(frame) == 0:
             raise DataError("the file has no rows below its header")
-        return SurvivalData.from_frame(frame, time, event, event_coding, drop)
+        data = SurvivalData.from_frame(frame, time, event, event_coding, drop)
+        if strict:
+            _check_informative(data.frame)
+        return data
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
+
+
+def _check_informative(frame: pd.DataFrame) -> None:
+    """Refuse columns with one value only, or with more values missing than there."""
+    names = [str(name) for name in frame.columns]
+    constant = [name for name in names if frame[name].nunique(dropna=False) == 1]
+    share = frame.isna().mean()
+    empty = [name for name in names if share[name] > _MOSTLY and name not in constant]
+    found = []
+    if constant:
+        found.append(f"column {names_text(constant)} has the same value in every row")
+    if empty:
+        shares = ", ".join(f"{share[name]:.0%}" for name in empty)
+        found.append(f"column {names_text(empty)} is missing in {shares} of the rows")
+    if found:
+        raise DataError(f"{'; '.join(found)}; drop such columns (drop=), or keep them with strict=false")
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:

@@ -65,7 +65,8 @@ def test_options(write):
 
 
 def test_missing_values_and_the_word_none(write):
-    data = load_file(write("age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n70,,7,1\n"))
+    text = "age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n70,,7,1\n"
+    data = load_file(write(text), strict=False)
     assert data.frame["age"].isna().tolist() == [True, True, False]
     assert data.frame["therapy"].tolist()[:2] == ["None", "yes"]
     assert data.frame["therapy"].isna().tolist() == [False, False, True]
@@ -140,5 +141,10 @@ def test_missing_file(tmp_path):
 
 def test_constant_column_and_sixty_percent_missing(write):
     rows = [f"1,{'' if i % 5 < 3 else i},{i + 1},{i % 2}" for i in range(20)]
-    data = load_file(write("constant,gaps,time,event\n" + "\n".join(rows)))
+    path = write("constant,gaps,time,event\n" + "\n".join(rows))
+    told = "'constant' has the same value in every row; column 'gaps' is missing in 60% of the rows; drop"
+    with pytest.raises(DataError, match=told):
+        load_file(path)
+    assert load_file(path, drop=("constant",), strict=False).feature_names == ["gaps"]
+    data = load_file(path, strict=False)
     assert np.isclose(data.frame["gaps"].isna().mean(), 0.6)
