@@ -26,6 +26,7 @@ from sstorch.monitoring.tensorboard import TensorBoardLogger
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
 
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
@@ -129,6 +130,10 @@ def main() -> None:
 
 
 def _refuse(error: Exception) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has seen enough; nor must Python complain when it flushes the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_PIPE_CLOSED)
     print(f"sstorch: error: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(EXIT_REFUSED)
 

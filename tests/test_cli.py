@@ -280,7 +280,10 @@ def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_p
     command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", "trainer.macro_iterations=500"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
-    while not (folder / "history" / "steps.parquet").exists() and time.monotonic() < deadline:
+    macro = folder / "history" / "macro_iterations.parquet"
+    while time.monotonic() < deadline:
+        if macro.exists() and pd.read_parquet(macro)["macro_iteration"].max() >= 2:
+            break
         time.sleep(0.1)
     process.send_signal(stop)
     out, err = process.communicate(timeout=60)
@@ -291,6 +294,13 @@ def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_p
     assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
     board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
     assert board.Scalars("train/objective")
+
+
+def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
+    code = f"{sys.executable} -m sstorch.cli --help | head -1"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("sstorch trains")
+    assert done.stderr == ""
 
 
 # ---------------------------------------------------------------------- configuration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,9 +83,14 @@ class History:
         return History(_only(self._steps, problem), _only(self._macro, problem))
 
     def save(self, folder: Path) -> None:
-        """Write ``steps.parquet`` and ``macro_iterations.parquet`` into an existing folder."""
-        self.steps.to_parquet(folder / "steps.parquet", index=False)
-        self.macro_iterations.to_parquet(folder / "macro_iterations.parquet", index=False)
+        """Write ``steps.parquet`` and ``macro_iterations.parquet`` into an existing folder.
+
+        Each file is moved into place when it is whole, so that it can be read at any moment.
+        """
+        for name, table in (("steps", self.steps), ("macro_iterations", self.macro_iterations)):
+            aside = folder / f".{name}.parquet"
+            table.to_parquet(aside, index=False)
+            os.replace(aside, folder / f"{name}.parquet")
 
 
 def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:
