@@ -121,10 +121,21 @@ class _Scheduler:
         self.active = everyone
 
     def run(self) -> History:
-        settings = self.settings
         freeze_except(self.tree, ())
         for callback in self.callbacks:
-            callback.on_train_begin(self.tree, settings.macro_iterations)
+            callback.on_train_begin(self.tree, self.settings.macro_iterations)
+        try:
+            self._train()
+        finally:
+            # Also after an interruption the trees are the best so far, and as trainable as they came.
+            self.tree.load_state_dict(self.best_tree.state_dict())
+            self.tree.requires_grad_(True)
+            for callback in self.callbacks:
+                callback.on_train_end(self.history)
+        return self.history
+
+    def _train(self) -> None:
+        settings = self.settings
         self._end_macro_iteration(self.active)
         # A single leaf has no branch node to visit: its one step is the leaf's.
         nodes = self.tree.topology.branches or self.tree.topology.leaves
@@ -142,11 +153,6 @@ class _Scheduler:
             self.thresholds = self.thresholds.scaled(settings.zeta)
             if len(self.active) == 0:
                 break
-        self.tree.load_state_dict(self.best_tree.state_dict())
-        self.tree.requires_grad_(True)
-        for callback in self.callbacks:
-            callback.on_train_end(self.history)
-        return self.history
 
     # ------------------------------------------------------------------ one inner iteration
 

@@ -148,6 +148,29 @@ def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bit
     assert abs(float(torch.cat(values).mean() / together) - 1) < 2e-3
 
 
+def test_an_interrupted_run_leaves_the_best_trees_so_far() -> None:
+    class Interruption(Callback):
+        ended = False
+
+        def on_step(self, context: StepContext) -> None:
+            if context.macro_iteration == 2 and context.step == "LN":
+                raise KeyboardInterrupt
+
+        def on_train_end(self, history: History) -> None:
+            self.ended = True
+
+    tree, sample = _start(5)
+    one = tree.select(torch.arange(5))
+    Nodec(macro_iterations=1).train(one, OBJECTIVE, sample)
+    callback = Interruption()
+    with pytest.raises(KeyboardInterrupt):
+        Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [callback])
+    assert callback.ended
+    assert all(parameter.requires_grad for parameter in tree.parameters())
+    with torch.no_grad():
+        assert (OBJECTIVE(tree, sample) <= OBJECTIVE(one, sample) + 1e-12).all()
+
+
 def test_patience_and_gradient_retire_problems() -> None:
     tree, sample = _start(5, depth=0)
     history = Nodec(macro_iterations=10, gradient_tolerance=1e-3).train(tree, OBJECTIVE, sample)
