@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from sstorch.data import SurvivalData, load_dataset
+from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
-from sstorch.nn import PREDICTIONS
+from sstorch.nn import Prediction
 from sstorch.optim import Nodec
 
 
@@ -53,13 +54,15 @@ class DatasetConfig:
 
 @dataclass
 class TreeConfig:
-    """Shape, prediction and penalties of the tree."""
+    """Shape, prediction and penalties of the tree, and what becomes of missing values."""
 
     depth: int = 2
     prediction: str = "hbp"
     ridge: float = 1e-3
     gate_ridge: float = 1e-4
     fused: float = 0.0
+    missing_numbers: str = "mean"
+    missing_categories: str = "zeros"
 
 
 @dataclass
@@ -142,10 +145,6 @@ class Config:
     def estimator(self) -> SoftSurvivalTree:
         """Build the unfitted tree that the configuration describes."""
         tree = self.tree
-        if tree.prediction not in PREDICTIONS:
-            raise ConfigError(
-                f"tree.prediction must be one of {', '.join(PREDICTIONS)}, got {tree.prediction!r}"
-            )
         return SoftSurvivalTree(
             depth=tree.depth,
             leaf=self.leaf.name,
@@ -155,10 +154,12 @@ class Config:
             ridge=tree.ridge,
             gate_ridge=tree.gate_ridge,
             fused=tree.fused,
-            prediction="mixture" if tree.prediction == "mixture" else "hbp",
+            prediction=cast(Prediction, tree.prediction),
             device=self.device.name,
             dtype=self.device.dtype,
             random_state=self.seed,
+            missing_numbers=cast(Numeric, tree.missing_numbers),
+            missing_categories=cast(Categorical, tree.missing_categories),
         )
 
 

@@ -73,7 +73,10 @@ def train_batch(
         callbacks: told of every step.
     """
     schema = Schema.of(splits[0].frame) if schema is None else schema
-    preprocessors = tuple(Preprocessor(schema).fit(data.frame) for data in splits)
+    preprocessors = tuple(
+        Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
+        for data in splits
+    )
     tree, sample = stack_splits(splits, preprocessors, settings)
     objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused)
     seeds = [

@@ -37,6 +37,8 @@ _KEPT = {
     "gate_ridge": float,
     "fused": float,
     "prediction": str,
+    "missing_numbers": str,
+    "missing_categories": str,
 }
 
 

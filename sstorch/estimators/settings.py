@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import get_args
 
 import torch
 
+from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, Topology, make_family
 from sstorch.optim import Nodec
@@ -32,6 +34,8 @@ class BatchSettings:
     ridge: float
     gate_ridge: float
     fused: float
+    missing_numbers: Numeric
+    missing_categories: Categorical
     device: str
     dtype: str
     seed: int
@@ -48,6 +52,8 @@ class BatchSettings:
         ridge: object,
         gate_ridge: object,
         fused: object,
+        missing_numbers: Numeric,
+        missing_categories: Categorical,
         device: str,
         dtype: str,
         seed: int,
@@ -59,7 +65,12 @@ class BatchSettings:
         """
         make_family(leaf)
         check_device(device)
-        for name, value, choices in (("dtype", dtype, tuple(DTYPES)), ("init", init, INITS)):
+        for name, value, choices in (
+            ("dtype", dtype, tuple(DTYPES)),
+            ("init", init, INITS),
+            ("missing_numbers", missing_numbers, get_args(Numeric)),
+            ("missing_categories", missing_categories, get_args(Categorical)),
+        ):
             if value not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
         return cls(
@@ -71,6 +82,8 @@ class BatchSettings:
             ridge=_coefficient("ridge", ridge),
             gate_ridge=_coefficient("gate_ridge", gate_ridge),
             fused=_coefficient("fused", fused),
+            missing_numbers=missing_numbers,
+            missing_categories=missing_categories,
             device=str(device),
             dtype=dtype,
             seed=seed,

@@ -17,6 +17,7 @@ from torch import Tensor
 from sstorch import metrics
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import clean_features
+from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
 from sstorch.estimators.settings import BatchSettings
@@ -54,6 +55,9 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed; the same seed gives the same tree on the same machine.
         verbose: 1 shows progress.
+        missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
+        missing_categories: what a missing category becomes, ``"zeros"`` (its own level) or
+            ``"most_frequent"`` of the training rows.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -102,6 +106,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         dtype: str = "float64",
         random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
+        missing_numbers: Numeric = "mean",
+        missing_categories: Categorical = "zeros",
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -116,6 +122,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
+        self.missing_numbers = missing_numbers
+        self.missing_categories = missing_categories
 
     # ------------------------------------------------------------------ fit
 

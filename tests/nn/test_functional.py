@@ -1,12 +1,12 @@
 import math
 
+import mpmath
 import torch
 
 from sstorch.nn.functional import log_sigmoid_pair, softplus
 
 
 def test_values_to_full_precision() -> None:
-    mpmath = __import__("mpmath")
     points = [0.0, 1e-300, 1e-9, 0.3, 20.5, 37.0, 745.0, 1e3, 1e300]
     points += [-z for z in points]
     z = torch.tensor(points, dtype=torch.float64)

@@ -28,7 +28,7 @@ def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150
 def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
     settings = BatchSettings(
         depth=2, leaf="log_logistic", n_starts=n, trainer="nodec", init="random", ridge=0.0, gate_ridge=0.0,
-        fused=0.0, device="cpu", dtype="float64", seed=0,
+        fused=0.0, missing_numbers="mean", missing_categories="zeros", device="cpu", dtype="float64", seed=0,
     )  # fmt: skip
     tree, sample = stack_splits([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
