@@ -56,8 +56,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         random_state: seed; the same seed gives the same tree on the same machine.
         verbose: 1 shows progress.
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
-        missing_categories: what a missing category becomes, ``"zeros"`` (its own level) or
-            ``"most_frequent"`` of the training rows.
+        missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
+            the ``"most_frequent"`` one of the training rows.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -272,6 +272,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
+            ConfigError: torch does not see the device.
         """
         return load_tree(cls, Path(path), device)
 

@@ -205,11 +205,10 @@ class _Scheduler:
         with torch.no_grad():
             before = step.value()
         result = self.settings.minimizer(step, start, self.settings.lbfgs)
-        restarted = result.status == Status.NON_FINITE
+        restarted = torch.zeros_like(problems, dtype=torch.bool)
         if isinstance(step, LeafStep):
+            restarted = result.status == Status.NON_FINITE
             result = _retry_from_start(step, result, self.settings)
-        else:
-            restarted = torch.zeros_like(restarted)
         step.write(result.x)
         for callback in self.callbacks:
             callback.on_step(StepContext(self.macro_iteration, node, name, step.tree, problems))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from sstorch import SoftSurvivalTree
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.estimators.batch import BatchSettings, stack_splits
+from sstorch.estimators.batch import stack_splits
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -26,10 +27,7 @@ def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150
 
 
 def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
-    settings = BatchSettings(
-        depth=2, leaf="log_logistic", n_starts=n, trainer="nodec", init="random", ridge=0.0, gate_ridge=0.0,
-        fused=0.0, missing_numbers="mean", missing_categories="zeros", device="cpu", dtype="float64", seed=0,
-    )  # fmt: skip
+    settings = SoftSurvivalTree(depth=2, n_starts=n, init="random").settings()
     tree, sample = stack_splits([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
