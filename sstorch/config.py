@@ -12,7 +12,7 @@ from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
-from sstorch.nn import Prediction
+from sstorch.nn import Prediction, make_family
 from sstorch.optim import Nodec
 
 
@@ -28,6 +28,7 @@ class DatasetConfig:
     drop: list[str] = field(default_factory=list)
     sep: str | None = None
     strict: bool = True
+    entry: str | None = None
 
     def load(self) -> SurvivalData:
         """Read the data set.
@@ -67,9 +68,10 @@ class TreeConfig:
 
 @dataclass
 class LeafConfig:
-    """Hazard family of the leaves."""
+    """Hazard family of the leaves; ``options`` are those of its class."""
 
     name: str = MISSING
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,7 +149,7 @@ class Config:
         tree = self.tree
         return SoftSurvivalTree(
             depth=tree.depth,
-            leaf=self.leaf.name,
+            leaf=make_family(self.leaf.name, **self.leaf.options),
             n_starts=self.cv.n_starts,
             trainer=self.trainer.build(),
             init=self.init.name,

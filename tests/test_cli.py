@@ -21,6 +21,7 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.cli import main
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
+from sstorch.nn import FAMILIES, HazardFamily, make_family
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -325,12 +326,27 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
         if not dataclasses.is_dataclass(ours):
             continue
         for item in dataclasses.fields(ours):
-            if item.name not in ("name",):
+            if item.name not in ("name", "options"):
                 default = item.default if item.default is not dataclasses.MISSING else item.default_factory()  # type: ignore[misc]
                 assert getattr(ours, item.name) == default, (group.name, item.name)
     from_app, plain = config.estimator().get_params(), SoftSurvivalTree().get_params()
     differing = {name for name in plain if name != "trainer" and from_app[name] != plain[name]}
-    assert differing <= {"n_starts", "init"}
+    assert differing <= {"n_starts", "init", "leaf"}
+    assert from_app["leaf"].name == plain["leaf"]
+    assert from_app["leaf"].options() == make_family(plain["leaf"]).options()
+
+
+def test_every_leaf_has_a_file_with_all_its_options() -> None:
+    files = Path(__file__).parents[1] / "configs" / "leaf"
+    assert {path.stem for path in files.glob("*.yaml")} == set(FAMILIES)
+    for name in FAMILIES:
+        config = _compose(f"leaf={name}")
+        assert config.leaf.options == FAMILIES[name]().options()
+        leaf = config.estimator().leaf
+        assert isinstance(leaf, HazardFamily)
+        assert leaf.name == name
+    config = _compose("leaf=spline_po", "leaf.options.knots=3", "leaf.options.ancillary=linear")
+    assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
 
 
 @pytest.mark.parametrize("group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger"])

@@ -110,5 +110,7 @@ def _gbsg2() -> SurvivalData:
 
 
 _register(
-    "csv", source="a file of your own", notes="options path, time, event, event_coding, drop, sep, strict"
+    "csv",
+    source="a file of your own",
+    notes="options path, time, event, event_coding, drop, sep, strict, entry",
 )(load_file)

@@ -29,6 +29,7 @@ def load_file(
     drop: Iterable[str] = (),
     sep: str | None = None,
     strict: bool = True,
+    entry: str | None = None,
 ) -> SurvivalData:
     """Read survival data from a file with one row a person and a header.
 
@@ -44,6 +45,7 @@ def load_file(
         sep: Separator of a text file; None finds it in the header (tab for .tsv).
         strict: Refuse feature columns that are constant or mostly missing, which in a file are more often an
             accident than meant. False keeps them: missing values are then imputed, constants have no effect.
+        entry: Column of the entry times (left truncation), if rows were not observed from time zero.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -58,7 +60,7 @@ def load_file(
         frame = _read_parquet(file) if file.name.lower().endswith(".parquet") else _read_text(file, sep)
         if len(frame) == 0:
             raise DataError("the file has no rows below its header")
-        data = SurvivalData.from_frame(frame, time, event, event_coding, drop)
+        data = SurvivalData.from_frame(frame, time, event, event_coding, drop, entry)
         if strict:
             _check_informative(data.frame)
         return data

@@ -30,6 +30,8 @@ class SurvivalData:
         sample_weight: Weight of each row (n,), >= 0; None means one each.
         zero_time: What replaces a time of zero, unless a positive time is as small; by default half the
             smallest positive time. Give that of the training rows where others are scored.
+        entry: Time from which each row was observed (n,), >= 0 and below its time: left truncation, also
+            called delayed entry. None means time zero for all.
         require_events: False for data that are only scored: they may then hold no event, one single row, or
             a column without values.
 
@@ -39,6 +41,7 @@ class SurvivalData:
         time: Times (n,) float64 > 0, in the unit of the data.
         event: (n,) bool, True = event observed.
         sample_weight: (n,) float64.
+        entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
@@ -53,6 +56,7 @@ class SurvivalData:
     time: npt.NDArray[np.float64]
     event: npt.NDArray[np.bool_]
     sample_weight: npt.NDArray[np.float64]
+    entry: npt.NDArray[np.float64]
 
     def __init__(
         self,
@@ -61,11 +65,12 @@ class SurvivalData:
         *,
         event_coding: str = "auto",
         sample_weight: object = None,
+        entry: object = None,
         require_events: bool = True,
         zero_time: float | None = None,
     ) -> None:
         time, event = parse_target(y, event_coding=event_coding)
-        self._set(X, y, time, event, sample_weight, require_events, zero_time)
+        self._set(X, y, time, event, sample_weight, entry, require_events, zero_time)
 
     def _set(
         self,
@@ -74,6 +79,7 @@ class SurvivalData:
         time: npt.NDArray[np.float64],
         event: npt.NDArray[np.bool_],
         sample_weight: object,
+        entry: object,
         require_events: bool,
         zero_time: float | None = None,
     ) -> None:
@@ -83,8 +89,9 @@ class SurvivalData:
             raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        _check_same_order(X, y, sample_weight)
+        _check_same_order(X, y, sample_weight, entry)
         self.sample_weight = _weights(sample_weight, n)
+        self.entry = _entries(entry, time)
         self.event = event
         if require_events:
             _check_trainable(self.frame, time, event, self.sample_weight)
@@ -98,6 +105,7 @@ class SurvivalData:
         event: str = "event",
         event_coding: str = "auto",
         drop: Iterable[str] = (),
+        entry: str | None = None,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
 
@@ -107,23 +115,28 @@ class SurvivalData:
             event: Column of the event indicators.
             event_coding: As for the class.
             drop: Columns that are no features, such as identifiers.
+            entry: Column of the entry times, if rows were not observed from time zero.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: `time`, `event` and `drop` overlap.
+            ConfigError: `time`, `event`, `entry` and `drop` overlap.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        check_columns_exist((time, event, *dropped), names)
-        if overlap := {time, event} & set(dropped):
+        target = {time, event} if entry is None else {time, event, entry}
+        check_columns_exist((*sorted(target), *dropped), names)
+        if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
-        keep = [j for j, name in enumerate(names) if name not in {time, event, *dropped}]
+        if entry in (time, event):
+            raise ConfigError(f"column {entry!r} is both the entry and the time or event; name two columns")
+        keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left beside {time!r} and {event!r}")
         times, events = parse_target(frame, time=time, event=event, event_coding=event_coding)
         data = cls.__new__(cls)
-        data._set(frame.iloc[:, keep], None, times, events, None, True)
+        entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
+        data._set(frame.iloc[:, keep], None, times, events, None, entries, True)
         return data
 
     def __len__(self) -> int:
@@ -179,6 +192,7 @@ class SurvivalData:
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         part.time, part.event = self.time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
+        part.entry = self.entry[index]
         return part
 
     def describe(self) -> str:
@@ -186,21 +200,23 @@ class SurvivalData:
         n, p = self.frame.shape
         n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
+        n_late = int(np.count_nonzero(self.entry))
+        late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
         return (
             f"{n} row{'s' * (n > 1)}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %), "
-            f"times {self.time.min():g} to {self.time.max():g}{moved}, "
+            f"times {self.time.min():g} to {self.time.max():g}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
 
 
-def _check_same_order(X: object, y: object, sample_weight: object) -> None:
+def _check_same_order(X: object, y: object, sample_weight: object, entry: object) -> None:
     """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
     parts = [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
     indexed = [
         (name, part.index)
-        for name, part in [("X", X), *parts, ("sample_weight", sample_weight)]
+        for name, part in [("X", X), *parts, ("sample_weight", sample_weight), ("entry", entry)]
         if isinstance(part, (pd.DataFrame, pd.Series))
     ]
     for name, index in indexed[1:]:
@@ -226,6 +242,25 @@ def _weights(sample_weight: object, n: int) -> npt.NDArray[np.float64]:
     if not weight.any():
         raise DataError("sample_weight is zero in every row; give some rows weight")
     return weight
+
+
+def _entries(entry: object, time: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if entry is None:
+        return np.zeros(len(time))
+    values = np.asarray(entry)
+    if values.shape != time.shape:
+        raise DataError(f"entry has shape {values.shape}; give one entry time for each of {len(time)} rows")
+    where = "entry"
+    if isinstance(entry, pd.Series) and entry.name is not None:
+        where = f"entry column {entry.name!r}"
+    entries = numeric_values(pd.Series(values), where)
+    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
+        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    if (bad := (entries >= time) & (entries > 0)).any():
+        raise DataError(
+            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
+        )
+    return entries
 
 
 def _check_trainable(

@@ -13,9 +13,9 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.estimators.settings import BatchSettings
 from sstorch.exceptions import TrainingError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim import initialize_cox, initialize_kmeans, initialize_random, problem_seed
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ def train_batch(
     ]
     if settings.init == "kmeans":
         initialize_kmeans(tree, objective, sample, seeds)
+    elif settings.init == "cox":
+        initialize_cox(tree, sample, seeds)
     else:
         initialize_random(tree, sample, seeds)
     history = settings.trainer.train(tree, objective, sample, callbacks)
@@ -100,37 +102,38 @@ def stack_splits(
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
-    features, times, events, weights = [], [], [], []
+    features, times, entries, events, weights = [], [], [], [], []
     for data, preprocessor in zip(splits, preprocessors, strict=True):
         rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
         features.append(preprocessor.transform(data.frame)[rows])
         times.append(np.log(data.time[rows]))
+        with np.errstate(divide="ignore"):  # entry at time zero is -inf
+            entries.append(np.log(data.entry[rows]))
         events.append(data.event[rows])
         # Objectives are weighted means; the largest weight is made one so that no sum overflows.
         weight = data.sample_weight[rows] / data.sample_weight.max()
         weights.append(np.where(np.arange(width) < len(data), weight, 0.0))
 
-    def per_problem(values: list[np.ndarray]) -> Tensor:
-        stacked = torch.as_tensor(np.stack(values), dtype=torch.float64)
-        return stacked.repeat_interleave(settings.n_starts, dim=0)
+    def stacked(values: list[np.ndarray]) -> Tensor:
+        return torch.as_tensor(np.stack(values), dtype=torch.float64)
 
     # The geometric mean time is the unit of model time: log times are then centred on zero.
     log_scale = torch.tensor([np.log(data.time).mean() for data in splits], dtype=torch.float64)
-    log_scale = log_scale.repeat_interleave(settings.n_starts)
+    log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
+    log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
+    family = make_family(settings.leaf).prepare(log_time, event, weight, log_scale)
+
+    split = torch.arange(len(splits)).repeat_interleave(settings.n_starts)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
     tree = SoftTree(
-        matrices.shape[-1],
-        settings.depth,
-        settings.leaf,
-        (len(splits) * settings.n_starts,),
-        device,
-        dtype,
+        matrices.shape[-1], settings.depth, family.select(split), (len(split),), device=device, dtype=dtype
     )
-    tree.set_time_scale(log_scale.exp())
+    tree.set_time_scale(log_scale[split].exp())
     sample = Sample(
         DesignMatrix(matrices, (settings.n_starts,) * len(splits)),
-        (per_problem(times) - log_scale[:, None]).to(device, dtype),
-        per_problem(events).to(device, dtype),
-        per_problem(weights).to(device, dtype),
+        log_time[split].to(device, dtype),
+        event[split].to(device, dtype),
+        weight[split].to(device, dtype),
+        None if log_entry is None else log_entry[split].to(device, dtype),
     )
     return tree, sample

@@ -20,13 +20,13 @@ from sstorch.data import Preprocessor
 from sstorch.estimators.settings import check_device
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import History
-from sstorch.nn import FAMILIES, SoftTree
+from sstorch.nn import FAMILIES, SoftTree, make_family
 
 if TYPE_CHECKING:
     from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 
 FORMAT = "sstorch.soft_survival_tree"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
 
 # Parameters that only training reads and that need not be plain values are not kept.
@@ -53,10 +53,11 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
             which no file could rebuild.
     """
     module = estimator.module_
-    if FAMILIES.get(module.family.name) is not type(module.family):
+    family = module.family
+    if family.name not in FAMILIES or type(FAMILIES[family.name]()) is not type(family):
         raise ConfigError(
-            f"leaf family {type(module.family).__name__} is not registered and cannot be saved; "
-            "save module_.state_dict() instead"
+            f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
+            "put @register_family above its class"
         )
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
     blob = dump_tensors(tensors)
@@ -66,7 +67,7 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
         "sstorch_version": __version__,
         "torch_version": torch.__version__,
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
-        "leaf": module.family.name,
+        "leaf": {"name": family.name, "options": family.options()},
         "parameters": {
             # Of the fitted tree itself: parameters may have been set anew since.
             "depth": module.topology.depth,
@@ -113,7 +114,8 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
             )
         if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
             raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
-        estimator = kind(leaf=state["leaf"], device=device, **state["parameters"])
+        leaf = make_family(state["leaf"]["name"], **state["leaf"]["options"])
+        estimator = kind(leaf=leaf, device=device, **state["parameters"])
         tensors = load_tensors(blob)
         preprocessor = Preprocessor.from_dict(state["preprocessing"])
         module = SoftTree(

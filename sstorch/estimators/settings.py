@@ -11,12 +11,12 @@ import torch
 
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import HazardFamily, Topology, make_family
+from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.optim import Nodec
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 TRAINERS = {"nodec": Nodec}
-INITS = ("kmeans", "random")
+INITS = ("kmeans", "random", "cox")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class BatchSettings:
         Raises:
             ConfigError: a value does not exist or is out of range; the message says what would do.
         """
-        make_family(leaf)
+        family = make_family(leaf)
         check_device(device)
         for name, value, choices in (
             ("dtype", dtype, tuple(DTYPES)),
@@ -73,6 +73,8 @@ class BatchSettings:
         ):
             if value not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        if init == "cox" and not isinstance(family, Spline):
+            raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
         return cls(
             depth=Topology(depth).depth,  # type: ignore[arg-type]
             leaf=leaf,

@@ -32,6 +32,8 @@ IntArray = npt.NDArray[np.int64]
 
 # Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below.
 _CHUNK_ELEMENTS = 2**22
+# What one row of a quantile or of a restricted mean takes, in such elements.
+_QUANTILE_ELEMENTS = 64
 
 
 class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
@@ -42,10 +44,11 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
 
     Args:
         depth: gates on every path, 0 (no gate: a plain parametric model) to 6.
-        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``) or a family object.
+        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
+            object such as ``Spline(scale="odds", knots=3)``.
         n_starts: initial solutions tried.
         trainer: ``"nodec"`` or settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``.
-        init: ``"kmeans"`` or ``"random"`` initial solutions.
+        init: ``"kmeans"`` or ``"random"`` initial solutions; ``"cox"`` for spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
@@ -127,7 +130,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ fit
 
-    def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
         Args:
@@ -136,12 +139,14 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
                 columns ``time`` and ``event``.
             sample_weight: (n,), >= 0.
+            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
+                all were from time zero.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist.
         """
-        data = SurvivalData(X, y, sample_weight=sample_weight)
+        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
         if not data.sample_weight.all():
             data = data.subset(data.sample_weight > 0)
         callbacks = [ProgressBar()] if self.verbose else []
@@ -233,13 +238,46 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "module_")
         return self._by_chunk(X, 2**self.module_.topology.depth, self.module_.apply_leaf).astype(np.int64)
 
-    def log_likelihood(self, X: object, y: object) -> float:
-        """Mean log-likelihood of the rows, c log h(t | x) - H(t | x), per row, original time units."""
-        data = self._scored(X, y)
+    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+        """Time by which a share ``q`` has had the event; the median by default.
+
+        Returns:
+            shape (n,), original units; +inf where the survival function stays above 1 - q.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+        """
+        check_is_fitted(self, "module_")
+        return self._by_chunk(X, _QUANTILE_ELEMENTS, lambda x: self.module_.quantile(x, q, self.prediction))
+
+    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+
+        Args:
+            X: rows with the training columns.
+            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
+
+        Returns:
+            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
+
+        Raises:
+            ConfigError: ``tau`` is not positive.
+        """
+        check_is_fitted(self, "module_")
+        return self._by_chunk(
+            X, _QUANTILE_ELEMENTS, lambda x: self.module_.restricted_mean(x, tau, self.prediction)
+        )
+
+    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
+        data = self._scored(X, y, entry)
         x, own_time = self._encode(data.frame), self._times(data.time)[:, None]
         with torch.no_grad():
             hazard = self.module_.cumulative_hazard(x, own_time, self.prediction)[:, 0]
             log_hazard = self.module_.log_hazard(x, own_time, self.prediction)[:, 0]
+            if data.entry.any():
+                own_entry = self._times(data.entry)[:, None]
+                hazard = hazard - self.module_.cumulative_hazard(x, own_entry, self.prediction)[:, 0]
         return metrics.log_likelihood(data.event, hazard.cpu().numpy(), log_hazard.cpu().numpy())
 
     def score(self, X: object, y: object) -> float:
@@ -290,9 +328,9 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
 
-    def _scored(self, X: object, y: object) -> SurvivalData:
+    def _scored(self, X: object, y: object, entry: object = None) -> SurvivalData:
         check_is_fitted(self, "module_")
-        return SurvivalData(X, y, require_events=False, zero_time=self.zero_time_)
+        return SurvivalData(X, y, entry=entry, require_events=False, zero_time=self.zero_time_)
 
     def _times(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, device=self.module_.log_time_scale.device)

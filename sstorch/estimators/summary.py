@@ -52,7 +52,10 @@ def describe_tree(estimator: SoftSurvivalTree) -> str:
         leaves.insert(2 + k, name, [float(module.leaf(n).shape.detach()[k]) for n in module.topology.leaves])
     leaves.insert(0, "leaf", range(len(leaves)))
     text = leaves.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
-    return "\n".join([*lines, "", "Leaves; S(t) is the mean predicted survival of their rows", text])
+    constants = module.family.describe(float(module.log_time_scale.exp()))
+    where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
+    lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}", text]
+    return "\n".join([*lines, constants] if constants else lines)
 
 
 def _subtree(estimator: SoftSurvivalTree, node: int, lead: str, indent: str) -> list[str]:

@@ -48,5 +48,5 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
         "ibs_graf": metrics.integrated_brier_score(
             rows.time, rows.event, curves, grid, train=reference, convention="graf"
         ),
-        "log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event)),
+        "log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry),
     }

@@ -1,7 +1,20 @@
 """Torch modules: topology, soft routing, leaf hazards and the tree that joins them."""
 
 from sstorch.nn.design_matrix import DesignMatrix
-from sstorch.nn.hazards import FAMILIES, HazardFamily, LogLogistic, Weibull, make_family
+from sstorch.nn.hazards import (
+    FAMILIES,
+    Exponential,
+    GeneralizedGamma,
+    Gompertz,
+    HazardFamily,
+    LogLogistic,
+    LogNormal,
+    PiecewiseExponential,
+    Spline,
+    Weibull,
+    make_family,
+    register_family,
+)
 from sstorch.nn.soft_tree import PREDICTIONS, Prediction, SoftTree
 from sstorch.nn.topology import MAX_DEPTH, Topology
 
@@ -10,11 +23,18 @@ __all__ = [
     "MAX_DEPTH",
     "PREDICTIONS",
     "DesignMatrix",
+    "Exponential",
+    "GeneralizedGamma",
+    "Gompertz",
     "HazardFamily",
     "LogLogistic",
+    "LogNormal",
+    "PiecewiseExponential",
     "Prediction",
     "SoftTree",
+    "Spline",
     "Topology",
     "Weibull",
     "make_family",
+    "register_family",
 ]

@@ -65,3 +65,42 @@ def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
 def softplus(z: Tensor) -> Tensor:
     """log(1 + exp(z)) to full precision, any shape; 0 at -inf and +inf at +inf."""
     return cast(Tensor, _Softplus.apply(z))  # type: ignore[no-untyped-call]
+
+
+class _SaturatingExp(torch.autograd.Function):
+    """exp(z), +inf where it overflows, with a gradient that stays finite there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> Tensor:
+        return torch.exp(z)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (value,) = ctx.saved_tensors
+        saturated: Tensor = value.clamp(max=torch.finfo(value.dtype).max)
+        return grads[0] * saturated
+
+
+def saturating_exp(z: Tensor) -> Tensor:
+    """exp(z), any shape; where it is +inf its gradient is the largest finite number.
+
+    A survival function exp(-H) multiplies the gradient of H by zero where H overflows, and 0 x inf would be
+    nan.
+    """
+    return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
+
+
+def log_expm1_ratio(z: Tensor) -> Tensor:
+    """log((exp(z) - 1) / z), any shape, smooth through its value 0 at z = 0."""
+    near = z.abs() < 2e-2
+    size = torch.where(near, torch.ones_like(z), z.abs())
+    far = z.clamp(min=0) + torch.log1p(-torch.exp(-size)) - torch.log(size)
+    square = torch.where(near, z * z / 4, torch.zeros_like(z))
+    series = z / 2 + square * (1 / 6 - square * (1 / 180 - square / 2835))
+    return torch.where(near, series, far)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from typing import Literal, cast
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
+from sstorch.nn.hazards.inversion import invert
 from sstorch.nn.leaf import Leaf
 from sstorch.nn.routing import Gate, log_path_probability, most_probable_leaf, visits
 from sstorch.nn.topology import Topology
@@ -56,16 +56,18 @@ class SoftTree(nn.Module):
     ) -> None:
         super().__init__()
         self.topology = Topology(depth)
-        self.family = make_family(leaf)
         self.batch_shape = tuple(batch_shape)
         self.n_features = n_features
         device = None if device is None else torch.device(device)
+        self.family = make_family(leaf).expand(self.batch_shape).to(device=device, dtype=dtype)
         self.gates = nn.ModuleDict(
             {str(n): Gate(n_features, self.batch_shape, device, dtype) for n in self.topology.branches}
         )
-        n_shape = len(self.family.shape_names)
         self.leaves = nn.ModuleDict(
-            {str(n): Leaf(n_features, n_shape, self.batch_shape, device, dtype) for n in self.topology.leaves}
+            {
+                str(n): Leaf(n_features, self.family, self.batch_shape, device, dtype)
+                for n in self.topology.leaves
+            }
         )
         self.register_buffer("log_time_scale", torch.zeros(self.batch_shape, device=device, dtype=dtype))
 
@@ -88,8 +90,16 @@ class SoftTree(nn.Module):
         return _stack([self.leaf(n).slope for n in nodes], problems)
 
     def shapes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
-        """Shape parameters of leaves, shape (*batch_shape, len(nodes), m)."""
+        """Shape parameters of leaves at x = 0, shape (*batch_shape, len(nodes), m)."""
         return _stack([self.leaf(n).shape for n in nodes], problems)
+
+    def shape_slopes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
+        """Slopes of the shape parameters, (*batch_shape, len(nodes), m, p), m = 0 if constant."""
+        slopes = [self.leaf(n).shape_slope for n in nodes]
+        if self.family.ancillary == "constant":
+            batch_shape = self.batch_shape if problems is None else (len(problems),)
+            return self.log_time_scale.new_zeros(*batch_shape, len(slopes), 0, self.n_features)
+        return _stack([slope for slope in slopes if slope is not None], problems, dim=-3)
 
     # ------------------------------------------------------------------ scores
 
@@ -119,6 +129,20 @@ class SoftTree(nn.Module):
         slope = self.slopes(nodes, problems)
         intercept = _stack([self.leaf(n).intercept for n in nodes], problems, dim=-1)
         return _project(x, slope, intercept)
+
+    def shape_parameters(
+        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
+    ) -> Tensor:
+        """Shape parameters of rows, (*batch_shape, len(nodes), N, m), with 1 for N if they are constant."""
+        nodes = list(self.topology.leaves if nodes is None else nodes)
+        constant = self.shapes(nodes, problems)
+        if self.family.ancillary == "constant":
+            return constant[..., None, :]
+        slopes = self.shape_slopes(nodes, problems).flatten(-3, -2)
+        rows: Tensor = _project(x, slopes, constant.flatten(-2))
+        # Rows stay contiguous: the shape parameters come last as a view.
+        rows = rows.unflatten(-2, constant.shape[-2:])
+        return rows.movedim(-2, -1)
 
     def log_leaf_probability(self, x: Features, node: int = 1, problems: Tensor | None = None) -> Tensor:
         """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
@@ -185,6 +209,58 @@ class SoftTree(nn.Module):
         """Hazard h(t | x) per original time unit; arguments and shape as :meth:`log_survival`."""
         return self.log_hazard(x, times, prediction).exp()
 
+    def quantile(self, x: Tensor, q: float, prediction: Prediction = "hbp") -> Tensor:
+        """Time at which a share ``q`` has had the event, F(t | x) = q, in original units.
+
+        Args:
+            x: features, shape (N, p) or (*batch_shape, N, p).
+            q: in (0, 1); 0.5 gives the median.
+            prediction: as in :meth:`log_survival`.
+
+        Returns:
+            shape (*batch_shape, N); +inf where the survival function stays above 1 - q.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+        """
+        if not 0 < q < 1:
+            raise ConfigError(f"q must be in (0, 1), got {q!r}")
+        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        target = linear.new_tensor(-math.log1p(-q))
+        if prediction == "hbp":
+            log_time = self.family.log_quantile(target, linear, shape).squeeze(-3)
+        else:
+
+            def mixed(y: Tensor) -> Tensor:
+                hazard = self.family.cumulative_hazard(y[..., None, :, :], linear, shape)
+                return -torch.logsumexp(log_p - hazard, dim=-3)
+
+            log_time = invert(mixed, target.expand(*self.batch_shape, linear.shape[-2], 1))
+        return torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
+
+    def restricted_mean(self, x: Tensor, tau: float, prediction: Prediction = "hbp") -> Tensor:
+        """Restricted mean survival time, the integral of S(t | x) from 0 to ``tau``, in original units.
+
+        Args:
+            x: features, shape (N, p) or (*batch_shape, N, p).
+            tau: > 0, original units; ``math.inf`` gives the mean survival time.
+            prediction: as in :meth:`log_survival`.
+
+        Returns:
+            shape (*batch_shape, N); +inf where the mean does not exist.
+
+        Raises:
+            ConfigError: ``tau`` is not positive.
+        """
+        if not tau > 0:
+            raise ConfigError(f"tau must be positive, got {tau!r}")
+        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
+        means = self.family.restricted_mean(log_tau, linear, shape)
+        # A leaf that the row never reaches may have an infinite mean.
+        weighted = torch.where(log_p > -torch.inf, log_p.exp() * means, torch.zeros_like(means))
+        return weighted.sum(-3).squeeze(-1) * self.log_time_scale.exp()[..., None]
+
     def forward(self, x: Tensor, times: Tensor) -> Tensor:
         """Survival function on the highest-branch-probability path, shape (*batch_shape, N, T)."""
         return self.survival(x, times)
@@ -194,26 +270,26 @@ class SoftTree(nn.Module):
 
         L' is 1 for the highest-branch-probability path, each row with its own leaf at weight one.
         """
-        if prediction not in PREDICTIONS:
-            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
         # log 0 is replaced by the smallest normal number's, which leaves a finite power of t. In double,
         # since the range of single precision is too small for times in any unit.
         log_time = times.double().clamp(min=torch.finfo(torch.float64).tiny).log()
         log_time = log_time - self.log_time_scale[..., None, None].double()
         log_time = log_time[..., None, :, :].to(self.log_time_scale.dtype)
-        linear = self.linear_predictor(x)
-        shape = self.shapes(self.topology.leaves)
+        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        return log_p, log_time, linear, shape
+
+    def _leaf_parameters(self, x: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
+        if prediction not in PREDICTIONS:
+            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
+        linear, shape = self.linear_predictor(x), self.shape_parameters(x)
         if prediction == "mixture":
-            return (
-                self.log_leaf_probability(x)[..., None],
-                log_time,
-                linear[..., None],
-                shape[..., None, None, :],
-            )
-        leaf = self.apply_leaf(x)
-        linear = linear.gather(-2, leaf[..., None, :])[..., None]
-        shape = shape.gather(-2, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
-        return linear.new_zeros(()), log_time, linear, shape[..., None, :, None, :]
+            return self.log_leaf_probability(x)[..., None], linear[..., None], shape[..., None, :]
+        leaf = self.apply_leaf(x)[..., None, :]
+        linear = linear.gather(-2, leaf)[..., None]
+        shape = shape.expand(*shape.shape[:-2], leaf.shape[-1], shape.shape[-1])
+        shape = shape.gather(-3, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
+        return linear.new_zeros(()), linear, shape[..., None, :]
 
     # ------------------------------------------------------------------ problems of a batch
 
@@ -223,7 +299,7 @@ class SoftTree(nn.Module):
         chosen = SoftTree(
             self.n_features,
             self.topology.depth,
-            copy.deepcopy(self.family),
+            self.family.select(problems),
             batch_shape,
             self.log_time_scale.device,
             self.log_time_scale.dtype,

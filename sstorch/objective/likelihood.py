@@ -18,7 +18,7 @@ def leaf_losses(
     problems: Tensor | None = None,
     relevant: Tensor | None = None,
 ) -> Tensor:
-    """Negative log-likelihood of every row at every leaf, L_n = H - c log h.
+    """Negative log-likelihood of every row at every leaf, L_n = H - c log h, given survival up to its entry.
 
     Args:
         tree: R problems.
@@ -38,9 +38,16 @@ def leaf_losses(
     log_time = sample.log_time[:, None, :]
     if relevant is not None:
         linear = torch.where(relevant, linear, log_time)
-    shape = tree.shapes(leaves, problems)[..., None, :]
-    hazard, log_hazard = tree.family.terms(log_time, linear, shape)
-    return hazard - sample.event[:, None, :] * log_hazard
+    shape = tree.shape_parameters(sample.x, leaves, problems)
+    family = tree.family.select(problems)
+    loss = family.loss(log_time, sample.event[:, None, :], linear, shape)
+    if sample.log_entry is None:
+        return loss
+    # Who entered at time zero has been at risk from the beginning: nothing is taken off.
+    late = sample.log_entry.isfinite()[:, None, :]
+    log_entry = torch.where(late, sample.log_entry[:, None, :], log_time)
+    before = family.cumulative_hazard(log_entry, linear, shape)
+    return loss - torch.where(late, before, torch.zeros_like(before))
 
 
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:

@@ -39,11 +39,12 @@ class Penalty(nn.Module):
 
 
 class Ridge(Penalty):
-    """(lambda / 2) ||gamma||^2 over the slopes of the leaves; intercepts and shapes are free."""
+    """(lambda / 2) ||gamma||^2 over the slopes of the leaves, those of shapes too; intercepts are free."""
 
     def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
         """Value per problem, shape (K,)."""
-        slopes = tree.slopes(tree.topology.leaves, problems)
+        leaves = tree.topology.leaves
+        slopes = torch.cat([tree.slopes(leaves, problems), _shape_slopes(tree, problems)], dim=-1)
         return self.at(slopes, problems) * slopes.square().sum((-2, -1)) / 2
 
 
@@ -68,6 +69,14 @@ class Fused(Penalty):
     def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
         """Value per problem, shape (K,)."""
         leaves = tree.topology.leaves
-        theta = torch.cat([tree.slopes(leaves, problems), tree.shapes(leaves, problems)], dim=-1)
+        theta = torch.cat(
+            [tree.slopes(leaves, problems), tree.shapes(leaves, problems), _shape_slopes(tree, problems)],
+            dim=-1,
+        )
         spread = theta - theta.mean(-2, keepdim=True)
         return self.at(theta, problems) * spread.square().sum((-2, -1)) / 2
+
+
+def _shape_slopes(tree: SoftTree, problems: Tensor | None) -> Tensor:
+    """Slopes of the shape parameters of all leaves, shape (K, L, m p)."""
+    return tree.shape_slopes(tree.topology.leaves, problems).flatten(-2)

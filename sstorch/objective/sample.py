@@ -19,12 +19,15 @@ class Sample:
         log_time: log of time in model units, shape (R, M).
         event: 1 where the event was observed, else 0, shape (R, M), floating.
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
+        log_entry: log of the time from which a row was observed (left truncation), in model units, shape
+            (R, M), -inf for time zero; None if all rows were observed from time zero.
     """
 
     x: DesignMatrix
     log_time: Tensor
     event: Tensor
     weight: Tensor
+    log_entry: Tensor | None = None
 
     @property
     def n_problems(self) -> int:
@@ -45,7 +48,11 @@ class Sample:
     def select(self, problems: Tensor) -> Sample:
         """The same rows for the problems at ascending positions (K,)."""
         return Sample(
-            self.x.select(problems), self.log_time[problems], self.event[problems], self.weight[problems]
+            self.x.select(problems),
+            self.log_time[problems],
+            self.event[problems],
+            self.weight[problems],
+            None if self.log_entry is None else self.log_entry[problems],
         )
 
     def restrict(self, keep: Tensor) -> Sample:
@@ -64,5 +71,9 @@ class Sample:
         rows = torch.where(real, rows, rows[:, :1])
         weight = self.weight.gather(-1, rows) * real
         return Sample(
-            self.x.restrict(rows), self.log_time.gather(-1, rows), self.event.gather(-1, rows), weight
+            self.x.restrict(rows),
+            self.log_time.gather(-1, rows),
+            self.event.gather(-1, rows),
+            weight,
+            None if self.log_entry is None else self.log_entry.gather(-1, rows),
         )

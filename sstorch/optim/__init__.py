@@ -1,6 +1,7 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
+from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
@@ -16,6 +17,7 @@ __all__ = [
     "OptimizationResult",
     "Status",
     "Thresholds",
+    "initialize_cox",
     "initialize_kmeans",
     "initialize_random",
     "minimize",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import SoftTree
+from sstorch.nn import SoftTree, Topology
+from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.steps import LOSS_CEILING
 
@@ -96,7 +97,8 @@ def reassign(tree: SoftTree, sample: Sample, node: int, update: BranchUpdate, fr
 
     On the crowded side, the given fraction of the rows (at least one) with the largest error term
     sum_n P_in L_n over the leaves under ``node`` is moved to the other side. The error term is a negative
-    log density and may be negative: largest is by value.
+    log density and may be negative: largest is by value. A row without a density at the leaf it would move
+    to, under an unconstrained spline that does not fall there, stays.
 
     Returns:
         boolean (K, M), true for left.
@@ -105,13 +107,32 @@ def reassign(tree: SoftTree, sample: Sample, node: int, update: BranchUpdate, fr
     losses = leaf_losses(tree, sample, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
     error = (probability * losses).sum(-2)
     crowded_left = (update.left_share >= 0.5)[:, None]
-    crowded = (update.left == crowded_left) & (sample.weight > 0)
+    crowded = (
+        (update.left == crowded_left) & (sample.weight > 0) & _has_density(tree, sample, node, crowded_left)
+    )
     error = torch.where(crowded, error, torch.full_like(error, -torch.inf))
     rank = error.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     count = crowded.sum(-1, keepdim=True)
     n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
     swap = (rank < n_swapped) & update.high[:, None]
     return update.left ^ swap
+
+
+def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
+    """Whether each row has a density at the leaf it reaches from the right (or else the left) child."""
+    everywhere = torch.ones_like(sample.weight, dtype=torch.bool)
+    found = []
+    for child in (2 * node, 2 * node + 1):
+        leaves = tree.topology.leaves_under(child)
+        defined = tree.family.defined(sample.log_time[:, None, :], tree.shape_parameters(sample.x, leaves))
+        if defined is None:
+            return everywhere
+        leaf = torch.zeros_like(sample.weight, dtype=torch.long)
+        if len(leaves) > 1:
+            logits = tree.gate_logits(sample.x, tree.topology.branches_under(child))
+            leaf = most_probable_leaf(Topology(len(leaves).bit_length() - 1), logits)
+        found.append(defined.gather(1, leaf[:, None, :]).squeeze(1))
+    return torch.where(to_right, found[1], found[0])
 
 
 def balancing_weights(sample: Sample, update: BranchUpdate) -> Tensor:

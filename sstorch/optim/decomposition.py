@@ -296,10 +296,14 @@ def _retry_from_start(step: LeafStep, result: OptimizationResult, settings: Node
     if len(failed) == 0:
         return result
     again = step.select(failed)
-    intercept, shape = step.tree.family.start(again.sample.log_time, again.sample.weight)
-    slope = intercept.new_zeros(len(failed), step.tree.n_features)
-    leaf = torch.cat([slope, intercept[:, None], shape], dim=1)
-    retried = settings.minimizer(again, leaf.repeat(1, len(step.nodes)), settings.lbfgs)
+    rows = again.sample
+    intercept, shape = step.tree.family.select(failed).start(rows.log_time, rows.event, rows.weight)
+    fresh = step.tree.select(failed)
+    for node in step.nodes:
+        fresh.leaf(node).reset(intercept, shape)
+    parameters = [parameter for node in step.nodes for parameter in fresh.leaf(node).trained()]
+    start = torch.cat([parameter.detach().reshape(len(failed), -1) for parameter in parameters], dim=1)
+    retried = settings.minimizer(again, start, settings.lbfgs)
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)

@@ -39,23 +39,38 @@ def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.
         sample: training rows.
         seeds: one per problem.
     """
-    intercept, shape = tree.family.start(sample.log_time, sample.weight)
+    start_leaves(tree, sample)
     size = tree.n_features
     draws = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> 1))
         count = len(tree.topology.branches) * (size + 1) + len(tree.topology.leaves) * size
         draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
-    values = torch.stack(draws).to(intercept)
+    values = torch.stack(draws).to(tree.log_time_scale)
     for node in tree.topology.branches:
         gate, (own, values) = tree.gate(node), _take(values, size + 1)
         gate.weight.copy_(own[:, :-1])
         gate.bias.copy_(own[:, -1])
     for node in tree.topology.leaves:
-        leaf, (own, values) = tree.leaf(node), _take(values, size)
-        leaf.slope.copy_(SLOPE_SCALE * own)
-        leaf.intercept.copy_(intercept)
-        leaf.shape.copy_(shape)
+        own, values = _take(values, size)
+        tree.leaf(node).slope.copy_(SLOPE_SCALE * own)
+
+
+@torch.no_grad()
+def start_leaves(tree: SoftTree, sample: Sample) -> None:
+    """Make every leaf the family's maximum likelihood without covariates on all rows of its problem.
+
+    Args:
+        tree: R problems; changed in place.
+        sample: all training rows: problems of a split have the same, so each split is fitted once.
+    """
+    counts = torch.tensor(sample.x.counts, device=sample.weight.device)
+    first = (counts.cumsum(0) - counts)[counts > 0]
+    rows = sample.select(first)
+    starts = tree.family.select(first).start(rows.log_time, rows.event, rows.weight)
+    intercept, shape = (part.repeat_interleave(counts[counts > 0], dim=0) for part in starts)
+    for node in tree.topology.leaves:
+        tree.leaf(node).reset(intercept, shape)
 
 
 def initialize_kmeans(
@@ -82,13 +97,7 @@ def initialize_kmeans(
     References:
         Consolo, Amaldi and Carrizosa, initialisation by clustering; Davies and Bouldin (1979).
     """
-    with torch.no_grad():
-        intercept, shape = tree.family.start(sample.log_time, sample.weight)
-        for node in tree.topology.leaves:
-            leaf = tree.leaf(node)
-            leaf.slope.zero_()
-            leaf.intercept.copy_(intercept)
-            leaf.shape.copy_(shape)
+    start_leaves(tree, sample)
     cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, repeats))
     cluster = cluster.to(sample.weight.device)
     for node in tree.topology.branches:

@@ -177,8 +177,7 @@ class LeafStep(Step):
         nodes = tuple(tree.topology.leaves_under(node))
         if probability is None:
             probability = tree.log_leaf_probability(sample.x, node).exp()
-        leaves = [tree.leaf(n) for n in nodes]
-        parameters = tuple(p for leaf in leaves for p in (leaf.slope, leaf.intercept, leaf.shape))
+        parameters = tuple(p for n in nodes for p in tree.leaf(n).trained())
         freeze_except(tree, parameters)
         weighted = probability * sample.normalised_weight[:, None, :]
         return cls(tree, parameters, None, objective, sample, nodes, weighted, weighted > 0)
@@ -271,7 +270,8 @@ class JointStep(Step):
     @classmethod
     def make(cls, tree: SoftTree, objective: TrainingObjective, sample: Sample) -> Self:
         """Thaw every parameter."""
-        parameters = tuple(tree.parameters())
+        # A family may have no shape: a parameter without elements.
+        parameters = tuple(parameter for parameter in tree.parameters() if parameter.numel())
         freeze_except(tree, parameters)
         return cls(tree, parameters, None, objective, sample)
 

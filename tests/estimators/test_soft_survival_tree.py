@@ -154,7 +154,8 @@ def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
         .objective_
         for k in (1, 4)
     ]
-    assert alone[1] <= alone[0]
+    # The first of the four is the one: the same tree up to the rounding of another batch.
+    assert alone[1] <= alone[0] + 1e-8
 
 
 def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
@@ -304,7 +305,7 @@ def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData,
 
     tree = SoftSurvivalTree(depth=0, leaf=Own(), n_starts=1, init="random", trainer=FAST)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
-    with pytest.raises(ConfigError, match="not registered and cannot be saved"):
+    with pytest.raises(ConfigError, match="not registered and could not be loaded again"):
         tree.save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
 

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
 from sksurv.util import Surv
 
@@ -61,14 +62,19 @@ def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, g
     np.testing.assert_allclose(alone.predict(train.frame), tree.predict(train.frame), rtol=1e-3)
 
 
-def test_test_rows_never_reach_the_training(result: CrossValidation, gbsg2: SurvivalData) -> None:
-    """Wreck the test rows of fold 0: its trained trees stay what they were, to rounding."""
+def test_test_rows_never_reach_the_training(gbsg2: SurvivalData) -> None:
+    """Wreck the test rows of fold 0: its trained trees stay what they were, to rounding.
+
+    One macro iteration, since the path is not convex and more would amplify rounding.
+    """
+    estimator = clone(ESTIMATOR).set_params(trainer=Nodec(macro_iterations=1))
+    result = cross_validate(estimator, gbsg2, n_folds=3, seed=1)
     wrecked, inside = gbsg2.frame.copy(), result.folds == 0
     for name in wrecked.select_dtypes("number"):
         wrecked.loc[inside, name] = 1e6
     time = gbsg2.time.copy()
     time[inside] = time[inside][::-1] * 3
-    again = cross_validate(ESTIMATOR, SurvivalData(wrecked, (time, gbsg2.event)), n_folds=3, seed=1)
+    again = cross_validate(estimator, SurvivalData(wrecked, (time, gbsg2.event)), n_folds=3, seed=1)
     np.testing.assert_array_equal(again.folds, result.folds)
     positions = torch.tensor([0, 1])
     for one, two in zip(

@@ -23,8 +23,9 @@ def test_a_problem_starts_alike_in_any_batch() -> None:
         torch.testing.assert_close(many[4], one[0], rtol=0, atol=1e-15)
     weights = whole.gate_weights([1, 2, 3]).detach()
     assert len(torch.unique(weights)) == weights.numel()
-    mean = (sample.weight * sample.log_time).sum(-1) / sample.weight.sum(-1)
-    torch.testing.assert_close(whole.leaf(5).intercept.detach(), mean)
+    intercept, shape = whole.family.start(sample.log_time, sample.event, sample.weight)
+    torch.testing.assert_close(whole.leaf(5).intercept.detach(), intercept)
+    torch.testing.assert_close(whole.leaf(6).shape.detach(), shape)
 
 
 def test_random_draws_have_the_stated_scale() -> None:

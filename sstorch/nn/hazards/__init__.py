@@ -1,27 +1,87 @@
 """Leaf hazard families, one a file, and their registry."""
 
+from collections.abc import Callable
+from functools import partial
+
 from sstorch.exceptions import ConfigError
-from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.exponential import Exponential
+from sstorch.nn.hazards.generalized_gamma import GeneralizedGamma
+from sstorch.nn.hazards.gompertz import Gompertz
 from sstorch.nn.hazards.log_logistic import LogLogistic
+from sstorch.nn.hazards.log_normal import LogNormal
+from sstorch.nn.hazards.piecewise_exponential import PiecewiseExponential
+from sstorch.nn.hazards.spline import Spline
 from sstorch.nn.hazards.weibull import Weibull
 
-FAMILIES: dict[str, type[HazardFamily]] = {family.name: family for family in (LogLogistic, Weibull)}
+FAMILIES: dict[str, Callable[..., HazardFamily]] = {
+    "exponential": Exponential,
+    "weibull": Weibull,
+    "log_logistic": LogLogistic,
+    "log_normal": LogNormal,
+    "gompertz": Gompertz,
+    "generalized_gamma": GeneralizedGamma,
+    "piecewise_exponential": PiecewiseExponential,
+    "spline_ph": partial(Spline, "hazard"),
+    "spline_po": partial(Spline, "odds"),
+    "spline_probit": partial(Spline, "normal"),
+    "spline": partial(Spline, "theta"),
+}
 
 
-def make_family(leaf: str | HazardFamily) -> HazardFamily:
+def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
     """Return the family that ``leaf`` names, or ``leaf`` itself if it is a family already.
 
+    Args:
+        leaf: a name in ``FAMILIES``, or a family.
+        **options: of the family that is named, such as ``ancillary="linear"`` or ``knots=3``.
+
     Raises:
-        ConfigError: if no family has that name.
+        ConfigError: no family has that name, or it has no such option or value.
 
     >>> make_family("weibull").shape_names
     ('log_a',)
+    >>> make_family("spline_po", knots=1)
+    Spline(knots=1, monotone=True, ancillary='constant')
     """
     if isinstance(leaf, HazardFamily):
+        if options:
+            raise ConfigError(f"{leaf!r} is a family already and takes no options, got {', '.join(options)}")
         return leaf
     if not isinstance(leaf, str) or leaf not in FAMILIES:
         raise ConfigError(f"unknown leaf {leaf!r}; known leaves: {', '.join(sorted(FAMILIES))}")
-    return FAMILIES[leaf]()
+    choices = FAMILIES[leaf]().options()
+    if unknown := sorted(set(options) - set(choices)):
+        raise ConfigError(
+            f"leaf {leaf!r} has no option {', '.join(map(repr, unknown))}; "
+            f"its options are {', '.join(choices)}"
+        )
+    return FAMILIES[leaf](**options)
 
 
-__all__ = ["FAMILIES", "HazardFamily", "LogLogistic", "Weibull", "make_family"]
+def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
+    """Class decorator: make a family of your own known by its name, so that saved trees can be loaded.
+
+    Raises:
+        ConfigError: another family has that name.
+    """
+    if FAMILIES.setdefault(family.name, family) is not family:
+        raise ConfigError(f"there is a leaf {family.name!r} already; choose another name")
+    return family
+
+
+__all__ = [
+    "FAMILIES",
+    "Ancillary",
+    "Exponential",
+    "GeneralizedGamma",
+    "Gompertz",
+    "HazardFamily",
+    "LogLogistic",
+    "LogNormal",
+    "PiecewiseExponential",
+    "Spline",
+    "Weibull",
+    "make_family",
+    "register_family",
+]

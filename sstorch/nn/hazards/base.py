@@ -1,23 +1,54 @@
-"""What a leaf hazard is: a cumulative hazard in log time, with the log hazard that belongs to it."""
+"""What a leaf hazard is: a cumulative hazard in log time, and everything that follows from it."""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, Literal, Self, get_args
 
+import torch
 from torch import Tensor, nn
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn.hazards.integration import restricted_mean
+from sstorch.nn.hazards.inversion import invert
+from sstorch.nn.hazards.newton import minimize_small
+
+Ancillary = Literal["constant", "linear"]
 
 
 class HazardFamily(nn.Module, ABC):
-    """A parametric family of survival distributions for the leaves.
+    """A family of survival distributions for the leaves.
 
     A family has one linear predictor g = gamma_0 + gamma . x and ``len(shape_names)`` unconstrained shape
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times).
+
+    A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
+    autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a
+    family with closed forms overrides them.
+
+    Some families have constants that training rows determine, such as knots: buffers with a leading batch
+    shape like that of parameters, made by :meth:`prepare`.
+
+    Args:
+        ancillary: ``"constant"``, or ``"linear"`` if every shape parameter has slopes on the features too.
+
+    Raises:
+        ConfigError: ``ancillary`` is neither.
     """
 
-    name: ClassVar[str]
-    shape_names: ClassVar[tuple[str, ...]]
+    name: str
+    shape_names: tuple[str, ...]
+
+    def __init__(self, ancillary: Ancillary = "constant") -> None:
+        super().__init__()
+        if ancillary not in get_args(Ancillary):
+            raise ConfigError(f"ancillary must be 'constant' or 'linear', got {ancillary!r}")
+        self.ancillary = ancillary
+        self.batch_shape: tuple[int, ...] = ()
+
+    # ------------------------------------------------------------------ the distribution
 
     @abstractmethod
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -32,26 +63,180 @@ class HazardFamily(nn.Module, ABC):
             H >= 0, broadcast shape (...), dimensionless; +inf where it overflows.
         """
 
-    @abstractmethod
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Log hazard log h(t | x) per unit of model time; arguments and shape as above."""
+        """Log hazard log h(t | x) per unit of model time; arguments and shape as above.
+
+        Derived: log(dH/dy) - y by autograd. Where dH/dy underflows it is taken at the smallest normal number.
+        """
+        return self._derived_terms(log_time, linear, shape)[1]
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and log h together, for families in which they share intermediates."""
+        if type(self).log_hazard is HazardFamily.log_hazard:
+            return self._derived_terms(log_time, linear, shape)
         return (
             self.cumulative_hazard(log_time, linear, shape),
             self.log_hazard(log_time, linear, shape),
         )
 
-    def start(self, log_time: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Values from which to start the optimisation of a leaf without covariates.
+    def loss(self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Negative log-likelihood H - c log h of right-censored rows, c = ``event``; all broadcast."""
+        hazard, log_hazard = self.terms(log_time, linear, shape)
+        return hazard - event * log_hazard
+
+    def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
+        """Where the density exists, boolean; None if everywhere, as in every family that cannot rise."""
+        return None
+
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Log time in model units at which H reaches a value.
+
+        Args:
+            cumulative_hazard: value of H, > 0; -log(1 - q) for the q-quantile, broadcastable with ``linear``.
+            linear: linear predictor.
+            shape: shape parameters.
+
+        Returns:
+            broadcast shape; +inf where H stays below. Differentiable in the parameters.
+        """
+        size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
+        return invert(lambda y: self.cumulative_hazard(y, linear, shape), cumulative_hazard.expand(size))
+
+    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Restricted mean survival time, the integral of S from 0 to tau, in model units.
+
+        Args:
+            log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
+            linear: linear predictor.
+            shape: shape parameters.
+
+        Returns:
+            broadcast shape; +inf where tau is and the mean does not exist.
+        """
+        size = torch.broadcast_shapes(log_tau.shape, linear.shape, shape.shape[:-1])
+        return restricted_mean(
+            lambda hazard: self.log_quantile(hazard, linear, shape),
+            lambda y: self.terms(y, linear, shape),
+            log_tau.expand(size),
+            self._corners(linear),
+        )
+
+    # ------------------------------------------------------------------ starting values
+
+    def start(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Weighted maximum likelihood without covariates, from :meth:`guess`.
 
         Args:
             log_time: shape (R, M), model units.
+            event: 1 where the event was observed, else 0, shape (R, M).
             weight: row weights, shape (R, M).
 
         Returns:
-            intercept (R,): the weighted mean of log time; shape parameters (R, m): zeros.
+            intercept (R,); shape parameters (R, m). Finite always: problems whose events are at fewer than
+            two distinct times do not determine a shape and keep the guess.
+        """
+        share = weight / weight.sum(-1, keepdim=True)
+        observed = (event > 0) & (weight > 0)
+        first = torch.where(observed, log_time, torch.inf).amin(-1)
+        last = torch.where(observed, log_time, -torch.inf).amax(-1)
+
+        def losses(theta: Tensor) -> Tensor:
+            loss = self.loss(log_time, event, theta[:, :1], theta[:, None, 1:])
+            return (share * torch.where(share > 0, loss, torch.zeros_like(loss))).sum(-1)
+
+        intercept, shape = self.guess(log_time, event, weight)
+        theta = minimize_small(losses, torch.cat([intercept[:, None], shape], dim=1), last > first)
+        return theta[:, 0], theta[:, 1:]
+
+    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Where maximum likelihood begins; arguments and shapes as :meth:`start`.
+
+        By default the weighted mean of log time, which suits a g in log time, and zeros.
         """
         mean = (weight * log_time).sum(-1) / weight.sum(-1)
         return mean, mean.new_zeros(*mean.shape, len(self.shape_names))
+
+    # ------------------------------------------------------------------ constants from training rows
+
+    def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
+        """The family with the constants that training rows determine, one set a problem.
+
+        Args:
+            log_time: shape (R, M), model units.
+            event: 1 where the event was observed, else 0, shape (R, M).
+            weight: row weights, shape (R, M); 0 marks padding.
+            log_time_scale: log of the unit of model time, shape (R,).
+        """
+        return self._with(self._constants(log_time, event, weight, log_time_scale), (log_time.shape[0],))
+
+    def select(self, problems: Tensor | int | None) -> Self:
+        """The family of some problems of a one-dimensional batch: positions (K,), one, unbatched, or all."""
+        if problems is None or not self._buffers:
+            return self
+        batch_shape = () if isinstance(problems, int) else (len(problems),)
+        return self._with({name: value[problems] for name, value in self.named_buffers()}, batch_shape)
+
+    def expand(self, batch_shape: tuple[int, ...]) -> Self:
+        """The same family for every problem of a batch.
+
+        Raises:
+            ConfigError: it has been prepared for a batch of another shape.
+        """
+        if self._buffers and self.batch_shape not in ((), batch_shape):
+            raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
+        own = self.batch_shape if self._buffers else ()
+        lead = batch_shape if own != batch_shape else ()
+        buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self.named_buffers()}
+        return self._with(buffers, batch_shape)
+
+    def options(self) -> dict[str, Any]:
+        """Arguments, plain values, with which the registry makes this family again."""
+        return {"ancillary": self.ancillary}
+
+    def describe(self, time_scale: float) -> str:
+        """What a reader of the leaf table must know beside the parameters; empty if nothing.
+
+        Args:
+            time_scale: unit of model time.
+        """
+        return ""
+
+    def extra_repr(self) -> str:
+        """Options shown by ``repr``."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
+
+    # ------------------------------------------------------------------ internals
+
+    def _constants(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
+    ) -> dict[str, Tensor]:
+        """Buffers by name, each (R, ...); none by default."""
+        return {}
+
+    def _corners(self, like: Tensor) -> list[Tensor]:
+        """Log times at which the survival function is not smooth, as :meth:`_aligned` gives them."""
+        return []
+
+    def _with(self, buffers: dict[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
+        chosen = copy.copy(self)
+        chosen._buffers = {**self._buffers, **buffers}
+        chosen.batch_shape = batch_shape
+        return chosen
+
+    def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
+        """A constant, one value a problem, with as many dimensions as ``like``."""
+        return constant.reshape(*self.batch_shape, *(1,) * (like.ndim - len(self.batch_shape)))
+
+    def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        parts = (log_time, linear, shape)
+        recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+        with torch.enable_grad():
+            size = torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])
+            # Every element needs a log time of its own, since each has a derivative of its own.
+            y = log_time.expand(size).clone()
+            if not y.requires_grad:
+                y.requires_grad_()
+            hazard = self.cumulative_hazard(y, linear, shape)
+            (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
+            log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+        return (hazard, log_hazard) if recording else (hazard.detach(), log_hazard.detach())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ class LogLogistic(HazardFamily):
     The parametrisation is that of lifelines' ``LogLogisticAFTFitter`` (mu = alpha_, a = beta_).
     """
 
-    name: ClassVar[str] = "log_logistic"
-    shape_names: ClassVar[tuple[str, ...]] = ("log_a",)
+    name = "log_logistic"
+    shape_names = ("log_a",)
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: softplus(a (y - g))."""
@@ -34,3 +34,17 @@ class LogLogistic(HazardFamily):
         log_a = shape[..., 0]
         log_event, log_survival = log_sigmoid_pair(torch.exp(log_a) * (log_time - linear))
         return -log_survival, log_a - log_time + log_event
+
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.log_quantile`: g + log(exp(H) - 1) / a."""
+        log_odds = cumulative_hazard + torch.log(-torch.expm1(-cumulative_hazard))
+        return linear + log_odds * torch.exp(-shape[..., 0])
+
+    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.restricted_mean`; the mean is mu (pi/a) / sin(pi/a), +inf for a <= 1."""
+        if bool(torch.isposinf(log_tau).all()):
+            angle = math.pi * torch.exp(-shape[..., 0])
+            exists = angle < math.pi
+            angle = torch.where(exists, angle, torch.ones_like(angle))
+            return torch.where(exists, torch.exp(linear) * angle / angle.sin(), torch.inf)
+        return super().restricted_mean(log_tau, linear, shape)

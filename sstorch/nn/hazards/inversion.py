@@ -1,0 +1,48 @@
+"""Inversion of a cumulative hazard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Log times between which a solution is sought: all that double precision can tell apart, less what cumulative
+# hazards need to stay finite.
+LOG_TIME_RANGE, _SINGLE_RANGE = 700.0, 80.0
+_HALVINGS = 64
+
+
+def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+    """Log time at which a cumulative hazard reaches ``target``, by bisection.
+
+    The result has the gradient of the implicit function: a Newton step, which is zero up to rounding, is
+    added.
+
+    Args:
+        cumulative_hazard: H of log times, elementwise, never falling.
+        target: values of H > 0, shape (...).
+
+    Returns:
+        shape (...); +inf where H stays below the target, -inf where it is above at once.
+    """
+    with torch.no_grad():
+        limit = LOG_TIME_RANGE if target.dtype == torch.float64 else _SINGLE_RANGE
+        low, high = torch.full_like(target, -limit), torch.full_like(target, limit)
+        never, at_once = cumulative_hazard(high) < target, cumulative_hazard(low) > target
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            below = cumulative_hazard(middle) < target
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        solution = (low + high) / 2
+    # Only a gradient is taken from this step, so it is left out where there is none to take.
+    with torch.enable_grad():
+        y = solution.clone().requires_grad_()
+        hazard = cumulative_hazard(y)
+        (slope,) = torch.autograd.grad(hazard.sum(), y, retain_graph=True)
+    if torch.is_grad_enabled() and hazard.requires_grad:
+        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(hazard)
+        at_solution = cumulative_hazard(solution)
+        change = (at_solution - at_solution.detach()) / torch.where(usable, slope, torch.ones_like(slope))
+        solution = solution - torch.where(usable, change, torch.zeros_like(change))
+    return solution.masked_fill(never, torch.inf).masked_fill(at_once, -torch.inf)

@@ -1,0 +1,230 @@
+"""Royston-Parmar spline leaf."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.nn.functional import saturating_exp
+from sstorch.nn.hazards import knots as basis
+from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.exponential import log_rate
+from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, log_expm1, normal_link, odds_link
+from sstorch.nn.hazards.log_normal import normal_quantile
+
+Scale = Literal["hazard", "odds", "normal", "theta"]
+_NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit", "theta": "spline"}
+
+
+class Spline(HazardFamily):
+    """A natural cubic spline in log time on the scale of hazards, odds, the normal, or in between.
+
+    H = link(eta) with eta = g + s(y). The derivative of s is sum_j w_j N_j(y) with the functions N_j >= 0 of
+    :mod:`sstorch.nn.hazards.knots`, constant beyond the boundary knots; s(y) = 0 at the unit of model time.
+
+    With ``monotone=True`` w_j = exp(shape_j) > 0: no parameter value gives a curve that rises, inside or
+    outside the knots. With ``monotone=False`` w_j = shape_j: the same curves as Royston and Parmar's, which
+    may rise; where s' <= 0 there is no density, and a row with an event there is left out of the likelihood,
+    the paper's rule. That makes the likelihood discontinuous; it is kept for comparison.
+
+    Without internal knots ``scale="hazard"`` is the Weibull and ``scale="odds"`` the log-logistic
+    distribution.
+
+    Args:
+        scale: ``"hazard"`` (proportional hazards), ``"odds"`` (proportional odds), ``"normal"`` (probit) or
+            ``"theta"``, Aranda-Ordaz' family between the first two.
+        knots: number m of internal knots, put at percentiles of the log event times of the training rows with
+            boundary knots at the extreme ones; or all knots, boundaries included, in original time units.
+        monotone: see above.
+        theta: of ``scale="theta"``, >= 0; None learns it, with one more shape parameter.
+        ancillary: as in :class:`HazardFamily`.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    References:
+        Royston and Parmar (2002), Statistics in Medicine 21, 2175-2197.
+    """
+
+    table: Tensor
+    ends: Tensor
+
+    def __init__(
+        self,
+        scale: Scale = "hazard",
+        knots: int | Sequence[float] = 2,
+        monotone: bool = True,
+        theta: float | None = None,
+        ancillary: Ancillary = "constant",
+    ) -> None:
+        super().__init__(ancillary)
+        if scale not in get_args(Scale):
+            raise ConfigError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
+        if theta is not None and (scale != "theta" or not _is_number(theta) or not 0 <= theta < math.inf):
+            raise ConfigError(f"theta is a number >= 0 or None, for scale='theta' alone, got {theta!r}")
+        if not isinstance(monotone, bool):
+            raise ConfigError(f"monotone must be True or False, got {monotone!r}")
+        self.scale, self.monotone, self.theta = scale, monotone, theta
+        self.name = _NAMES[scale]
+        self.knots, self.n_internal = _check_knots(knots)
+        prefix = "log_slope" if monotone else "slope"
+        self.shape_names = tuple(f"{prefix}_{j + 1}" for j in range(self.n_internal + 1))
+        if self._learns_theta:
+            self.shape_names = (*self.shape_names, "log_theta")
+        # Until training rows give better ones: even in log time around the unit of model time.
+        table, ends = self._tables(np.linspace(-2.0, 1.0, self.n_internal + 2))
+        self.register_buffer("table", table)
+        self.register_buffer("ends", ends)
+
+    # ------------------------------------------------------------------ the distribution
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.cumulative_hazard`."""
+        return self._link(linear + self._spline(log_time, shape)[0], shape)[0]
+
+    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.log_hazard`; -inf where an unconstrained curve does not fall."""
+        return self.terms(log_time, linear, shape)[1]
+
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta."""
+        curve, slope = self._spline(log_time, shape)
+        hazard, log_derivative = self._link(linear + curve, shape)
+        if self.monotone:
+            return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time + log_derivative
+        falls = slope > 0
+        log_slope = torch.where(falls, slope, 1.0).log()
+        return hazard, torch.where(falls, log_slope - log_time + log_derivative, -torch.inf)
+
+    def loss(self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.loss`; zero for an event where an unconstrained curve does not fall."""
+        if self.monotone:
+            return super().loss(log_time, event, linear, shape)
+        curve, slope = self._spline(log_time, shape)
+        hazard, log_derivative = self._link(linear + curve, shape)
+        falls = slope > 0
+        log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
+        return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
+
+    def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
+        """See :meth:`HazardFamily.defined`."""
+        return None if self.monotone else self._spline(log_time, shape)[1] > 0
+
+    def describe(self, time_scale: float) -> str:
+        """See :meth:`HazardFamily.describe`."""
+        knots = torch.cat([self.table[:1, 0], self.ends]).unique()
+        return f"knots at t = {', '.join(f'{value * time_scale:.4g}' for value in knots.exp().tolist())}"
+
+    def options(self) -> dict[str, Any]:
+        """See :meth:`HazardFamily.options`."""
+        given = self.knots if isinstance(self.knots, int) else list(self.knots)
+        own: dict[str, Any] = {"knots": given, "monotone": self.monotone}
+        if self.scale == "theta":
+            own["theta"] = self.theta
+        return {**own, **super().options()}
+
+    def design(self, log_time: Tensor) -> Tensor:
+        """The functions I_j at log times, (..., m + 1): eta = g + sum_j w_j I_j(y)."""
+        return torch.stack(basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1)
+
+    def to_scale(self, cumulative_hazard: Tensor) -> Tensor:
+        """The eta at which H is reached, any shape; a theta that is learned is taken at its start, 1."""
+        if self.scale == "hazard" or self.theta == 0:
+            return cumulative_hazard.log()
+        if self.scale == "normal":
+            return normal_quantile(cumulative_hazard)
+        log_theta = math.log(self.theta or 1.0)
+        return log_expm1(cumulative_hazard * math.exp(log_theta)) - log_theta
+
+    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.guess`: s(y) = y, with the intercept of a constant hazard."""
+        rate = log_rate(log_time, event, weight)
+        shape = rate.new_zeros(*rate.shape, len(self.shape_names))
+        if not self.monotone:
+            shape[..., : self.n_internal + 1] = 1.0
+        return rate, shape
+
+    # ------------------------------------------------------------------ internals
+
+    @property
+    def _learns_theta(self) -> bool:
+        return self.scale == "theta" and self.theta is None
+
+    def _spline(self, log_time: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """S and s' at log times."""
+        curves, slopes = basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
+        weights = shape[..., : self.n_internal + 1]
+        weights = saturating_exp(weights) if self.monotone else weights
+        curve, slope = weights[..., 0] * curves[0], weights[..., 0] * slopes[0]
+        for j in range(1, self.n_internal + 1):
+            curve = curve + weights[..., j] * curves[j]
+            slope = slope + weights[..., j] * slopes[j]
+        return curve, slope
+
+    def _link(self, eta: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        if self.scale == "hazard" or self.theta == 0:
+            return hazard_link(eta)
+        if self.scale == "odds":
+            return odds_link(eta)
+        if self.scale == "normal":
+            return normal_link(eta)
+        if self.theta is None:
+            return aranda_ordaz_link(eta, shape[..., -1])
+        return aranda_ordaz_link(eta, eta.new_tensor(math.log(self.theta)))
+
+    def _corners(self, like: Tensor) -> list[Tensor]:
+        knots = (self.table[..., 0, 0], *self.ends.unbind(-1))
+        return [self._aligned(knot, like) for knot in knots]
+
+    def _tables(self, knots: basis.FloatArray) -> tuple[Tensor, Tensor]:
+        table = basis.piecewise_polynomials(knots, self.n_internal)
+        ends = np.r_[knots[1:], [knots[-1]] * (self.n_internal + 2 - len(knots))]
+        return torch.as_tensor(table), torch.as_tensor(ends)
+
+    def _constants(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
+    ) -> dict[str, Tensor]:
+        tables, n_fewer = [], 0
+        observed = ((event > 0) & (weight > 0)).cpu().numpy()
+        times, scale = log_time.double().cpu().numpy(), log_time_scale.double().cpu().numpy()
+        for k in range(len(times)):
+            if isinstance(self.knots, int):
+                knots = basis.knots_at_quantiles(times[k][observed[k]], self.n_internal)
+            else:
+                knots = np.log(self.knots) - scale[k]
+            n_fewer += len(knots) < self.n_internal + 2
+            tables.append(self._tables(knots))
+        if n_fewer:
+            warnings.warn(
+                f"the events are at too few distinct times for {self.n_internal} internal knots: "
+                f"fewer are used in {n_fewer} of {len(times)} sets of training rows",
+                DataWarning,
+                stacklevel=2,
+            )
+        table, ends = (torch.stack(part).to(log_time) for part in zip(*tables, strict=True))
+        return {"table": table, "ends": ends}
+
+
+def _check_knots(knots: object) -> tuple[int | tuple[float, ...], int]:
+    """The knots as given, and the number of internal ones."""
+    if isinstance(knots, int) and not isinstance(knots, bool) and knots >= 0:
+        return knots, knots
+    if isinstance(knots, Sequence) and len(knots) >= 2 and all(_is_number(value) for value in knots):
+        given = tuple(float(value) for value in knots)
+        if all(a < b for a, b in zip((0.0, *given), given, strict=False)) and given[-1] < math.inf:
+            return given, len(given) - 2
+    raise ConfigError(
+        f"knots must be a number >= 0 or a list of at least two positive times, increasing, got {knots!r}"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
