@@ -262,7 +262,10 @@ class _Scheduler:
     def _keep_best(self) -> None:
         """Note improvements of E, and retire problems whose patience is spent."""
         value = self._full_objective(self.active)
-        better = value < self.best[self.active]
+        # A difference that only rounding makes is no improvement, or patience would depend on the batch.
+        best = self.best[self.active]
+        rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())
+        better = torch.where(best.isfinite(), value < best - rounding, value < best)
         improved = self.active[better]
         if len(improved):
             self.best[improved] = value[better]

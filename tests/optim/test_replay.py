@@ -131,8 +131,8 @@ def test_patience_counts_inner_iterations_and_best_is_the_lowest(patience: int) 
             with torch.no_grad():
                 value = float(OBJECTIVE(one, sample.select(torch.tensor([r]))))
             # Whether a change of the size of a rounding error counts as an improvement is anybody's guess.
-            tied = tied or 0 < abs(value - lowest) < 1e-10
-            lowest, idle = (value, 0) if value < lowest else (lowest, idle + 1)
+            tied = tied or 0 < abs(value - lowest) < 1e-12
+            lowest, idle = (value, 0) if value < lowest - 1e-14 else (lowest, idle + 1)
             if idle >= patience:
                 stopped = at
                 break
