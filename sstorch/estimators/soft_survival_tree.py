@@ -33,7 +33,7 @@ IntArray = npt.NDArray[np.int64]
 # Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below.
 _CHUNK_ELEMENTS = 2**22
 # What one row of a quantile or of a restricted mean takes, in such elements.
-_QUANTILE_ELEMENTS = 64
+_QUANTILE_ELEMENTS = 512
 
 
 class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]

@@ -114,6 +114,7 @@ class HazardFamily(nn.Module, ABC):
             broadcast shape; +inf where tau is and the mean does not exist.
         """
         size = torch.broadcast_shapes(log_tau.shape, linear.shape, shape.shape[:-1])
+        linear, shape = linear.expand(size)[..., None], shape[..., None, :]
         return restricted_mean(
             lambda hazard: self.log_quantile(hazard, linear, shape),
             lambda y: self.terms(y, linear, shape),
@@ -213,9 +214,9 @@ class HazardFamily(nn.Module, ABC):
         """Buffers by name, each (R, ...); none by default."""
         return {}
 
-    def _corners(self, like: Tensor) -> list[Tensor]:
-        """Log times at which the survival function is not smooth, as :meth:`_aligned` gives them."""
-        return []
+    def _corners(self, like: Tensor) -> Tensor:
+        """Log times at which the survival function is not smooth, (..., C) for ``like`` (..., 1)."""
+        return like[..., :0]
 
     def _with(self, buffers: dict[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
         chosen = copy.copy(self)

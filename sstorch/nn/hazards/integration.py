@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 # Panels end where H reaches these values, so that each is smooth however sharp or flat the curve. To the left
 # of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
-_LEVELS = (
+_LEVELS = [
     1e-11,
     1e-9,
     1e-7,
@@ -30,17 +29,17 @@ _LEVELS = (
     16.0,
     25.0,
     37.0,
-)
+]
+_NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
 # No finite log time is smaller in double precision.
 _FAR = 700.0
-_NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
 
 
 def restricted_mean(
     log_quantile: Callable[[Tensor], Tensor],
     terms: Callable[[Tensor], tuple[Tensor, Tensor]],
     log_tau: Tensor,
-    corners: Sequence[Tensor] = (),
+    corners: Tensor,
 ) -> Tensor:
     """Integral of S over [0, tau] in log time, Gauss-Legendre on panels between quantiles.
 
@@ -48,36 +47,35 @@ def restricted_mean(
     tail is one, without effect for the others.
 
     Args:
-        log_quantile: log time at which H reaches a value, elementwise.
-        terms: H and log h at log times, elementwise.
+        log_quantile: log times at which H reaches the values (K,), shape (..., K).
+        terms: H and log h at log times, both of shape (..., K).
         log_tau: log of tau, shape (...); +inf gives the mean.
-        corners: log times, broadcastable with shape (...), where the curve is not smooth.
+        corners: log times where the curve is not smooth, shape (..., C), C >= 0.
 
     Returns:
         shape (...), in units of model time; +inf where the integral does not exist.
     """
+    log_tau = log_tau[..., None]
     with torch.no_grad():
-        ends = [
-            torch.minimum(log_quantile(torch.full_like(log_tau, level)), log_tau).clamp(min=-_FAR)
-            for level in _LEVELS
-        ]
-        first, final = ends[0], ends[-1]
-        ends += [torch.minimum(torch.maximum(corner, first), final) for corner in corners]
-        ends = list(torch.stack(ends).sort(dim=0).values) if corners else ends
-    total = torch.exp(ends[0])
-    for left, right in pairwise(ends):
-        # A panel that no finite time ends has an infinite mean, which is set below.
-        width = torch.where(torch.isfinite(right), right - left, 0.0)
-        start = torch.where(torch.isfinite(left), left, 0.0)
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            y = start + width * (node + 1) / 2
-            total = total + weight * width / 2 * torch.exp(y - terms(y)[0])
-    last = torch.where(torch.isfinite(ends[-1]), ends[-1], 0.0)
+        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-_FAR)
+        first, final = ends[..., :1], ends[..., -1:]
+        inside = torch.minimum(torch.maximum(corners, first), final)
+        ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
+    left, right = ends[..., :-1], ends[..., 1:]
+    # A panel that no finite time ends belongs to an infinite mean, which is set below.
+    width = torch.where(torch.isfinite(right), right - left, 0.0)
+    start = torch.where(torch.isfinite(left), left, 0.0)
+    share = (left.new_tensor(_NODES) + 1) / 2
+    y = start[..., None] + width[..., None] * share
+    hazard = terms(y.flatten(-2))[0].reshape(y.shape)
+    panels = (torch.exp(y - hazard) * left.new_tensor(_WEIGHTS)).sum(-1) * width / 2
+    total = torch.exp(first) + panels.sum(-1, keepdim=True)
+
+    last = torch.where(torch.isfinite(final), final, 0.0)
     hazard, log_hazard = terms(last)
     decay = torch.exp(log_hazard + last) - 1
-    span = log_tau - last
     near = decay.abs() < 1e-12
     safe = torch.where(near, torch.ones_like(decay), decay)
-    tail = torch.where(near, span, -torch.expm1(-safe * span) / safe) * torch.exp(last - hazard)
-    total = total + torch.where(ends[-1] < log_tau, tail, torch.zeros_like(tail))
-    return torch.where(ends[-1] == torch.inf, torch.inf, total)
+    span = torch.where(near, log_tau - last, -torch.expm1(-safe * (log_tau - last)) / safe)
+    total = total + torch.where(final < log_tau, torch.exp(last - hazard) * span, 0.0)
+    return torch.where(final == torch.inf, torch.inf, total).squeeze(-1)

@@ -152,6 +152,18 @@ class Spline(HazardFamily):
             shape[..., : self.n_internal + 1] = 1.0
         return rate, shape
 
+    def start(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.start`; a theta that is learned starts at 1.
+
+        Without covariates theta is hardly determined, and as it vanishes so does its gradient.
+        """
+        if not self._learns_theta:
+            return super().start(log_time, event, weight)
+        given = self._with({}, self.batch_shape)
+        given.theta, given.shape_names = 1.0, self.shape_names[:-1]
+        intercept, shape = given.start(log_time, event, weight)
+        return intercept, torch.cat([shape, torch.zeros_like(shape[:, :1])], dim=-1)
+
     # ------------------------------------------------------------------ internals
 
     @property
@@ -180,9 +192,9 @@ class Spline(HazardFamily):
             return aranda_ordaz_link(eta, shape[..., -1])
         return aranda_ordaz_link(eta, eta.new_tensor(math.log(self.theta)))
 
-    def _corners(self, like: Tensor) -> list[Tensor]:
+    def _corners(self, like: Tensor) -> Tensor:
         knots = (self.table[..., 0, 0], *self.ends.unbind(-1))
-        return [self._aligned(knot, like) for knot in knots]
+        return torch.cat([self._aligned(knot, like).expand(like.shape) for knot in knots], dim=-1)
 
     def _tables(self, knots: basis.FloatArray) -> tuple[Tensor, Tensor]:
         table = basis.piecewise_polynomials(knots, self.n_internal)

@@ -1,0 +1,205 @@
+"""A tree of depth 0 is a plain regression: every family against lifelines or SciPy on three data sets."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+from lifelines import (
+    GeneralizedGammaRegressionFitter,
+    LogLogisticAFTFitter,
+    LogNormalAFTFitter,
+    PiecewiseExponentialFitter,
+    SplineFitter,
+    WeibullAFTFitter,
+)
+from lifelines.datasets import load_gbsg2, load_lung, load_rossi
+from scipy.optimize import minimize
+
+from sstorch import SoftSurvivalTree
+from sstorch.nn import HazardFamily, PiecewiseExponential, Spline, Weibull, make_family
+from sstorch.optim import LBFGSOptions, Nodec
+
+EXACT = Nodec(
+    macro_iterations=1,
+    lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000),
+)
+# At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
+TIGHT = {"ftol": 1e-14, "maxiter": 2000}
+DATA = ("gbsg2", "rossi", "lung")
+
+
+@cache
+def rows(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Features scaled to [0, 1], times and events; reference categories dropped: there is no penalty."""
+    if name == "gbsg2":
+        frame, time, event = load_gbsg2(), "time", "cens"
+    elif name == "rossi":
+        frame, time, event = load_rossi(), "week", "arrest"
+    else:
+        frame, time, event = load_lung().drop(columns="inst").dropna(), "time", "status"
+    x = pd.get_dummies(frame.drop(columns=[time, event]), drop_first=True, dtype=float)
+    x = (x - x.min()) / (x.max() - x.min())
+    events = frame[event].to_numpy()
+    return x.reset_index(drop=True), frame[time].to_numpy(float), events == events.max()
+
+
+def fit(leaf: HazardFamily, name: str, covariates: bool = True) -> tuple[SoftSurvivalTree, float]:
+    """The regression and its log-likelihood; without covariates x is one constant column."""
+    x, time, event = rows(name)
+    if not covariates:
+        x = pd.DataFrame({"one": np.ones(len(time))})
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree.fit(x, (time, event))
+    return tree, tree.log_likelihood(x, (time, event)) * len(time)
+
+
+def parameters(tree: SoftSurvivalTree) -> tuple[np.ndarray, float, np.ndarray]:
+    """Slopes, intercept in model time and shapes."""
+    leaf = tree.module_.leaf(1)
+    return leaf.slope.detach().numpy(), float(leaf.intercept.detach()), leaf.shape.detach().numpy()
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize(
+    ("leaf", "fitter", "location", "shape", "sign"),
+    [
+        ("weibull", WeibullAFTFitter, "lambda_", "rho_", 1),
+        ("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_", 1),
+        ("log_normal", LogNormalAFTFitter, "mu_", "sigma_", 1),
+    ],
+)
+@pytest.mark.parametrize("ancillary", ["constant", "linear"])
+def test_accelerated_failure_time_models(
+    name: str, leaf: str, fitter: type, location: str, shape: str, sign: int, ancillary: str
+) -> None:
+    x, time, event = rows(name)
+    tree, log_likelihood = fit(make_family(leaf, ancillary=ancillary), name)
+    peer = fitter().fit(
+        x.assign(t=time, e=event), "t", "e", ancillary=ancillary == "linear", fit_options=TIGHT
+    )
+    assert log_likelihood == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    assert log_likelihood > peer.log_likelihood_ - 1e-7 * abs(peer.log_likelihood_)
+    slope, intercept, constant = parameters(tree)
+    expected = peer.params_[location]
+    np.testing.assert_allclose(slope, expected[x.columns], atol=2e-3)
+    assert intercept + float(tree.module_.log_time_scale) == pytest.approx(expected["Intercept"], abs=2e-3)
+    assert constant[0] == pytest.approx(peer.params_[shape, "Intercept"], abs=2e-3)
+    if ancillary == "linear":
+        slopes = tree.module_.leaf(1).shape_slope
+        assert slopes is not None
+        np.testing.assert_allclose(slopes.detach().numpy()[0], peer.params_[shape][x.columns], atol=2e-3)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_generalized_gamma(name: str) -> None:
+    x, time, event = rows(name)
+    tree, log_likelihood = fit(make_family("generalized_gamma"), name)
+    frame = x.assign(t=time, e=event)
+    peer = GeneralizedGammaRegressionFitter().fit(
+        frame,
+        "t",
+        "e",
+        regressors={"mu_": " + ".join(["1", *(f"`{c}`" for c in x.columns)]), "sigma_": "1", "lambda_": "1"},
+        fit_options=TIGHT,
+    )
+    # lifelines may stop early; it must never be above our optimum.
+    assert log_likelihood > peer.log_likelihood_ - 1e-6 * abs(peer.log_likelihood_)
+    assert log_likelihood == pytest.approx(peer.log_likelihood_, rel=1e-5)
+    # SciPy's density at our parameters gives our likelihood.
+    slope, intercept, (log_sigma, q) = parameters(tree)
+    location = x.to_numpy() @ slope + intercept + float(tree.module_.log_time_scale)
+    sigma = math.exp(log_sigma)
+    twin = scipy.stats.gengamma(1 / q**2, q / sigma, scale=np.exp(location) * (q * q) ** (sigma / q))
+    assert np.where(event, twin.logpdf(time), twin.logsf(time)).sum() == pytest.approx(
+        log_likelihood, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("leaf", ["exponential", "gompertz"])
+def test_hazard_models_against_scipy(name: str, leaf: str) -> None:
+    x, time, event = rows(name)
+    tree, log_likelihood = fit(make_family(leaf), name)
+    slope, intercept, shape = parameters(tree)
+    unit = float(tree.module_.log_time_scale.exp())
+    design, t = np.column_stack([np.ones(len(x)), x]), time / unit
+
+    def negative(theta: np.ndarray) -> float:
+        linear, a = design @ theta[: design.shape[1]], theta[-1]
+        growth = t if leaf == "exponential" else np.expm1(a * t) / a
+        log_hazard = linear if leaf == "exponential" else linear + a * t
+        return float((np.exp(linear) * growth).sum() - (event * (log_hazard - math.log(unit))).sum())
+
+    ours = np.r_[intercept, slope, shape]
+    assert -negative(ours) == pytest.approx(log_likelihood, rel=1e-10)
+    start = np.r_[np.log(event.sum() / t.sum()), np.zeros(x.shape[1]), np.full(len(shape), 0.1)]
+    peer = minimize(negative, start, method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
+    assert log_likelihood == pytest.approx(-peer.fun, rel=1e-6)
+    np.testing.assert_allclose(ours, peer.x, atol=2e-3)
+    if leaf == "gompertz" and shape[0] > 0:
+        linear = design @ np.r_[intercept, slope]
+        twin = scipy.stats.gompertz(np.exp(linear) / shape[0], scale=unit / shape[0])
+        value = np.where(event, twin.logpdf(time), twin.logsf(time)).sum()
+        assert value == pytest.approx(log_likelihood, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_piecewise_exponential_without_covariates(name: str) -> None:
+    _, time, event = rows(name)
+    # Between the times of the data: the peers differ in which piece an event at a breakpoint belongs to.
+    breaks = [float(value) + 0.5 for value in np.quantile(time[event], [0.3, 0.6]).round()]
+    tree, log_likelihood = fit(PiecewiseExponential(breaks), name, covariates=False)
+    peer = PiecewiseExponentialFitter(breaks).fit(time, event)
+    assert log_likelihood == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    _, intercept, shape = parameters(tree)
+    unit = float(tree.module_.log_time_scale.exp())
+    rates = np.exp(intercept + np.r_[0.0, shape]) / unit
+    np.testing.assert_allclose(rates, 1 / peer.params_, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("n_knots", [0, 1, 2])
+def test_spline_without_covariates(name: str, n_knots: int) -> None:
+    _, time, event = rows(name)
+    free, unconstrained = fit(Spline("hazard", knots=n_knots, monotone=False), name, covariates=False)
+    _, monotone = fit(Spline("hazard", knots=n_knots), name, covariates=False)
+    family = free.module_.family
+    assert isinstance(family, Spline)
+    knots = torch.cat([family.table[:1, 0], family.ends]) + free.module_.log_time_scale
+    if n_knots == 0:
+        _, twin = fit(Weibull(), name, covariates=False)
+        assert unconstrained == pytest.approx(twin, rel=1e-8)
+    else:
+        # From its own start lifelines does not get to the optimum.
+        start = np.r_[np.log(event.sum() / time.sum()), 1.0, np.zeros(n_knots)]
+        peer = SplineFitter(knots.exp().numpy()).fit(time, event, initial_point=start, fit_options=TIGHT)
+        assert unconstrained == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    assert monotone > unconstrained - 0.005 * abs(unconstrained)
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("scale", ["hazard", "odds", "normal", "theta"])
+def test_monotone_splines_fit_as_well_as_unconstrained_ones(name: str, scale: str) -> None:
+    _, monotone = fit(Spline(scale), name)
+    _, unconstrained = fit(Spline(scale, monotone=False), name)
+    assert monotone > unconstrained - 0.005 * abs(unconstrained)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_splines_with_covariates_hold_the_parametric_models(name: str) -> None:
+    for scale, leaf in (("hazard", "weibull"), ("odds", "log_logistic")):
+        _, straight = fit(Spline(scale, knots=0), name)
+        _, parametric = fit(make_family(leaf), name)
+        _, spline = fit(Spline(scale, knots=2), name)
+        assert straight == pytest.approx(parametric, rel=1e-8)
+        assert spline > parametric
+    for theta, scale in ((1e-9, "hazard"), (1.0, "odds")):
+        _, mine = fit(Spline("theta", theta=theta), name)
+        _, twin = fit(Spline(scale), name)
+        assert mine == pytest.approx(twin, rel=1e-7)
+    _, learned = fit(Spline("theta"), name)
+    assert learned > max(fit(Spline(scale), name)[1] for scale in ("hazard", "odds")) - 1e-4
