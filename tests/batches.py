@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, SoftTree
 from sstorch.objective import Sample
 
 
 def random_tree(
-    n_problems: int, depth: int, leaf: str = "log_logistic", p: int = 3, seed: int = 0, scale: float = 1.0
+    n_problems: int,
+    depth: int,
+    leaf: str | HazardFamily = "log_logistic",
+    p: int = 3,
+    seed: int = 0,
+    scale: float = 1.0,
 ) -> SoftTree:
     generator = torch.Generator().manual_seed(seed)
     tree = SoftTree(p, depth, leaf, (n_problems,))
@@ -45,10 +52,18 @@ def random_sample(n_problems: int, n_splits: int = 1, n_rows: int = 60, p: int =
     )
 
 
+def with_entry(sample: Sample, seed: int = 0) -> Sample:
+    """The same rows, half of which were observed from a later time on."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(sample.log_time.shape, generator=generator, dtype=torch.float64)
+    return replace(sample, log_entry=torch.where(draw < 0.5, sample.log_time + draw.log(), -torch.inf))
+
+
 def to_device(sample: Sample, device: str) -> Sample:
     return Sample(
         DesignMatrix(sample.x.matrices.to(device), sample.x.counts),
         sample.log_time.to(device),
         sample.event.to(device),
         sample.weight.to(device),
+        None if sample.log_entry is None else sample.log_entry.to(device),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
 from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.summary import describe_tree, node_table
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree
 from sstorch.optim import Nodec
@@ -286,8 +287,28 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = np.unique(data.time[data.event])
-        curves = np.asarray(self.predict_survival_function(data.frame, times))
+        curves = self.falling_curves(data.frame, times)
         return metrics.concordance_harrell(data.time, data.event, curves, times)
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves as scores need them, (n, n_times), times increasing.
+
+        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
+        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
+        how many rows.
+        """
+        curves = np.asarray(self.predict_survival_function(X, times))
+        if self.module_.family.can_rise:
+            falling = np.minimum.accumulate(curves, axis=1)
+            if n_rising := int((falling < curves).any(axis=1).sum()):
+                warnings.warn(
+                    f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
+                    "monotone=True has no such curves",
+                    DataWarning,
+                    stacklevel=3,
+                )
+            return falling
+        return curves
 
     # ------------------------------------------------------------------ read and keep
 

@@ -37,7 +37,7 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
     reference = (train.time, train.event)
     # The Graf grid holds every distinct time, so all the curves that are needed are predicted once.
     grid = metrics.evaluation_times(rows.time, train.time, "graf")
-    curves = np.asarray(tree.predict_survival_function(rows.frame, grid))
+    curves = tree.falling_curves(rows.frame, grid)
     inner = metrics.evaluation_times(rows.time, train.time, "sksurv")
     at_inner = curves[:, np.searchsorted(grid, inner)]
     return {

@@ -4,15 +4,16 @@ import pytest
 import torch
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import PREDICTIONS, DesignMatrix, SoftTree
+from sstorch.nn import FAMILIES, PREDICTIONS, DesignMatrix, HazardFamily, Prediction, SoftTree, Spline
 from tests.batches import random_tree
+from tests.conftest import devices
 
 X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 TIMES = torch.tensor([0.0, 1e-9, 0.2, 1.0, 4.0, 50.0, 1e9], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("prediction", PREDICTIONS)
-@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("leaf", sorted(FAMILIES))
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_curves(depth: int, leaf: str, prediction: str) -> None:
     tree = random_tree(2, depth, leaf)
@@ -89,6 +90,39 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
     full = tree.gate_logits(design)
     torch.testing.assert_close(tree.gate_logits(kept)[2], full[2][:, [8, 3]])
     torch.testing.assert_close(tree.gate_logits(again)[0], full[0][:, [2]])
+
+
+@pytest.mark.parametrize("leaf", ["weibull", "spline_po", "gompertz", Spline("hazard", ancillary="linear")])
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+def test_quantiles_and_restricted_means_of_a_batch(leaf: str | HazardFamily, prediction: Prediction) -> None:
+    tree = random_tree(3, 2, leaf)
+    tree.set_time_scale(torch.tensor([1.0, 3.0, 20.0], dtype=torch.float64))
+    median, mean = tree.quantile(X, 0.5, prediction), tree.restricted_mean(X, 7.0, prediction)
+    assert median.shape == mean.shape == (3, len(X))
+    for r in range(3):
+        alone = tree.select(r)
+        torch.testing.assert_close(alone.quantile(X, 0.5, prediction), median[r], rtol=1e-9, atol=0)
+        torch.testing.assert_close(alone.restricted_mean(X, 7.0, prediction), mean[r], rtol=1e-9, atol=0)
+        own = alone.survival(X, median[r][:, None].clamp(max=1e300), prediction)[:, 0]
+        finite = torch.isfinite(median[r])
+        torch.testing.assert_close(own[finite], torch.full_like(own[finite], 0.5), rtol=1e-8, atol=0)
+        grid = torch.linspace(0, 7, 20001, dtype=torch.float64)
+        rough = torch.trapezoid(alone.survival(X, grid, prediction), grid)
+        torch.testing.assert_close(mean[r], rough, rtol=1e-4, atol=0)
+
+
+@devices
+@pytest.mark.parametrize("leaf", sorted(FAMILIES))
+def test_every_family_on_every_device(leaf: str, device: str) -> None:
+    here = random_tree(2, 1, leaf)
+    there = SoftTree(3, 1, leaf, (2,), device=device)
+    there.load_state_dict(here.state_dict())
+    for name in ("survival", "hazard"):
+        mine = getattr(there, name)(X.to(device), TIMES.to(device))
+        assert mine.device.type == device
+        torch.testing.assert_close(mine.cpu(), getattr(here, name)(X, TIMES), rtol=1e-9, atol=1e-12)
+    quantile = there.quantile(X.to(device), 0.5, "mixture")
+    torch.testing.assert_close(quantile.cpu(), here.quantile(X, 0.5, "mixture"), rtol=1e-9, atol=1e-12)
 
 
 def test_higher_batch_shapes() -> None:

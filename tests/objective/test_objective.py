@@ -3,9 +3,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, SoftTree, Spline
+from sstorch.nn.hazards import Ancillary
 from sstorch.objective import Sample, TrainingObjective
-from tests.batches import random_sample, random_tree
+from tests.batches import random_sample, random_tree, with_entry
 
 
 def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float, fused: float) -> np.ndarray:
@@ -24,15 +25,24 @@ def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float
                     z = module.weight[r].detach().numpy() @ x + float(module.bias.detach()[r])
                     p *= 1 / (1 + np.exp(-z if left else z))
                 leaf = tree.leaf(n)
+                log_a = float(leaf.shape.detach()[r, 0])
+                if leaf.shape_slope is not None:
+                    log_a += float(leaf.shape_slope[r, 0].detach().numpy() @ x)
                 mu = np.exp(leaf.slope[r].detach().numpy() @ x + float(leaf.intercept.detach()[r]))
-                a = np.exp(float(leaf.shape.detach()[r, 0]))
+                a = np.exp(log_a)
+                at_entry = 1.0
+                if sample.log_entry is not None:
+                    at_entry = 1 / (1 + (np.exp(float(sample.log_entry[r, i])) / mu) ** a)
                 survival = 1 / (1 + (t / mu) ** a)
                 hazard = (a / mu) * (t / mu) ** (a - 1) / (1 + (t / mu) ** a)
-                total += w * p * (-np.log(survival) - c * np.log(hazard))
+                total += w * p * (np.log(at_entry) - np.log(survival) - c * np.log(hazard))
             weights += w
         slopes = np.array([tree.leaf(n).slope[r].detach().numpy() for n in tree.topology.leaves])
         shapes = np.array([tree.leaf(n).shape[r].detach().numpy() for n in tree.topology.leaves])
         gates = [tree.gate(n).weight[r].detach().numpy() for n in tree.topology.branches]
+        if tree.family.ancillary == "linear":
+            ancillary = [tree.leaf(n).shape_slope[r, 0].detach().numpy() for n in tree.topology.leaves]
+            slopes = np.hstack([slopes, ancillary])
         theta = np.hstack([slopes, shapes])
         penalty = ridge / 2 * (slopes**2).sum() + gate_ridge / 2 * sum((g**2).sum() for g in gates)
         penalty += fused / 2 * ((theta - theta.mean(0)) ** 2).sum()
@@ -40,18 +50,22 @@ def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float
     return np.array(values)
 
 
+@pytest.mark.parametrize("ancillary", ["constant", "linear"])
+@pytest.mark.parametrize("entry", [False, True])
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_against_plain_loops(depth: int) -> None:
-    tree, sample = random_tree(4, depth), random_sample(4, n_splits=2, n_rows=12)
+def test_against_plain_loops(depth: int, entry: bool, ancillary: Ancillary) -> None:
+    tree = random_tree(4, depth, LogLogistic(ancillary=ancillary))
+    sample = random_sample(4, n_splits=2, n_rows=12)
+    sample = with_entry(sample) if entry else sample
     sample.weight[0, 3] = 2.5
     value = TrainingObjective(0.3, 0.2, 0.7)(tree, sample)
     np.testing.assert_allclose(value.detach(), _brute_force(tree, sample, 0.3, 0.2, 0.7), rtol=1e-12)
 
 
-@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull", Spline("odds", knots=1, ancillary="linear")])
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_gradcheck(depth: int, leaf: str) -> None:
-    tree, sample = random_tree(2, depth, leaf), random_sample(2, n_rows=10)
+def test_gradcheck(depth: int, leaf: str | HazardFamily) -> None:
+    tree, sample = random_tree(2, depth, leaf), with_entry(random_sample(2, n_rows=10))
     objective = TrainingObjective(0.1, 0.2, 0.3)
     names, values = zip(*tree.named_parameters(), strict=True)
 
@@ -110,6 +124,12 @@ def test_restrict_gathers_rows_and_pads_with_an_own_row() -> None:
     torch.testing.assert_close(part.log_time[0], sample.log_time[0, [0, 2, 5]])
     torch.testing.assert_close(part.weight[1], torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
     assert part.normalised_weight[2].tolist() == [0.0, 0.0, 0.0]
+    late = with_entry(sample)
+    assert late.log_entry is not None
+    entry = late.restrict(keep).log_entry
+    assert entry is not None
+    assert torch.equal(entry[0], late.log_entry[0, [0, 2, 5]])
+    assert torch.equal(late.select(torch.tensor([1])).log_entry[0], late.log_entry[1])
     # One problem that keeps every row must not let the others keep theirs.
     keep[0] = True
     assert sample.restrict(keep).n_rows.tolist() == [6, 1, 0]

@@ -24,6 +24,8 @@ class HazardFamily(nn.Module, ABC):
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times).
 
+    ``can_rise`` tells whether some parameters give a survival function that rises.
+
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
     autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a
     family with closed forms overrides them.
@@ -40,6 +42,7 @@ class HazardFamily(nn.Module, ABC):
 
     name: str
     shape_names: tuple[str, ...]
+    can_rise = False
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()

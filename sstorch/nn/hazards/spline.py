@@ -73,7 +73,7 @@ class Spline(HazardFamily):
         if not isinstance(monotone, bool):
             raise ConfigError(f"monotone must be True or False, got {monotone!r}")
         self.scale, self.monotone, self.theta = scale, monotone, theta
-        self.name = _NAMES[scale]
+        self.name, self.can_rise = _NAMES[scale], not monotone
         self.knots, self.n_internal = _check_knots(knots)
         prefix = "log_slope" if monotone else "slope"
         self.shape_names = tuple(f"{prefix}_{j + 1}" for j in range(self.n_internal + 1))

@@ -1,0 +1,276 @@
+"""What the leaf families add to the estimator: options, left truncation, quantiles, starts, saved trees."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lifelines import CoxPHFitter, WeibullAFTFitter
+from scipy.integrate import quad
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.evaluation import cross_validate
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
+from sstorch.optim import LBFGSOptions, Nodec
+
+FAST = Nodec(macro_iterations=2)
+EXACT = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
+
+
+def _grown(data: SurvivalData, **options: object) -> SoftSurvivalTree:
+    settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **options}
+    return SoftSurvivalTree(**settings).fit(data.frame, (data.time, data.event))
+
+
+@pytest.mark.parametrize("leaf", sorted(FAMILIES))
+def test_every_leaf_grows_predicts_and_comes_back(
+    leaf: str, small_data: SurvivalData, tmp_path: Path
+) -> None:
+    tree = _grown(small_data, leaf=leaf, trainer=Nodec(macro_iterations=1))
+    x, times = small_data.frame, np.array([0.0, 1.0, 20.0, 500.0])
+    survival = np.asarray(tree.predict_survival_function(x, times))
+    assert (survival[:, 0] == 1).all()
+    assert (np.diff(survival, axis=1) <= 0).all()
+    assert tree.score(x, (small_data.time, small_data.event)) > 0.5
+    tree.save(tmp_path / leaf)
+    again = SoftSurvivalTree.load(tmp_path / leaf)
+    np.testing.assert_array_equal(again.predict_survival_function(x, times), survival)
+    assert again.module_.family.options() == tree.module_.family.options()
+    assert again.summary() == tree.summary()
+
+
+@pytest.mark.parametrize("leaf", [Weibull("linear"), Spline("odds", knots=1, ancillary="linear")])
+def test_ancillary_regression_in_a_tree(leaf: HazardFamily, small_data: SurvivalData, tmp_path: Path) -> None:
+    tree = _grown(small_data, leaf=leaf, ridge=1e-2, fused=1e-2)
+    slopes = tree.module_.shape_slopes([2, 3])
+    assert slopes.shape == (2, len(leaf.shape_names), 3)
+    assert slopes.abs().max() > 1e-3
+    assert "shapes are those at x = 0" in tree.summary()
+    tree.save(tmp_path / "linear")
+    again = SoftSurvivalTree.load(tmp_path / "linear")
+    np.testing.assert_array_equal(again.predict(small_data.frame), tree.predict(small_data.frame))
+    # The row's own shape parameters are those of its leaf and features, written out.
+    x = torch.as_tensor(tree.preprocessor_.transform(small_data.frame))
+    node = int(tree.apply(small_data.frame)[5]) + 2
+    module = tree.module_.leaf(node)
+    shape = module.shape + module.shape_slope @ x[5]
+    linear = module.intercept + module.slope @ x[5]
+    y = torch.log(torch.tensor([13.0]).double()) - tree.module_.log_time_scale
+    expected = tree.module_.family.cumulative_hazard(y, linear[None], shape[None, :])
+    mine = np.asarray(tree.predict_cumulative_hazard_function(small_data.frame, [13.0]))[5]
+    np.testing.assert_allclose(mine, expected.detach().numpy(), rtol=1e-10)
+
+
+def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
+    rng = np.random.default_rng(0)
+    entry = np.where(rng.uniform(size=len(gbsg2)) < 0.5, rng.uniform(0, 0.9, len(gbsg2)) * gbsg2.time, 0.0)
+    x = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
+    x = (x - x.min()) / (x.max() - x.min())
+    tree = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree.fit(x, (gbsg2.time, gbsg2.event), entry=entry)
+    peer = WeibullAFTFitter().fit(
+        x.assign(t=gbsg2.time, e=gbsg2.event, s=entry),
+        "t",
+        "e",
+        entry_col="s",
+        fit_options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    value = tree.log_likelihood(x, (gbsg2.time, gbsg2.event), entry=entry) * len(x)
+    assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    np.testing.assert_allclose(
+        tree.module_.leaf(1).slope.detach(), peer.params_["lambda_"][x.columns], atol=1e-3
+    )
+    # Ignoring the entry times is another model.
+    plain = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    plain.fit(x, (gbsg2.time, gbsg2.event))
+    assert abs(plain.log_likelihood(x, (gbsg2.time, gbsg2.event), entry=entry) * len(x) - value) > 1
+
+
+def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
+    """Rows are gathered node by node; E of the returned tree is that of its own likelihood and penalties."""
+    entry = np.where(np.arange(len(gbsg2)) % 3 == 0, 0.5 * gbsg2.time, 0.0)
+    tree = SoftSurvivalTree(
+        2, "spline_po", n_starts=2, init="random", trainer=FAST, ridge=0.0, gate_ridge=0.0
+    )
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), entry=entry)
+    module = tree.module_
+    x = torch.as_tensor(tree.preprocessor_.transform(gbsg2.frame))
+    with torch.no_grad():
+        p = module.log_leaf_probability(x).exp()
+        y, late = (torch.as_tensor(t).log() - module.log_time_scale for t in (gbsg2.time, entry))
+        linear, shape = module.linear_predictor(x), module.shape_parameters(x)
+        hazard, log_hazard = module.family.terms(y, linear, shape)
+        before = torch.where(
+            late.isfinite(), module.family.cumulative_hazard(late.clamp(min=-50), linear, shape), 0
+        )
+        losses = hazard - before - torch.as_tensor(gbsg2.event) * log_hazard
+        assert float((p * losses).sum() / len(gbsg2)) == pytest.approx(tree.objective_, rel=1e-10)
+
+
+def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
+    y = (small_data.time, small_data.event)
+    trees = [
+        SoftSurvivalTree(1, "spline_ph", n_starts=1, init="random", trainer=FAST).fit(
+            small_data.frame, y, entry=e
+        )
+        for e in (None, np.zeros(len(small_data)))
+    ]
+    assert trees[0].objective_ == trees[1].objective_
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([1.0, 2.0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
+        ([0.0, -1.0, 0.0, 0.0], "entry is negative, missing or infinite in 1 row .*position 1"),
+        ([0.0, 0.0, np.nan, 0.0], "entry is negative, missing or infinite in 1 row .*position 2"),
+        (
+            [0.0, 0.0, 0.0, 9.0],
+            "entry is not before the time in 1 row .*position 3.*; such rows were never at risk",
+        ),
+        (
+            pd.Series([0.0, 0.0, 0.0, 4.0], name="start"),
+            "entry column 'start' is not before the time in 1 row .*position 3",
+        ),
+    ],
+)
+def test_bad_entry_times_are_refused(entry: object, message: str) -> None:
+    x = np.arange(4.0)[:, None] ** 2
+    with pytest.raises(DataError, match=message):
+        SoftSurvivalTree().fit(x, ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1]), entry=entry)
+
+
+def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2, 4], "start": [0.0, 1, 2], "time": [3.0, 4, 5], "event": [1, 0, 1]})
+    data = SurvivalData.from_frame(frame, entry="start")
+    assert data.feature_names == ["a"]
+    np.testing.assert_array_equal(data.entry, [0, 1, 2])
+    assert "2 rows entered late" in data.describe()
+    np.testing.assert_array_equal(data.subset([2, 0]).entry, [2, 0])
+    with pytest.raises(ConfigError, match="column 'time' is both the entry and the time or event"):
+        SurvivalData.from_frame(frame, entry="time")
+
+
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize("leaf", ["weibull", "log_normal", "spline_po", "piecewise_exponential"])
+def test_quantiles_and_restricted_means(leaf: str, prediction: str, small_data: SurvivalData) -> None:
+    tree = _grown(small_data, leaf=leaf, prediction=prediction)
+    x = small_data.frame[:4]
+    for q in (0.1, 0.5):
+        times = tree.predict_quantile(x, q)
+        assert times.shape == (4,)
+        for row, time in enumerate(times):
+            survival = np.asarray(tree.predict_survival_function(x, [time]))[row, 0]
+            assert survival == pytest.approx(1 - q, rel=1e-8)
+
+    def survival_at(t: float, row: int) -> float:
+        return float(np.asarray(tree.predict_survival_function(x, [t]))[row, 0])
+
+    means = tree.predict_rmst(x, 60.0)
+    breaks = [0.0, 1.0, 5.0, 12.0, 25.0, 40.0, 60.0]
+    family = tree.module_.family
+    if isinstance(family, PiecewiseExponential):
+        breaks = sorted({*breaks, *(family.breaks * tree.module_.log_time_scale.exp()).tolist()})
+        breaks = [value for value in breaks if value <= 60]
+    for row in range(2):
+        parts = [quad(survival_at, a, b, args=(row,), epsabs=1e-9)[0] for a, b in pairwise(breaks)]
+        assert means[row] == pytest.approx(sum(parts), rel=1e-7)
+    assert (tree.predict_rmst(x, np.inf) > means).all()
+    for bad in (0.0, 1.0, -1.0):
+        with pytest.raises(ConfigError, match=r"q must be in \(0, 1\)"):
+            tree.predict_quantile(x, bad)
+    with pytest.raises(ConfigError, match="tau must be positive"):
+        tree.predict_rmst(x, 0.0)
+
+
+@pytest.mark.parametrize("leaf", sorted(FAMILIES))
+def test_a_leaf_with_one_row_or_without_events_stays_finite(leaf: str) -> None:
+    """Two far-off rows, one censored and one with an event, which k-means gives leaves of their own."""
+    rng = np.random.default_rng(2)
+    x = np.vstack([rng.uniform(size=(40, 2)), [[50.0, 0.0], [0.0, 50.0]]])
+    time = np.r_[rng.weibull(1.3, 40) * 10, 3.0, 4.0]
+    event = np.r_[rng.uniform(size=40) < 0.7, False, True]
+    tree = SoftSurvivalTree(2, leaf, n_starts=1, trainer=Nodec(macro_iterations=1)).fit(x, (time, event))
+    curves = np.asarray(tree.predict_survival_function(x, np.linspace(0, 100, 50)))
+    assert np.isfinite(curves).all()
+    assert np.isfinite(tree.objective_)
+    assert all(parameter.isfinite().all() for parameter in tree.module_.parameters())
+
+
+@pytest.mark.parametrize("leaf", ["spline_ph", "spline_po", "spline_probit", "spline"])
+def test_cox_start_follows_a_cox_model_of_the_rows_with_an_event(leaf: str, gbsg2: SurvivalData) -> None:
+    """At depth 0 the draw is a bootstrap sample of those rows: its curves resemble Cox's on all of them."""
+    none = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(max_iterations=0))
+    tree = _grown(gbsg2, leaf=leaf, init="cox", n_starts=1, depth=0, trainer=none)
+    x = pd.DataFrame(tree.preprocessor_.transform(gbsg2.frame)[gbsg2.event])
+    time = gbsg2.time[gbsg2.event]
+    peer = CoxPHFitter(penalizer=1e-3).fit(x.assign(t=time), "t")
+    times = np.quantile(time, [0.25, 0.5, 0.75])
+    theirs = peer.predict_survival_function(x, times=times).to_numpy().T
+    mine = np.asarray(tree.predict_survival_function(gbsg2.frame[gbsg2.event], times))
+    assert np.abs(mine - theirs).mean() < 0.06
+    assert np.corrcoef(mine[:, 1], theirs[:, 1])[0, 1] > 0.8
+    again = _grown(gbsg2, leaf=leaf, init="cox", n_starts=1, depth=0, trainer=none)
+    assert again.objective_ == tree.objective_
+
+
+def test_cox_start_falls_back_where_no_cox_model_can_be_fitted() -> None:
+    """One event a leaf, and a feature that is the same in all rows with an event."""
+    x = np.r_[np.zeros(3), np.linspace(0, 1, 20)][:, None]
+    time, event = np.r_[2.0, 3.0, 5.0, np.linspace(1, 9, 20)], np.arange(23) < 3
+    tree = SoftSurvivalTree(1, "spline_po", n_starts=2, init="cox", trainer=FAST).fit(x, (time, event))
+    assert np.isfinite(tree.objective_)
+
+
+def test_cox_start_is_for_splines(small_data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="init='cox' is for spline leaves, got leaf 'weibull'"):
+        _grown(small_data, leaf="weibull", init="cox")
+
+
+def test_a_registered_family_is_saved_by_its_name(small_data: SurvivalData, tmp_path: Path) -> None:
+    @register_family
+    class Rayleigh(HazardFamily):
+        name = "rayleigh"
+        shape_names = ()
+
+        def cumulative_hazard(
+            self, log_time: torch.Tensor, linear: torch.Tensor, shape: torch.Tensor
+        ) -> torch.Tensor:
+            return torch.exp(2 * (log_time - linear))
+
+    try:
+        tree = _grown(small_data, leaf="rayleigh")
+        tree.save(tmp_path / "rayleigh")
+        again = SoftSurvivalTree.load(tmp_path / "rayleigh")
+        np.testing.assert_array_equal(again.predict(small_data.frame), tree.predict(small_data.frame))
+        assert (np.asarray(tree.predict_hazard_function(small_data.frame, [5.0])) > 0).all()
+    finally:
+        del FAMILIES["rayleigh"]
+
+
+def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: SurvivalData) -> None:
+    tree = _grown(small_data, leaf=Spline("hazard", monotone=False), n_starts=1)
+    with torch.no_grad():
+        for node in (2, 3):
+            tree.module_.leaf(node).shape.copy_(torch.tensor([2.0, -3.0, 2.0]))
+    y = (small_data.time, small_data.event)
+    times = np.unique(small_data.time)
+    assert (np.diff(np.asarray(tree.predict_survival_function(small_data.frame, times)), axis=1) > 0).any()
+    with pytest.warns(DataWarning, match="120 of 120 curves rise: scored as their running minimum"):
+        tree.score(small_data.frame, y)
+
+
+def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(1, "spline_po", n_starts=1, init="random", trainer=FAST)
+    result = cross_validate(tree, small_data, n_folds=3, seed=0)
+    family = result.batch.tree.family
+    assert isinstance(family, Spline)
+    for fold in range(3):
+        train = small_data.subset(result.folds != fold)
+        unit = float(result.batch.tree.log_time_scale[fold].exp())
+        knots = torch.cat([family.table[fold, :1, 0], family.ends[fold]]).exp() * unit
+        expected = np.percentile(np.log(train.time[train.event]), [0, 33, 67, 100])
+        np.testing.assert_allclose(knots.numpy(), np.exp(expected), rtol=1e-10)
