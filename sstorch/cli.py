@@ -127,6 +127,9 @@ def main() -> None:
         if _debugging:
             raise
         _refuse(error)
+    finally:
+        if not _debugging:
+            del os.environ["HYDRA_FULL_ERROR"]
 
 
 def _refuse(error: Exception) -> NoReturn:

@@ -13,7 +13,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
-from sstorch.optim import Nodec
+from sstorch.optim import Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
 
 
 @dataclass
@@ -74,27 +74,53 @@ class LeafConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+# What each trainer reads of its configuration.
+_TRAINER_FIELDS = {
+    "nodec": ("eps", "macro_iterations", "zeta", "patience", "race"),
+    "joint": ("max_iterations",),
+    "nodec+joint": ("eps", "macro_iterations", "zeta", "patience", "race", "max_iterations"),
+    "adam": ("epochs", "batch_size", "learning_rate"),
+}
+
+
 @dataclass
 class TrainerConfig:
-    """Settings of NODEC-DR-SST, see :class:`sstorch.optim.Nodec`."""
+    """Settings of a trainer: :class:`sstorch.optim.Nodec`, ``Joint``, ``NodecJoint`` or ``Adam``."""
 
     name: str = MISSING
     eps: str = "eps_paper"
     macro_iterations: int = 10
     zeta: float = 0.8
     patience: int | None = None
+    race: bool = False
+    max_iterations: int = 1000
+    epochs: int = 50
+    batch_size: int = 256
+    learning_rate: float = 0.02
 
-    def build(self) -> Nodec:
+    def build(self) -> Trainer:
         """Build the trainer.
 
         Raises:
-            ConfigError: a value does not exist or is out of range.
+            ConfigError: a value does not exist or is out of range, or is not read by the trainer.
         """
-        if self.name != "nodec":
-            raise ConfigError(f"trainer.name must be nodec, got {self.name!r}")
-        return Nodec(
-            eps=self.eps, macro_iterations=self.macro_iterations, zeta=self.zeta, patience=self.patience
+        if self.name not in _TRAINER_FIELDS:
+            raise ConfigError(f"trainer.name must be one of {', '.join(_TRAINER_FIELDS)}, got {self.name!r}")
+        plain = TrainerConfig(name=self.name)
+        for name, value in vars(self).items():
+            if value != getattr(plain, name) and name not in _TRAINER_FIELDS[self.name]:
+                raise ConfigError(f"trainer.{name} is not used by trainer={self.name}")
+        nodec = Nodec(
+            eps=self.eps,
+            macro_iterations=self.macro_iterations,
+            zeta=self.zeta,
+            patience=self.patience,
+            race=Race() if self.race else None,
         )
+        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations))
+        if self.name == "adam":
+            return Adam(self.epochs, self.batch_size, self.learning_rate)
+        return {"nodec": nodec, "joint": joint, "nodec+joint": NodecJoint(nodec, joint)}[self.name]
 
 
 @dataclass

@@ -21,7 +21,9 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.cli import main
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
+from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, make_family
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -349,6 +351,33 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
     assert differing <= {"n_starts", "init", "leaf"}
     assert from_app["leaf"].name == plain["leaf"]
     assert from_app["leaf"].options() == make_family(plain["leaf"]).options()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"),
+    [
+        (["trainer=nodec", "trainer.race=true"], Nodec),
+        (["trainer=joint", "trainer.max_iterations=7"], Joint),
+        (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
+        (["trainer=adam", "trainer.epochs=3"], Adam),
+    ],
+)
+def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kind: type[Trainer]) -> None:
+    trainer = _compose(*overrides).trainer.build()
+    assert type(trainer) is kind
+    if isinstance(trainer, Nodec):
+        assert trainer.race == Race()
+    if isinstance(trainer, Joint):
+        assert trainer.lbfgs.max_iterations == 7
+    if isinstance(trainer, NodecJoint):
+        assert trainer.nodec.zeta == 0.9
+    if isinstance(trainer, Adam):
+        assert trainer.epochs == 3
+
+
+def test_a_setting_that_the_trainer_does_not_read_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.zeta is not used by trainer=joint"):
+        _compose("trainer=joint", "trainer.zeta=0.5").trainer.build()
 
 
 def test_every_leaf_has_a_file_with_all_its_options() -> None:

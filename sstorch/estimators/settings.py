@@ -12,10 +12,10 @@ import torch
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
-from sstorch.optim import Nodec
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-TRAINERS = {"nodec": Nodec}
+TRAINERS: dict[str, type[Trainer]] = {"nodec": Nodec, "joint": Joint, "nodec+joint": NodecJoint, "adam": Adam}
 INITS = ("kmeans", "random", "cox")
 
 
@@ -29,7 +29,7 @@ class BatchSettings:
     depth: int
     leaf: str | HazardFamily
     n_starts: int
-    trainer: Nodec
+    trainer: Trainer
     init: str
     ridge: float
     gate_ridge: float
@@ -47,7 +47,7 @@ class BatchSettings:
         depth: object,
         leaf: str | HazardFamily,
         n_starts: object,
-        trainer: str | Nodec,
+        trainer: str | Trainer,
         init: str,
         ridge: object,
         gate_ridge: object,
@@ -115,10 +115,10 @@ def check_device(device: object) -> None:
         raise ConfigError(f"device {device!r} asked for, but torch sees {text}; use device='cpu'")
 
 
-def _trainer(trainer: object) -> Nodec:
+def _trainer(trainer: object) -> Trainer:
     if isinstance(trainer, str) and trainer in TRAINERS:
         return TRAINERS[trainer]()
-    if isinstance(trainer, Nodec):
+    if isinstance(trainer, Trainer):
         return trainer
     raise ConfigError(
         f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {trainer!r}"

@@ -26,7 +26,7 @@ from sstorch.estimators.summary import describe_tree, node_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree
-from sstorch.optim import Nodec
+from sstorch.optim import Trainer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -48,7 +48,9 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``.
         n_starts: initial solutions tried.
-        trainer: ``"nodec"`` or settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``.
+        trainer: ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
+            ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
+            macro_iterations=5)``.
         init: ``"kmeans"`` or ``"random"`` initial solutions; ``"cox"`` for spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
@@ -100,7 +102,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         depth: int = 2,
         leaf: str | HazardFamily = "log_logistic",
         n_starts: int = 20,
-        trainer: str | Nodec = "nodec",
+        trainer: str | Trainer = "nodec",
         init: str = "kmeans",
         ridge: float = 1e-3,
         gate_ridge: float = 1e-4,

@@ -23,7 +23,8 @@ class CrossValidation:
 
     Attributes:
         scores: one row per fold, start and part (``train`` or ``test``): the scores, the training objective,
-            and ``chosen``, true for the start with the lowest training objective of its fold.
+            ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
+            false for starts that were dropped from a race.
         trees: the chosen tree of each fold.
         model: the tree trained on all rows, chosen among its own starts alike.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
@@ -42,8 +43,13 @@ class CrossValidation:
         return split_names(len(self.trees))
 
     def table(self) -> pd.DataFrame:
-        """Mean and standard deviation of each score, over all runs and over the chosen start of each fold."""
-        runs = self.scores.assign(trees="all starts")
+        """Mean and standard deviation of each score, over all starts and over the chosen one of each fold.
+
+        Of a race, over the starts that were trained to the end.
+        """
+        finished = self.scores[self.scores["finished"]]
+        name = "all starts" if len(finished) == len(self.scores) else "finished starts"
+        runs = finished.assign(trees=name)
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
         grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[list(SCORES)]
         return grouped.agg(["mean", "std"])
@@ -99,6 +105,7 @@ def cross_validate(
     splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
     batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks)
     rows, trees = [], []
+    dropped = batch.history.dropped()
     for fold in range(n_folds):
         parts = {"train": splits[fold], "test": data.subset(folds == fold)}
         best = batch.best_start(fold)
@@ -108,6 +115,7 @@ def cross_validate(
                 trees.append(tree)
             for part, part_rows in parts.items():
                 about = {"fold": fold, "start": start, "part": part, "chosen": start == best}
+                about["finished"] = batch.position(fold, start) not in dropped
                 scores = score_tree(tree, part_rows, splits[fold])
                 rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))

@@ -69,11 +69,15 @@ class Sample:
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])
-        weight = self.weight.gather(-1, rows) * real
+        part = self.take(rows)
+        return replace(part, weight=part.weight * real)
+
+    def take(self, rows: Tensor) -> Sample:
+        """The rows at positions ``rows`` (R, M') of each problem, with their weights."""
         return Sample(
             self.x.restrict(rows),
             self.log_time.gather(-1, rows),
             self.event.gather(-1, rows),
-            weight,
+            self.weight.gather(-1, rows),
             None if self.log_entry is None else self.log_entry.gather(-1, rows),
         )

@@ -1,22 +1,32 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
+from sstorch.optim.adam import Adam
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.joint import Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
+from sstorch.optim.run import Trainer, TrainingRun
 
 __all__ = [
     "THRESHOLDS",
+    "Adam",
     "AutogradFunction",
     "BatchedFunction",
+    "Joint",
     "LBFGSOptions",
     "Nodec",
+    "NodecJoint",
     "OptimizationResult",
+    "Race",
     "Status",
     "Thresholds",
+    "Trainer",
+    "TrainingRun",
     "initialize_cox",
     "initialize_kmeans",
     "initialize_random",

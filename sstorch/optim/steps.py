@@ -60,6 +60,14 @@ class Step(ABC):
             return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
 
     @torch.no_grad()
+    def read_from(self, tree: SoftTree) -> Tensor:
+        """The same parameters of another tree, batch of K, as :meth:`read` lays them out."""
+        name_of = {id(parameter): name for name, parameter in self.tree.named_parameters()}
+        theirs = dict(tree.named_parameters())
+        values = [theirs[name_of[id(parameter)]] for parameter in self.parameters]
+        return torch.cat([value.reshape(tree.n_problems, -1) for value in values], dim=1)
+
+    @torch.no_grad()
     def write(self, x: Tensor) -> None:
         """Set the parameters of the K problems from rows (K, d)."""
         sizes = [parameter[0].numel() for parameter in self.parameters]
@@ -274,6 +282,11 @@ class JointStep(Step):
         parameters = tuple(parameter for parameter in tree.parameters() if parameter.numel())
         freeze_except(tree, parameters)
         return cls(tree, parameters, None, objective, sample)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The leaves, all of them."""
+        return tuple(self.tree.topology.leaves)
 
     def value(self) -> Tensor:
         """See :meth:`Step.value`."""

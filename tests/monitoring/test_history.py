@@ -19,7 +19,7 @@ def _history() -> History:
             )  # fmt: skip
         history.add_macro_iteration(
             problem=np.arange(3), macro_iteration=iteration, objective=[2.0, 1.0, 0.5],
-            best_objective=[2.0, 1.0, 0.5], gradient_norm=1e-3,
+            best_objective=[2.0, 1.0, 0.5], gradient_norm=1e-3, dropped=False,
             mass_2=[0.1, 0.2, 0.3], mass_3=[0.9, 0.8, 0.7],
         )  # fmt: skip
     return history

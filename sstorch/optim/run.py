@@ -1,0 +1,269 @@
+"""A batch in training, as every trainer sees it: points, best points, who still trains, and the records."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sstorch.monitoring.callbacks import Callback, StepContext
+from sstorch.monitoring.history import History
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.race import Race
+from sstorch.optim.result import OptimizationResult, Status
+from sstorch.optim.steps import JointStep, LeafStep, Step, freeze_except
+
+Minimizer = Callable[[Step, Tensor, LBFGSOptions], OptimizationResult]
+
+
+class Trainer(ABC):
+    """Settings of a way to train a batch."""
+
+    @property
+    @abstractmethod
+    def n_passes(self) -> int:
+        """The most passes that are recorded: macro iterations, epochs, or one for a single minimisation."""
+
+    @abstractmethod
+    def advance(self, run: TrainingRun) -> None:
+        """Train the problems of ``run`` that are active."""
+
+    def train(
+        self,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        callbacks: Sequence[Callback] = (),
+    ) -> History:
+        """Train every problem of ``tree`` in place and leave it at its best point.
+
+        Args:
+            tree: R problems with initial solutions; float64 advised.
+            objective: E.
+            sample: training rows of each problem.
+            callbacks: told of every inner step and pass.
+
+        Returns:
+            The records of the run.
+        """
+        run = TrainingRun(tree, objective, sample, callbacks)
+        with run.session(self.n_passes):
+            self.advance(run)
+        return run.history
+
+
+class TrainingRun:
+    """State of one run.
+
+    Attributes:
+        tree: R problems at their present points.
+        best_tree: the same problems at the best points so far.
+        best: E there, shape (R,).
+        active: ascending positions of the problems that still train.
+        n_passes: passes recorded so far.
+    """
+
+    def __init__(
+        self,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.tree = tree
+        # Coefficients of penalties that had to travel at each evaluation would make the device wait.
+        self.objective = objective.to(sample.weight.device)
+        self.sample = sample
+        self.callbacks = callbacks
+        self.history = History()
+        self.n_passes = 0
+        everyone = torch.arange(tree.n_problems, device=sample.weight.device)
+        self.best_tree = tree.select(everyone)
+        # Any finite point is better than one that is not.
+        self.best = torch.nan_to_num(self.value(everyone), nan=torch.inf)
+        self.active = everyone
+
+    @contextmanager
+    def session(self, n_passes: int) -> Iterator[None]:
+        """Tell the callbacks of beginning and end; leave the trees at their best points, trainable again."""
+        freeze_except(self.tree, ())
+        for callback in self.callbacks:
+            callback.on_train_begin(self.tree, n_passes)
+        try:
+            self.record_pass(self.active)
+            yield
+        finally:
+            # Also after an interruption the trees are the best so far, and as trainable as they came.
+            self.go_to_best()
+            self.tree.requires_grad_(True)
+            for callback in self.callbacks:
+                callback.on_train_end(self.history)
+
+    def go_to_best(self) -> None:
+        """Make the best points the present ones."""
+        self.tree.load_state_dict(self.best_tree.state_dict())
+
+    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Sample]:
+        """Trees and rows of some problems; the batch itself if they are all."""
+        if len(problems) == self.tree.n_problems:
+            return self.tree, self.sample
+        return self.tree.select(problems), self.sample.select(problems)
+
+    @torch.no_grad()
+    def value(self, problems: Tensor) -> Tensor:
+        """E of some problems at their present points, shape (K,)."""
+        tree, sample = self.sub_batch(problems)
+        return self.objective.select(problems)(tree, sample)  # type: ignore[no-any-return]
+
+    def keep_best(self) -> Tensor:
+        """Note improvements of E of the active problems; whether each improved, boolean (K,)."""
+        value = self.value(self.active)
+        # A difference that only rounding makes is no improvement, or patience would depend on the batch.
+        best = self.best[self.active]
+        rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())
+        better = torch.where(best.isfinite(), value < best - rounding, value < best)
+        improved = self.active[better]
+        if len(improved):
+            self.best[improved] = value[better]
+            self.best_tree.assign(improved, self.tree.select(improved))
+        return better
+
+    def minimize(
+        self,
+        minimizer: Minimizer,
+        options: LBFGSOptions,
+        name: str,
+        node: int,
+        step: Step,
+        problems: Tensor,
+        count: Tensor,
+        share: Tensor,
+    ) -> None:
+        """Take one step of a sub-batch and write the working set back into the batch.
+
+        Args:
+            minimizer: of the step.
+            options: its settings.
+            name: of the step, for the records.
+            node: s.
+            step: of a sub-batch of K problems.
+            problems: their positions (K,) in the batch.
+            count: rows of the step, shape (K,).
+            share: routed left before the step, shape (K,).
+        """
+        start = step.read()
+        with torch.no_grad():
+            before = step.value()
+        result = minimizer(step, start, options)
+        restarted = torch.zeros_like(problems, dtype=torch.bool)
+        if isinstance(step, LeafStep | JointStep):
+            restarted = result.status == Status.NON_FINITE
+            result = _retry_from_start(step, result, minimizer, options)
+        step.write(result.x)
+        for callback in self.callbacks:
+            callback.on_step(StepContext(self.n_passes + 1, node, name, step.tree, problems))
+        self.tree.assign(problems, step.tree)
+        self.history.add_steps(
+            problem=problems.cpu(),
+            macro_iteration=self.n_passes + 1,
+            node=node,
+            step=name,
+            objective_before=before.cpu(),
+            objective_after=result.value.cpu(),
+            gradient_norm=result.gradient_norm.cpu(),
+            evaluations=result.n_evaluations.cpu(),
+            rows=count.cpu(),
+            left_share=share.cpu(),
+            status=[Status(code).name for code in result.status.tolist()],
+            restarted=restarted.cpu(),
+        )
+
+    def skip(self, problems: Tensor, node: int, count: Tensor, share: Tensor) -> None:
+        """Record problems with nothing to train at ``node``: too few rows, or no event for its leaves."""
+        if len(problems) == 0:
+            return
+        self.history.add_steps(
+            problem=problems.cpu(),
+            macro_iteration=self.n_passes + 1,
+            node=node,
+            step="SKIP",
+            objective_before=torch.nan,
+            objective_after=torch.nan,
+            gradient_norm=torch.nan,
+            evaluations=0,
+            rows=count.cpu(),
+            left_share=share.cpu(),
+            status="SKIPPED",
+            restarted=False,
+        )
+
+    def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
+        """Count a pass, drop who loses the race, and record the problems that trained; see `record_pass`."""
+        self.n_passes += 1
+        dropped = torch.zeros_like(problems, dtype=torch.bool)
+        if race is not None:
+            runs_on = race.survivors(self.best, self.sample.x.counts, self.n_passes)
+            still = torch.zeros_like(runs_on).index_fill(0, self.active, True)
+            dropped = (still & ~runs_on)[problems]
+            self.active = self.active[runs_on[self.active]]
+        return self.record_pass(problems, dropped)
+
+    def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
+        """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
+        tree, sample = self.tree.select(problems), self.sample.select(problems)
+        step = JointStep.make(tree, self.objective.select(problems), sample)
+        value, gradient = step.value_and_gradient(step.read())
+        norm = gradient.abs().amax(-1)
+        self.history.add_macro_iteration(
+            problem=problems.cpu(),
+            macro_iteration=self.n_passes,
+            objective=value.cpu(),
+            best_objective=self.best[problems].cpu(),
+            gradient_norm=norm.cpu(),
+            dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,
+            **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, sample).items()},
+        )
+        for callback in self.callbacks:
+            callback.on_macro_iteration(self.n_passes, self.history)
+        return norm
+
+
+def _retry_from_start(
+    step: LeafStep | JointStep, result: OptimizationResult, minimizer: Minimizer, options: LBFGSOptions
+) -> OptimizationResult:
+    """Begin once more, from the family's own start in every leaf of the step, where the leaves overflow."""
+    failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
+    if len(failed) == 0:
+        return result
+    again = step.select(failed)
+    fresh, rows = step.tree.select(failed), again.sample
+    intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight)
+    for node in step.nodes:
+        fresh.leaf(node).reset(intercept, shape)
+    retried = minimizer(again, again.read_from(fresh), options)
+    # A retry that ends no lower must not move the leaf.
+    worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
+    n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
+    failed = failed[worked]
+    return replace(
+        result,
+        x=result.x.index_copy(0, failed, retried.x[worked]),
+        value=result.value.index_copy(0, failed, retried.value[worked]),
+        gradient_norm=result.gradient_norm.index_copy(0, failed, retried.gradient_norm[worked]),
+        status=result.status.index_copy(0, failed, retried.status[worked]),
+        n_evaluations=n_evaluations,
+    )
+
+
+@torch.no_grad()
+def _leaf_masses(tree: SoftTree, sample: Sample) -> dict[int, Tensor]:
+    """Share of each problem's training weight whose path ends in each leaf."""
+    leaf = tree.apply_leaf(sample.x)
+    weight = sample.normalised_weight
+    return {n: (weight * (leaf == k)).sum(-1) for k, n in enumerate(tree.topology.leaves)}

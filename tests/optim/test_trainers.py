@@ -1,0 +1,218 @@
+"""The rivals of the decomposition behind one interface, and the race between starts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.evaluation import cross_validate
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History, StepContext
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import (
+    Adam,
+    Joint,
+    LBFGSOptions,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+    initialize_random,
+    problem_seed,
+)
+from sstorch.optim.steps import JointStep
+from tests.batches import random_sample, with_entry
+
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+TRAINERS = [
+    Nodec(macro_iterations=2),
+    Joint(),
+    NodecJoint(Nodec(macro_iterations=2)),
+    Adam(epochs=5, batch_size=32),
+]
+
+
+def _start(n: int = 6, depth: int = 2, leaf: str = "log_logistic") -> tuple[SoftTree, Sample]:
+    sample = random_sample(n, n_splits=2, n_rows=120, seed=4)
+    tree = SoftTree(3, depth, leaf, (n,))
+    initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(n)])
+    return tree, sample
+
+
+def _value(tree: SoftTree, sample: Sample) -> torch.Tensor:
+    with torch.no_grad():
+        return OBJECTIVE(tree, sample)  # type: ignore[no-any-return]
+
+
+class _Spy(Callback):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.passes: list[int] = []
+
+    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
+        self.events.append(f"begin {macro_iterations}")
+
+    def on_step(self, context: StepContext) -> None:
+        self.events.append(context.step)
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        self.passes.append(macro_iteration)
+
+    def on_train_end(self, history: History) -> None:
+        self.events.append("end")
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("leaf", ["exponential", "weibull", "spline_po"])
+def test_every_trainer_improves_every_problem_and_leaves_it_at_its_best(trainer: Trainer, leaf: str) -> None:
+    tree, sample = _start(leaf=leaf)
+    sample = with_entry(sample)
+    before, spy = _value(tree, sample), _Spy()
+    history = trainer.train(tree, OBJECTIVE, sample, [spy])
+    after = _value(tree, sample)
+    assert (after < before).all()
+    best = history.macro_iterations.groupby("problem")["best_objective"].min()
+    np.testing.assert_allclose(after, best, rtol=1e-9)
+    assert spy.events[0] == f"begin {trainer.n_passes}"
+    assert spy.events[-1] == "end"
+    assert spy.passes == list(range(trainer.n_passes + 1))
+    assert all(parameter.requires_grad for parameter in tree.parameters())
+
+
+def test_joint_ends_at_stationary_points_of_the_whole_objective() -> None:
+    tree, sample = _start(depth=1)
+    trainer = Joint(LBFGSOptions(gradient_tolerance=1e-7, relative_tolerance=0.0, max_iterations=5000))
+    history = trainer.train(tree, OBJECTIVE, sample)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    _, gradient = step.value_and_gradient(step.read())
+    assert gradient.abs().max() < 1e-6
+    assert (history.steps["step"] == "JOINT").all()
+
+
+def test_the_polish_never_loses_what_the_decomposition_found() -> None:
+    alone, sample = _start()
+    polished, _ = _start()
+    nodec = Nodec(macro_iterations=3)
+    nodec.train(alone, OBJECTIVE, sample)
+    history = NodecJoint(nodec).train(polished, OBJECTIVE, sample)
+    assert (_value(polished, sample) < _value(alone, sample) - 1e-6).any()
+    assert (_value(polished, sample) <= _value(alone, sample) + 1e-12).all()
+    steps = history.steps
+    assert set(steps.loc[steps["macro_iteration"] == steps["macro_iteration"].max(), "step"]) == {"JOINT"}
+
+
+def test_joint_restarts_leaves_that_overflow() -> None:
+    tree, sample = _start(leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(5).intercept.fill_(-500.0)
+        tree.leaf(5).shape.fill_(3.0)
+        for node in (1, 2):
+            tree.gate(node).weight.zero_()
+    assert not _value(tree, sample).isfinite().any()
+    history = Joint().train(tree, OBJECTIVE, sample)
+    assert _value(tree, sample).isfinite().all()
+    assert history.steps["restarted"].all()
+
+
+def test_adam_reaches_the_optimum_of_a_convex_problem() -> None:
+    tree, sample = _start(depth=0, leaf="exponential")
+    twin, _ = _start(depth=0, leaf="exponential")
+    Joint().train(twin, OBJECTIVE, sample)
+    Adam(epochs=60, batch_size=24, learning_rate=0.05).train(tree, OBJECTIVE, sample)
+    torch.testing.assert_close(_value(tree, sample), _value(twin, sample), rtol=0, atol=2e-3)
+    assert (_value(tree, sample) >= _value(twin, sample) - 1e-9).all()
+
+
+def test_adam_trains_a_problem_alone_as_in_the_batch() -> None:
+    batch, sample = _start()
+    trainer = Adam(epochs=3, batch_size=50)
+    chosen = torch.tensor([4])
+    alone, own = batch.select(chosen), sample.select(chosen)
+    trainer.train(batch, OBJECTIVE, sample)
+    trainer.train(alone, OBJECTIVE, own)
+    for many, one in zip(batch.select(chosen).parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(many, one, rtol=1e-8, atol=1e-10)
+
+
+def test_adam_is_not_wrecked_by_one_problem_that_overflows() -> None:
+    tree, sample = _start(leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(4).intercept[2] = -1e6
+    healthy, _ = _start(leaf="weibull")
+    trainer = Adam(epochs=2, batch_size=60)
+    trainer.train(tree, OBJECTIVE, sample)
+    trainer.train(healthy, OBJECTIVE, sample)
+    others = torch.tensor([0, 1, 3, 4, 5])
+    torch.testing.assert_close(_value(tree, sample)[others], _value(healthy, sample)[others])
+
+
+# ------------------------------------------------------------------ the race
+
+
+def test_survivors_are_the_best_of_each_split() -> None:
+    value = torch.tensor([3.0, 1.0, 2.0, 4.0, 9.0, 8.0, torch.inf, 7.0, 7.0])
+    race = Race(after=(1, 3), keep=0.5)
+    counts = (4, 5)
+    assert race.survivors(value, counts, 0).all()
+    assert race.survivors(value, counts, 1).tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 1]
+    assert race.survivors(value, counts, 2).tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 1]
+    assert race.survivors(value, counts, 3).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
+    assert Race((1,), 0.1).survivors(torch.arange(10.0), (10,), 1).sum() == 1
+    assert Race((1, 2), 0.1).survivors(torch.arange(10.0), (10,), 9).sum() == 1
+
+
+@pytest.mark.parametrize(("after", "keep"), [((0, 1), 0.5), ((2, 2), 0.5), ((1,), 0.0), ((1,), 1.0)])
+def test_race_settings_out_of_range_are_refused(after: tuple[int, ...], keep: float) -> None:
+    with pytest.raises(ConfigError, match="race"):
+        Race(after, keep)
+
+
+def test_a_race_trains_the_survivors_as_without_it_and_saves_the_rest() -> None:
+    raced, sample = _start(n=8)
+    full, _ = _start(n=8)
+    with_race = Nodec(macro_iterations=4, race=Race((1, 2))).train(raced, OBJECTIVE, sample)
+    without = Nodec(macro_iterations=4).train(full, OBJECTIVE, sample)
+    dropped = with_race.dropped()
+    assert len(dropped) == 6
+    assert without.dropped() == set()
+    stayed = [k for k in range(8) if k not in dropped]
+    torch.testing.assert_close(_value(raced, sample)[stayed], _value(full, sample)[stayed], rtol=1e-6, atol=0)
+    assert with_race.steps["evaluations"].sum() < 0.7 * without.steps["evaluations"].sum()
+    # Whoever goes on was, after the first pass, among the best half of its split.
+    first = without.macro_iterations.query("macro_iteration == 1").sort_values("problem")["best_objective"]
+    for split in (range(4), range(4, 8)):
+        half = set(first.iloc[list(split)].nsmallest(2).index - first.index[0])
+        assert {k for k in stayed if k in split} <= {int(k) for k in half}
+    # The record of a start ends with the pass that dropped it.
+    table = with_race.macro_iterations
+    for problem in dropped:
+        own = table[table["problem"] == problem]
+        assert own["dropped"].tolist() == [False] * (len(own) - 1) + [True]
+
+
+def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
+    trainer = Nodec(macro_iterations=2, race=Race((1,)))
+    tree = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer)
+    result = cross_validate(tree, small_data, n_folds=3, seed=0)
+    finished = result.scores.groupby(["fold", "part"])["finished"].sum()
+    assert (finished == 2).all()
+    assert result.scores.loc[result.scores["chosen"], "finished"].all()
+    assert "finished starts" in result.table().index.get_level_values("trees")
+    assert isinstance(result.table(), pd.DataFrame)
+
+
+def test_trainers_by_name(small_data: SurvivalData) -> None:
+    for name in ("joint", "nodec+joint", "adam"):
+        tree = SoftSurvivalTree(1, n_starts=2, init="random", trainer=name)
+        tree.fit(small_data.frame, (small_data.time, small_data.event))
+        assert tree.score(small_data.frame, (small_data.time, small_data.event)) > 0.6
+    with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, adam"):
+        SoftSurvivalTree(trainer="newton").fit(small_data.frame, (small_data.time, small_data.event))
+
+
+@pytest.mark.parametrize("values", [{"epochs": 0}, {"batch_size": 1.5}, {"learning_rate": 0.0}])
+def test_adam_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        Adam(**values)  # type: ignore[arg-type]
