@@ -6,10 +6,21 @@ correct for censoring estimate the censoring distribution from the training rows
 """
 
 from sstorch.metrics.brier import brier_score, integrated_brier_score
-from sstorch.metrics.concordance import concordance_harrell, concordance_harrell_risk
+from sstorch.metrics.concordance import (
+    concordance_harrell,
+    concordance_harrell_risk,
+    concordance_uno,
+    concordance_uno_risk,
+)
 from sstorch.metrics.grid import evaluation_times
-from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor, count_floored
-from sstorch.metrics.likelihood import log_likelihood
+from sstorch.metrics.ipcw import (
+    KaplanMeier,
+    censoring_distribution,
+    censoring_floor,
+    count_floored,
+    ipcw_weights,
+)
+from sstorch.metrics.likelihood import log_likelihood, negative_log_likelihood
 
 __all__ = [
     "KaplanMeier",
@@ -18,8 +29,12 @@ __all__ = [
     "censoring_floor",
     "concordance_harrell",
     "concordance_harrell_risk",
+    "concordance_uno",
+    "concordance_uno_risk",
     "count_floored",
     "evaluation_times",
     "integrated_brier_score",
+    "ipcw_weights",
     "log_likelihood",
+    "negative_log_likelihood",
 ]
