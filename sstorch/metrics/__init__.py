@@ -5,7 +5,12 @@ True or 1 where the event was observed, `risk` is higher where the event is expe
 correct for censoring estimate the censoring distribution from the training rows, `train=(time, event)`.
 """
 
-from sstorch.metrics.brier import brier_score, integrated_brier_score
+from sstorch.metrics.auc import (
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_risk,
+    mean_cumulative_dynamic_auc,
+)
+from sstorch.metrics.brier import brier_score, scaled_brier_score
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_harrell_risk,
@@ -13,6 +18,7 @@ from sstorch.metrics.concordance import (
     concordance_uno_risk,
 )
 from sstorch.metrics.grid import evaluation_times
+from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.ipcw import (
     KaplanMeier,
     censoring_distribution,
@@ -32,9 +38,14 @@ __all__ = [
     "concordance_uno",
     "concordance_uno_risk",
     "count_floored",
+    "cumulative_dynamic_auc",
+    "cumulative_dynamic_auc_risk",
     "evaluation_times",
     "integrated_brier_score",
     "ipcw_weights",
     "log_likelihood",
+    "mean_cumulative_dynamic_auc",
     "negative_log_likelihood",
+    "scaled_brier_score",
+    "scaled_integrated_brier_score",
 ]

@@ -14,6 +14,7 @@ from sstorch.metrics.checks import (
     check_time,
     check_time_event,
     check_train,
+    check_weight,
 )
 
 # Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
@@ -46,12 +47,15 @@ class KaplanMeier:
     values: FloatArray
 
     @classmethod
-    def fit(cls, time: npt.ArrayLike, event: npt.ArrayLike) -> Self:
+    def fit(
+        cls, time: npt.ArrayLike, event: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None
+    ) -> Self:
         """Estimate the survival function of the event.
 
         Args:
             time: observed times, shape (n,).
             event: True or 1 where the event was observed, shape (n,).
+            sample_weight: weights of the rows, shape (n,); None is one each.
 
         Returns:
             The estimate of S(t) = P(T > t).
@@ -59,7 +63,12 @@ class KaplanMeier:
         Raises:
             DataError: see `sstorch.metrics.checks.check_time_event`.
         """
-        distinct, n_events, _, at_risk = _counts(*check_time_event(time, event))
+        row_time, row_event = check_time_event(time, event)
+        weight = check_weight(sample_weight, row_time.size)
+        if weight is not None:
+            counted = weight > 0.0
+            row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
+        distinct, n_events, _, at_risk = _counts(row_time, row_event, weight)
         return cls(distinct, np.cumprod(1.0 - n_events / at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
@@ -225,10 +234,13 @@ def _read(
     return np.maximum(g, censoring_floor(censoring, min_censoring_prob))
 
 
-def _counts(time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Distinct times with, at each, the numbers of events, of censorings and of rows at risk."""
+def _counts(
+    time: FloatArray, event: BoolArray, weight: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Distinct times with, at each, the (weighted) numbers of events, of censorings and of rows at risk."""
     distinct, position = np.unique(time, return_inverse=True)
-    n_events: FloatArray = np.bincount(position, weights=event).astype(np.float64)
-    n_censored: FloatArray = np.bincount(position, weights=~event).astype(np.float64)
+    each = 1.0 if weight is None else weight
+    n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
+    n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
     at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
     return distinct, n_events, n_censored, at_risk

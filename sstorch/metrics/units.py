@@ -28,5 +28,6 @@ def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str])
     if time.max() < np.quantile(other, 0.05) or other.max() < np.quantile(time, 0.05):
         raise DataError(
             f"{names[0]} and {names[1]}: expected times in one unit; got {time.min():g} to "
-            f"{time.max():g} and {other.min():g} to {other.max():g}, which hardly overlap. Are these days and years?"
+            f"{time.max():g} and {other.min():g} to {other.max():g}, which hardly overlap. Are these days "
+            "and years?"
         )
