@@ -11,12 +11,21 @@ from sstorch.metrics.auc import (
     mean_cumulative_dynamic_auc,
 )
 from sstorch.metrics.brier import brier_score, scaled_brier_score
+from sstorch.metrics.calibration import (
+    OneCalibration,
+    calibration_curve,
+    integrated_calibration_index,
+    one_calibration,
+    pseudo_observations,
+)
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
 )
+from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
+from sstorch.metrics.d_calibration import DCalibration, d_calibration
 from sstorch.metrics.grid import evaluation_times
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.ipcw import (
@@ -27,10 +36,14 @@ from sstorch.metrics.ipcw import (
     ipcw_weights,
 )
 from sstorch.metrics.likelihood import log_likelihood, negative_log_likelihood
+from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 __all__ = [
+    "DCalibration",
     "KaplanMeier",
+    "OneCalibration",
     "brier_score",
+    "calibration_curve",
     "censoring_distribution",
     "censoring_floor",
     "concordance_harrell",
@@ -40,12 +53,21 @@ __all__ = [
     "count_floored",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_risk",
+    "d_calibration",
     "evaluation_times",
     "integrated_brier_score",
+    "integrated_calibration_index",
     "ipcw_weights",
     "log_likelihood",
+    "mean_absolute_error_margin",
+    "mean_absolute_error_pseudo",
     "mean_cumulative_dynamic_auc",
+    "median_survival_time",
     "negative_log_likelihood",
+    "one_calibration",
+    "pseudo_observations",
+    "restricted_mean_survival_time",
+    "rmst_error",
     "scaled_brier_score",
     "scaled_integrated_brier_score",
 ]
