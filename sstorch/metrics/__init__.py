@@ -18,6 +18,13 @@ from sstorch.metrics.calibration import (
     one_calibration,
     pseudo_observations,
 )
+from sstorch.metrics.comparison import (
+    PairedComparison,
+    ResampledTTest,
+    compare,
+    corrected_resampled_t_test,
+    paired_bootstrap,
+)
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_harrell_risk,
@@ -26,6 +33,7 @@ from sstorch.metrics.concordance import (
 )
 from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
 from sstorch.metrics.d_calibration import DCalibration, d_calibration
+from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.grid import evaluation_times
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.ipcw import (
@@ -36,24 +44,32 @@ from sstorch.metrics.ipcw import (
     ipcw_weights,
 )
 from sstorch.metrics.likelihood import log_likelihood, negative_log_likelihood
+from sstorch.metrics.scoring import RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 __all__ = [
     "DCalibration",
     "KaplanMeier",
     "OneCalibration",
+    "PairedComparison",
+    "ResampledTTest",
+    "RiskScore",
+    "SurvivalScorer",
     "brier_score",
     "calibration_curve",
     "censoring_distribution",
     "censoring_floor",
+    "compare",
     "concordance_harrell",
     "concordance_harrell_risk",
     "concordance_uno",
     "concordance_uno_risk",
+    "corrected_resampled_t_test",
     "count_floored",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_risk",
     "d_calibration",
+    "evaluate",
     "evaluation_times",
     "integrated_brier_score",
     "integrated_calibration_index",
@@ -65,6 +81,7 @@ __all__ = [
     "median_survival_time",
     "negative_log_likelihood",
     "one_calibration",
+    "paired_bootstrap",
     "pseudo_observations",
     "restricted_mean_survival_time",
     "rmst_error",

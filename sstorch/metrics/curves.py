@@ -1,10 +1,12 @@
 """What one reads off a survival curve: its value at a time, its median, its restricted mean."""
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import FloatArray, check_horizon, check_survival, check_times
+from sstorch.metrics.checks import FloatArray, check_choice, check_horizon, check_survival, check_times
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:
@@ -22,23 +24,29 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
     return np.where(column >= 0, curves[np.arange(time.size), np.maximum(column, 0)], 1.0)
 
 
-def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> FloatArray:
+def median_survival_time(
+    survival: npt.ArrayLike, times: npt.ArrayLike, *, beyond: Literal["infinite", "line"] = "infinite"
+) -> FloatArray:
     """Time at which each curve reaches 1/2, straight lines between grid times and from S(0) = 1.
 
     Args:
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,).
+        beyond: for a curve that ends above 1/2, "infinite", or "line": where the line from (0, 1) through its
+            last point reaches 1/2 (infinite still for a curve that ends at 1).
 
     Returns:
-        The medians in the unit of `times`, shape (n,); infinity where a curve ends above 1/2.
+        The medians in the unit of `times`, shape (n,).
 
     Raises:
         DataError: arguments that `sstorch.metrics.checks` refuses.
+        ConfigError: an unknown `beyond`.
 
     Examples:
         >>> median_survival_time([[0.75, 0.25], [0.9, 0.8]], [1.0, 2.0]).tolist()
         [1.5, inf]
     """
+    check_choice(beyond, "beyond", ("infinite", "line"))
     curves, nodes = _from_one(survival, times)
     reached = curves <= 0.5
     right = np.where(reached.any(axis=1), reached.argmax(axis=1), 0)  # 0: never reached, or at once
@@ -47,7 +55,11 @@ def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> Float
     high, low = curves[rows, left], curves[rows, right]
     share = np.divide(high - 0.5, high - low, out=np.zeros_like(high), where=high > low)
     found = nodes[left] + share * (nodes[right] - nodes[left])
-    return np.where(reached.any(axis=1), found, np.inf)
+    otherwise = np.full(len(curves), np.inf)
+    if beyond == "line":
+        fall = 1.0 - curves[:, -1]
+        np.divide(0.5 * nodes[-1], fall, out=otherwise, where=fall > 0.0)
+    return np.where(reached.any(axis=1), found, otherwise)
 
 
 def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:

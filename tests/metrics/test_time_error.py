@@ -108,6 +108,8 @@ def test_medians():
     times = [1.0, 2.0, 4.0]
     curves = [[0.5, 0.5, 0.5], [0.25, 0.2, 0.1], [1.0, 0.75, 0.25], [1.0, 1.0, 0.6], [1.0, 0.0, 0.0]]
     assert median_survival_time(curves, times).tolist() == pytest.approx([1.0, 2 / 3, 3.0, np.inf, 1.5])
+    beyond = median_survival_time([[1.0, 1.0, 0.6], [1.0, 1.0, 1.0]], times, beyond="line")
+    assert beyond.tolist() == pytest.approx([5.0, np.inf])
     assert median_survival_time([[0.5, 0.2], [0.2, 0.1]], [0.0, 1.0]).tolist() == [0.0, 0.0]
 
 
