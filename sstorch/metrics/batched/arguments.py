@@ -108,7 +108,7 @@ def curves_on_grid(survival: Tensor, times: Tensor, n: int, shape: torch.Size) -
     refuse(
         "survival", (seen.diff(dim=-1) > rounding).any(-1), seen.amax(-1), "curves that do not rise with t"
     )
-    return curves, flat(grid, shape).contiguous()
+    return curves, flat(grid, shape)
 
 
 def leading(*shapes: torch.Size) -> torch.Size:
@@ -128,7 +128,7 @@ def leading(*shapes: torch.Size) -> torch.Size:
 
 def flat(value: Tensor, shape: torch.Size) -> Tensor:
     """(..., n) broadcast to the leading shape, which becomes one dimension."""
-    return value.expand(*shape, value.shape[-1]).reshape(-1, value.shape[-1])
+    return value.expand(*shape, value.shape[-1]).reshape(-1, value.shape[-1]).contiguous()
 
 
 def refuse(name: str, wrong: Tensor, values: Tensor, expected: str) -> None:
