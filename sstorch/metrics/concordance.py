@@ -309,12 +309,13 @@ def _total(pairs: ComparablePairs) -> float:
 
 
 def _share(concordant: float, tied: float, total: float, tied_risk: str) -> float:
-    if tied_risk == "half":
-        return (concordant + 0.5 * tied) / total
-    if tied_risk == "discordant":
-        return concordant / total
-    if total - tied <= _ROUNDING * total:
-        raise DataError(
-            "no comparable pair: all predictions are equal, and tied_risk='exclude' leaves no pair to count."
-        )
-    return concordant / (total - tied)
+    if tied_risk == "exclude":
+        total -= tied
+        if total <= _ROUNDING * (total + tied):
+            raise DataError(
+                "no comparable pair: all predictions are equal, and tied_risk='exclude' leaves no pair to "
+                "count."
+            )
+    elif tied_risk == "half":
+        concordant += 0.5 * tied
+    return min(1.0, max(0.0, concordant / total))  # weighted sums may round past the ends

@@ -151,7 +151,7 @@ def evaluate(
             which every metric then reads on that grid.
         train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData` or
             (X, (time, event)).
-        test: test rows, likewise.
+        test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
         metrics: names; None takes all, "negative_log_likelihood" where the estimator has it.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
 

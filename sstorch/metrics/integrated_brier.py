@@ -12,12 +12,12 @@ reading is taken where the source leaves one open:
 
 * "graf": the formula of Graf et al. with G(t-) at events. tmax is the largest test time, censored or not.
 * "sksurv": `sksurv.metrics.integrated_brier_score`; times at which that raises are cut off.
-* "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees", equation 25, as the
-  authors evaluate it, since the paper leaves open the sample behind G and the rule: G and Kaplan-Meier from
-  the training rows, weights and trapezoids of scikit-survival, quantiles of the DISTINCT test times (the
-  entries len // 10 and 9 len // 10 of their sorted list, the upper one moved down by 1e-3 where it is the
-  largest). Test rows beyond the training follow-up stay in, as in the paper; the authors drop them. Their
-  grid is `evaluation_times(time, train_time, "surtree")`.
+* "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees: a dynamic programming
+  approach", equation 25, as the authors evaluate it, since the paper leaves open the sample behind G and the
+  rule: G and Kaplan-Meier from the training rows, weights and trapezoids of scikit-survival, quantiles of the
+  DISTINCT test times (the entries len // 10 and 9 len // 10 of their sorted list, the upper one moved down by
+  1e-3 where it is the largest). Test rows beyond the training follow-up stay in, as in the paper; the authors
+  drop them. Their grid is `evaluation_times(time, train_time, "surtree")`.
 * "osst": Zhang, Xin, Seltzer and Rudin (2024), "Optimal sparse survival trees", as its package computes it,
   where the paper's equation 1 integrates from 0 and divides by y_max: the window is from the first to the
   last of the given times, which with `evaluation_times(time, train_time, "osst")` are the distinct test

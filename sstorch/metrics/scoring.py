@@ -3,7 +3,8 @@
 Most metrics need the training rows of a fold for their censoring weights, and scikit-learn hands a scorer
 only the rows it scores. Either the training rows are given once (a fixed split), or all rows that
 cross-validation splits are given: the training rows of a fold are then those that are not scored, which is
-exact for every splitter whose training rows are the complement of its test rows.
+exact for every splitter whose training rows are the complement of its test rows. (Scores of the
+training rows themselves, as with `return_train_score=True`, are then weighted by the test rows.)
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from sstorch.metrics.scored_rows import ScoredRows
 RISK_METRICS = ("c_harrell", "c_uno")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SurvivalScorer:
     """A scorer of survival curves, for `scoring=` of `cross_val_score`, `GridSearchCV` and their like.
 
@@ -71,7 +72,7 @@ class SurvivalScorer:
         return value if METRICS[self.metric].higher_is_better else -value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RiskScore:
     """A metric of risk scores, for `sklearn.metrics.make_scorer`: ``score(y_true, y_pred)``.
 

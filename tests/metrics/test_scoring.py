@@ -96,6 +96,7 @@ def test_scorers_travel_to_other_processes():
     scorer = pickle.loads(pickle.dumps(SurvivalScorer("c_uno", all_rows=Y)))
     assert scorer(Rates(), X[:50], Y[:50]) == SurvivalScorer("c_uno", all_rows=Y)(Rates(), X[:50], Y[:50])
     assert RiskScore().__name__ == "c_harrell"
+    assert "c_harrell" in repr(make_scorer(RiskScore()))
 
 
 def test_refusals():

@@ -1,6 +1,6 @@
 """Metrics on tensors, for validation loops: any device, any leading batch of problems.
 
-Each function is that of the same name in `sstorch.metrics`, with the same definition, options and refusals,
+Each function is that of the same name in `sstorch.metrics`, with the same definition and options,
 for tensors with leading batch dimensions: `time` and `event` are (..., n), `risk` is (..., n), `survival` is
 (..., n, n_times), `times` is (n_times,) or (..., n_times), `train` is the pair (time, event), each (...,
 n_train). Leading dimensions broadcast, and every result has them: one number a problem.

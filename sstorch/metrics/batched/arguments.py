@@ -111,6 +111,22 @@ def curves_on_grid(survival: Tensor, times: Tensor, n: int, shape: torch.Size) -
     return curves, flat(grid, shape)
 
 
+def check_overlap(rows: Problems, grid: Tensor) -> None:
+    """Refuse a grid (b, n_times) that begins after the last observed time of a problem.
+
+    Raises:
+        DataError: such a problem.
+    """
+    last = rows.time.amax(-1, keepdim=True)
+    if bool((grid[:, :1] > last).any()):
+        problem = int((grid[:, 0] > last[:, 0]).nonzero()[0])
+        raise DataError(
+            f"times: expected a grid within the observed times, up to {last[problem].item():g} in problem "
+            f"{problem}; got {grid[problem, 0].item():g} to {grid[problem, -1].item():g}. Are both "
+            "in one unit?"
+        )
+
+
 def leading(*shapes: torch.Size) -> torch.Size:
     """The leading dimensions that all arguments broadcast to.
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.batched.arguments import Problems, curves_on_grid, train_rows
+from sstorch.metrics.batched.arguments import Problems, check_overlap, curves_on_grid, train_rows
 from sstorch.metrics.batched.censoring import CensoringDistribution
 from sstorch.metrics.checks import check_choice
 
@@ -51,6 +51,7 @@ def brier_score(
     rows, curves, grid, censoring = _checked(
         time, event, survival, times, train, convention, min_censoring_prob, sample_weight
     )
+    check_overlap(rows, grid)
     return rows.result(_curve(rows, curves, grid, censoring, convention, min_censoring_prob))
 
 

@@ -4,7 +4,14 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.batched.arguments import Problems, curves_on_grid, flat, refuse, train_rows
+from sstorch.metrics.batched.arguments import (
+    Problems,
+    check_overlap,
+    curves_on_grid,
+    flat,
+    refuse,
+    train_rows,
+)
 from sstorch.metrics.batched.censoring import CensoringDistribution
 from sstorch.metrics.checks import check_choice, check_horizon
 from sstorch.metrics.concordance import TIED_RISK, TIED_TIME, TiedRisk, TiedTime
@@ -258,6 +265,7 @@ def _curves(
     check_choice(tied_risk, "tied_risk", TIED_RISK)
     n_problems, n = rows.time.shape
     curves, grid = curves_on_grid(survival, times, n, rows.shape)
+    check_overlap(rows, grid)
     pair_weight, weight = _pair_weight(rows, uno, tau), rows.row_weight
     column = torch.searchsorted(grid, rows.time, right=True) - 1
     # Rows that count as the earlier of a pair come first; the others need not be looked at.
@@ -291,7 +299,7 @@ def _share(rows: Problems, concordant: Tensor, tied: Tensor, total: Tensor, tied
         )
     if tied_risk == "half":
         concordant = concordant + 0.5 * tied
-    return rows.result(concordant / untied)
+    return rows.result((concordant / untied).clamp(0.0, 1.0))  # weighted sums may round past the ends
 
 
 def _running(values: Tensor) -> Tensor:
