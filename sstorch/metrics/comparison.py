@@ -106,7 +106,10 @@ def paired_bootstrap(
     row_time, row_event = check_time_event(time, event)
     predictions = []
     for name, values in (("first", first), ("second", second)):
-        array = np.asarray(values, dtype=np.float64)
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name}: expected an array of numbers; {error}.") from error
         if array.shape[:1] != row_time.shape:
             raise DataError(
                 f"{name}: expected a prediction for each of {row_time.size} rows; got shape {array.shape}."
@@ -228,8 +231,11 @@ def corrected_resampled_t_test(
         raise DataError("first, second: expected finite scores; got an infinite one.")
     if one.size < 2:
         raise DataError(f"first: expected the scores of at least two splits; got {one.size}.")
-    if min(n_train, n_test) < 1:
-        raise ConfigError(f"n_train, n_test: expected rows in both; got {n_train!r} and {n_test!r}.")
+    counts = (n_train, n_test)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in counts):
+        raise ConfigError(
+            f"n_train, n_test: expected numbers of rows, integers >= 1; got {n_train!r} and {n_test!r}."
+        )
     _check_confidence(confidence)
     difference = one - two
     mean, k = float(difference.mean()), difference.size

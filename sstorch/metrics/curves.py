@@ -101,7 +101,11 @@ def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike,
 def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The curves and their grid, with S(0) = 1 put before a grid that begins later."""
     grid = check_times(times)
-    curves = check_survival(survival, np.shape(survival)[0] if np.ndim(survival) else 0, grid.size)
+    if np.ndim(survival) != 2:
+        raise DataError(
+            f"survival: expected shape (n_samples, n_times) = (n, {grid.size}); got {np.shape(survival)}."
+        )
+    curves = check_survival(survival, len(np.asarray(survival)), grid.size)
     if grid[0] > 0.0:
         grid = np.concatenate(([0.0], grid))
         curves = np.pad(curves, ((0, 0), (1, 0)), constant_values=1.0)

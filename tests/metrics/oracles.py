@@ -2,7 +2,9 @@
 
 import itertools
 import os
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,8 +86,9 @@ def sksurv_metrics():
     return pytest.importorskip("sksurv.metrics", reason=SKSURV)
 
 
-def pycox_evaluation(folder="/tmp"):
-    os.environ.setdefault("PYCOX_DATA_DIR", str(folder))  # pycox creates this folder at import
+def pycox_evaluation():
+    # pycox creates this folder at import.
+    os.environ.setdefault("PYCOX_DATA_DIR", str(Path(tempfile.gettempdir(), "pycox")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("pycox.evaluation", reason="pycox is the oracle")

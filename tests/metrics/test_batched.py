@@ -252,7 +252,7 @@ def test_refusals():
 
     harrell, risk = batched.concordance_harrell, batched.concordance_harrell_risk
     refused(r"risk: expected numbers; got nan in problem 0, row 1", risk, time, event, nan)
-    refused(r"risk: expected a tensor of shape \(..., 3\); got ndarray", risk, time, event, np.ones(3))
+    refused(r"risk: expected a tensor of 1 or more dimensions; got ndarray", risk, time, event, np.ones(3))
     refused(r"event: expected True/1.*got 2 in problem 0, row 1", risk, time, time[0], time)
     refused(
         r"time: expected finite times >= 0; got -1 in problem 1",
@@ -340,3 +340,31 @@ def test_refusals():
     )
     refused(r"all weights of a problem are 0", risk, time, event, time, sample_weight=torch.zeros(3))
     refused(r"cumulative_hazard: expected values >= 0; got -1", batched.log_likelihood, event, -time, time)
+    refused(r"time: expected a tensor of 1 or more dimensions; got list", risk, [1.0, 2.0], event, time)
+    refused(r"risk: expected a tensor of shape \(..., 3\); got \(2,\)", risk, time, event, grid)
+    refused(
+        r"survival: expected a tensor of 2 or more dimensions; got shape \(3,\)",
+        harrell,
+        time,
+        event,
+        time[0],
+        grid,
+    )
+    refused(r"times: expected a tensor of 1 or more", ibs, time, event, curves, [1.0, 2.0], train=train)
+    refused(
+        r"train: expected the pair \(time, event\) of the training rows; got NoneType",
+        ibs,
+        time,
+        event,
+        curves,
+        grid,
+        train=None,
+    )
+    refused(r"train event: expected a tensor", ibs, time, event, curves, grid, train=(time[0], [1, 1, 0]))
+    refused(
+        r"log_hazard: expected a tensor of 1 or more dimensions; got NoneType",
+        batched.log_likelihood,
+        event,
+        time,
+        None,
+    )

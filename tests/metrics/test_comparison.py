@@ -88,6 +88,8 @@ def test_refusals():
         paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], [1, 2])
     with pytest.raises(DataError, match=r"second: expected the shape of first, \(3,\); got \(3, 2\)"):
         paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], np.ones((3, 2)))
+    with pytest.raises(DataError, match="first: expected an array of numbers"):
+        paired_bootstrap(concordance_harrell_risk, *rows, ["a", "b", "c"], [1, 2, 3])
     with pytest.raises(ConfigError, match="n_resamples: expected an integer >= 20; got 5"):
         paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], [1, 2, 3], n_resamples=5)
     with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got 95"):
@@ -98,5 +100,7 @@ def test_refusals():
         corrected_resampled_t_test([0.5, 0.6], [0.5, np.nan], n_train=8, n_test=2)
     with pytest.raises(DataError, match="expected finite scores"):
         corrected_resampled_t_test([0.5, np.inf], [0.5, 0.1], n_train=8, n_test=2)
-    with pytest.raises(ConfigError, match="n_train, n_test: expected rows in both; got 8 and 0"):
+    with pytest.raises(
+        ConfigError, match="n_train, n_test: expected numbers of rows, integers >= 1; got 8 and 0"
+    ):
         corrected_resampled_t_test([0.5, 0.6], [0.5, 0.1], n_train=8, n_test=0)

@@ -82,8 +82,8 @@ def test_block_size_changes_nothing(rows, block):
         assert or_no_pair(concordance_harrell, *args) == whole
 
 
-def test_curves_equal_pycox_without_ties(tmp_path):
-    evaluation = pycox_evaluation(tmp_path)
+def test_curves_equal_pycox_without_ties():
+    evaluation = pycox_evaluation()
     rng = np.random.default_rng(4)
     n = 60
     time = rng.permutation(n) + 1.0

@@ -71,14 +71,36 @@ class Problems:
         return value.reshape(self.shape + value.shape[1:])
 
 
+def leading_of(name: str, value: object, n_last: int = 1) -> torch.Size:
+    """The leading dimensions of a tensor whose last ones are its own.
+
+    Raises:
+        DataError: no tensor, or one of too few dimensions.
+    """
+    if not isinstance(value, Tensor) or value.ndim < n_last:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise DataError(f"{name}: expected a tensor of {n_last} or more dimensions; got {got}.")
+    return value.shape[:-n_last]
+
+
+def leading_of_train(train: object) -> torch.Size:
+    """The leading dimensions of the training rows.
+
+    Raises:
+        DataError: not a pair of tensors.
+    """
+    if not isinstance(train, tuple | list) or len(train) != 2:
+        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
+        raise DataError(f"train: expected the pair (time, event) of the training rows; got {got}.")
+    return leading(leading_of("train time", train[0]), leading_of("train event", train[1]))
+
+
 def train_rows(train: tuple[Tensor, Tensor], shape: torch.Size) -> tuple[Tensor, Tensor]:
     """The training rows, (b, n_train) each.
 
     Raises:
-        DataError: not a pair of tensors, or times and events out of range.
+        DataError: times and events out of range.
     """
-    if not isinstance(train, tuple | list) or len(train) != 2:
-        raise DataError("train: expected the pair (time, event) of the training rows.")
     rows = Problems.of(train[0], train[1], None)
     return flat(rows.result(rows.time), shape), flat(rows.result(rows.event), shape)
 

@@ -4,7 +4,14 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.batched.arguments import Problems, check_overlap, curves_on_grid, train_rows
+from sstorch.metrics.batched.arguments import (
+    Problems,
+    check_overlap,
+    curves_on_grid,
+    leading_of,
+    leading_of_train,
+    train_rows,
+)
 from sstorch.metrics.batched.censoring import CensoringDistribution
 from sstorch.metrics.checks import check_choice
 
@@ -125,7 +132,7 @@ def _checked(
         raise ConfigError(
             f"min_censoring_prob: convention {convention!r} has no floor under G; leave it None."
         )
-    shapes = (survival.shape[:-2], times.shape[:-1], train[0].shape[:-1])
+    shapes = (leading_of("survival", survival, 2), leading_of("times", times), leading_of_train(train))
     rows = Problems.of(time, event, sample_weight, *shapes)
     curves, grid = curves_on_grid(survival, times, rows.time.shape[-1], rows.shape)
     tied_events = "at_risk" if convention == "osst" else "removed"

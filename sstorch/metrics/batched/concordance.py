@@ -9,6 +9,8 @@ from sstorch.metrics.batched.arguments import (
     check_overlap,
     curves_on_grid,
     flat,
+    leading_of,
+    leading_of_train,
     refuse,
     train_rows,
 )
@@ -131,7 +133,9 @@ def concordance_harrell(
         DataError: arguments that cannot be used, or a problem without comparable pair.
         ConfigError: an unknown option.
     """
-    rows = Problems.of(time, event, sample_weight, survival.shape[:-2], times.shape[:-1])
+    rows = Problems.of(
+        time, event, sample_weight, leading_of("survival", survival, 2), leading_of("times", times)
+    )
     return _curves(rows, survival, times, None, tied_time, tied_risk, tau)
 
 
@@ -172,7 +176,7 @@ def concordance_uno(
         DataError: arguments that cannot be used, or a problem without comparable pair.
         ConfigError: an unknown option.
     """
-    shapes = (survival.shape[:-2], times.shape[:-1], train[0].shape[:-1])
+    shapes = (leading_of("survival", survival, 2), leading_of("times", times), leading_of_train(train))
     rows = Problems.of(time, event, sample_weight, *shapes)
     return _curves(
         rows, survival, times, _uno(rows, train, ipcw, min_censoring_prob), tied_time, tied_risk, tau
@@ -186,10 +190,11 @@ def _risk_rows(
     sample_weight: Tensor | None,
     train: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Problems, Tensor]:
-    if not isinstance(risk, Tensor) or risk.ndim == 0 or risk.shape[-1] != time.shape[-1]:
-        got = tuple(risk.shape) if isinstance(risk, Tensor) else type(risk).__name__
-        raise DataError(f"risk: expected a tensor of shape (..., {time.shape[-1]}); got {got}.")
-    others = [risk.shape[:-1]] if train is None else [risk.shape[:-1], train[0].shape[:-1]]
+    others = [leading_of("time", time), leading_of("risk", risk)]
+    if risk.shape[-1] != time.shape[-1]:
+        raise DataError(f"risk: expected a tensor of shape (..., {time.shape[-1]}); got {tuple(risk.shape)}.")
+    if train is not None:
+        others.append(leading_of_train(train))
     rows = Problems.of(time, event, sample_weight, *others)
     scores = flat(risk, rows.shape)
     refuse("risk", scores.isnan(), scores, "numbers")

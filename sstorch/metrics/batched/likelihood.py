@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.batched.arguments import Problems, refuse
+from sstorch.metrics.batched.arguments import Problems, leading_of, refuse
 
 
 def log_likelihood(
@@ -33,12 +33,14 @@ def log_likelihood(
         >>> log_likelihood(event, torch.tensor([[0.5, 1.0]]), torch.tensor([-1.0, -2.0])).tolist()
         [-1.25]
     """
+    shapes = [leading_of("event", event)]
     for name, value in (("cumulative_hazard", cumulative_hazard), ("log_hazard", log_hazard)):
-        if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[-1] != event.shape[-1]:
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise DataError(f"{name}: expected a tensor of shape (..., {event.shape[-1]}); got {got}.")
+        shapes.append(leading_of(name, value))
+        if value.shape[-1] != event.shape[-1]:
+            raise DataError(
+                f"{name}: expected a tensor of shape (..., {event.shape[-1]}); got {tuple(value.shape)}."
+            )
     time = torch.zeros_like(event, dtype=torch.float64)  # the likelihood knows no times
-    shapes = (cumulative_hazard.shape[:-1], log_hazard.shape[:-1])
     rows = Problems.of(time, event, sample_weight, *shapes)
     hazard, log_h = (
         value.expand(*rows.shape, value.shape[-1]).reshape(rows.time.shape).double()
