@@ -1,25 +1,93 @@
-"""Scores of survival predictions: concordance, Brier score, likelihood.
+"""Scores of survival predictions: discrimination, calibration, prediction error, likelihood.
 
-Arrays in, a float or an array out; nothing here knows a model. Curves are (n_samples, n_times), `event` is
-True or 1 where the event was observed, `risk` is higher where the event is expected earlier. Metrics that
-correct for censoring estimate the censoring distribution from the training rows, `train=(time, event)`.
+Arrays in, a float or an array out (`batched` has the forms for tensors); nothing here knows a model. Curves
+are (n_samples, n_times), `event` is True or 1 where the event was observed, `risk` is higher where the event
+is expected earlier. Metrics that correct for censoring estimate the censoring distribution from the training
+rows, `train=(time, event)`.
 """
 
-from sstorch.metrics.brier import brier_score, integrated_brier_score
-from sstorch.metrics.concordance import concordance_harrell, concordance_harrell_risk
+from sstorch.metrics import batched
+from sstorch.metrics.auc import (
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_risk,
+    mean_cumulative_dynamic_auc,
+)
+from sstorch.metrics.brier import brier_score, scaled_brier_score
+from sstorch.metrics.calibration import (
+    OneCalibration,
+    calibration_curve,
+    integrated_calibration_index,
+    one_calibration,
+    pseudo_observations,
+)
+from sstorch.metrics.comparison import (
+    PairedComparison,
+    ResampledTTest,
+    compare,
+    corrected_resampled_t_test,
+    paired_bootstrap,
+)
+from sstorch.metrics.concordance import (
+    concordance_harrell,
+    concordance_harrell_risk,
+    concordance_uno,
+    concordance_uno_risk,
+)
+from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
+from sstorch.metrics.d_calibration import DCalibration, d_calibration
+from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.grid import evaluation_times
-from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor, count_floored
-from sstorch.metrics.likelihood import log_likelihood
+from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
+from sstorch.metrics.ipcw import (
+    KaplanMeier,
+    censoring_distribution,
+    censoring_floor,
+    count_floored,
+    ipcw_weights,
+)
+from sstorch.metrics.likelihood import log_likelihood, negative_log_likelihood
+from sstorch.metrics.scoring import RiskScore, SurvivalScorer
+from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 __all__ = [
+    "DCalibration",
     "KaplanMeier",
+    "OneCalibration",
+    "PairedComparison",
+    "ResampledTTest",
+    "RiskScore",
+    "SurvivalScorer",
+    "batched",
     "brier_score",
+    "calibration_curve",
     "censoring_distribution",
     "censoring_floor",
+    "compare",
     "concordance_harrell",
     "concordance_harrell_risk",
+    "concordance_uno",
+    "concordance_uno_risk",
+    "corrected_resampled_t_test",
     "count_floored",
+    "cumulative_dynamic_auc",
+    "cumulative_dynamic_auc_risk",
+    "d_calibration",
+    "evaluate",
     "evaluation_times",
     "integrated_brier_score",
+    "integrated_calibration_index",
+    "ipcw_weights",
     "log_likelihood",
+    "mean_absolute_error_margin",
+    "mean_absolute_error_pseudo",
+    "mean_cumulative_dynamic_auc",
+    "median_survival_time",
+    "negative_log_likelihood",
+    "one_calibration",
+    "paired_bootstrap",
+    "pseudo_observations",
+    "restricted_mean_survival_time",
+    "rmst_error",
+    "scaled_brier_score",
+    "scaled_integrated_brier_score",
 ]

@@ -1,14 +1,16 @@
-r"""Brier score and its integral under censoring.
+r"""Brier score under censoring, in named conventions.
 
-Both weight each row by the inverse probability of not being censored, G from the TRAINING rows:
+Each row is weighted by the inverse probability of not being censored, G from the TRAINING rows:
 
     BS(t) = (1/n) sum_i [ S_i(t)^2 1(t_i <= t, c_i = 1) / G_event + (1 - S_i(t))^2 1(t_i > t) / G(t) ].
 
 Published values differ by convention, so each has a name:
 
-* "graf" (default): G_event = G(t_i-); IBS = (1/tmax) integral of BS from 0 to tmax, the largest test time.
-* "sksurv": G_event = G(t_i); trapezoids over the given times, divided by last minus first. The same number as
-  `sksurv.metrics.integrated_brier_score`.
+* "graf" (default): G_event = G(t_i-), floored where G ends at 0.
+* "sksurv": G_event = G(t_i); a term with G = 0 is left out. The number of `sksurv.metrics.brier_score`.
+* "surtree": as "sksurv"; `sstorch.metrics.integrated_brier_score` tells them apart.
+* "osst": as "sksurv", but G counts rows with an event at t as at risk of being censored at t. The number of
+  `osst.model.metrics.brier_score`.
 """
 
 import numpy as np
@@ -23,8 +25,10 @@ from sstorch.metrics.checks import (
     check_time_event,
     check_times,
     check_train,
+    check_weight,
 )
 from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor
+from sstorch.metrics.units import check_same_unit
 
 # Elements of one (rows x times) block: 4 MB of float64 an array.
 _BLOCK = 2**19
@@ -39,6 +43,7 @@ def brier_score(
     train: tuple[npt.ArrayLike, npt.ArrayLike],
     convention: str = "graf",
     min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Brier score BS(t) at each of the given times.
 
@@ -48,17 +53,19 @@ def brier_score(
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
         train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
-        convention: "graf" or "sksurv", see the module's description.
+        convention: "graf", "sksurv", "surtree" or "osst", see the module's description.
         min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G, see
             `sstorch.metrics.censoring_floor`, and `sstorch.metrics.count_floored` for the rows it touches.
-            "sksurv" has no floor: a term with G = 0 is left out.
+            The others have no floor: a term with G = 0 is left out.
+        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
 
     Returns:
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses.
-        ConfigError: an unknown convention, a floor outside (0, 1], or a floor together with "sksurv".
+        DataError: arguments that `sstorch.metrics.checks` refuses, or times in different units.
+        ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has
+            none.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -73,19 +80,19 @@ def brier_score(
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
-    at_event, at_risk = _weights(
-        censoring_distribution(*check_train(train)), row_time, row_event, grid, convention, min_censoring_prob
-    )
-    total = np.zeros(grid.size)
-    for rows in _blocks(row_time.size, grid.size):
-        failed = row_time[rows, None] <= grid
-        event_term = curves[rows] ** 2 * at_event[rows, None]
-        risk_term = (1.0 - curves[rows]) ** 2 * at_risk
-        total += np.where(failed, event_term, risk_term).sum(axis=0)
-    return total / row_time.size
+    train_time, train_event = check_train(train)
+    check_same_unit(row_time, train_time, ("time", "train time"))
+    if grid[0] > row_time.max():
+        raise DataError(
+            f"times: expected a grid within the observed times, {row_time.min():g} to {row_time.max():g}; "
+            f"got {grid[0]:g} to {grid[-1]:g}, when no row is under observation. Are both in one unit?"
+        )
+    censoring = convention_censoring(train_time, train_event, convention)
+    weight = check_weight(sample_weight, row_time.size)
+    return brier_curve(row_time, row_event, curves, grid, censoring, convention, min_censoring_prob, weight)
 
 
-def integrated_brier_score(
+def scaled_brier_score(
     time: npt.ArrayLike,
     event: npt.ArrayLike,
     survival: npt.ArrayLike,
@@ -94,124 +101,113 @@ def integrated_brier_score(
     train: tuple[npt.ArrayLike, npt.ArrayLike],
     convention: str = "graf",
     min_censoring_prob: float | None = None,
-) -> float:
-    """Brier score averaged over time.
+    sample_weight: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Scaled Brier score 1 - BS(t) / BS_KM(t), the index of prediction accuracy.
 
-    "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Between the given times, and
-    from S(0) = 1 to the first, the curves are taken to be straight; for those curves the integral is exact,
-    jumps of BS at test times and at training times included. The only error is that of straight pieces, so
-    use a fine grid (`sstorch.metrics.evaluation_times`). Times beyond tmax serve the interpolation only.
-
-    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range in which
-    scikit-survival answers are cut off, instead of an error: those below the smallest test time, those at or
-    beyond the largest, and those beyond the last training time if G is positive there.
+    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
-        convention: "graf" or "sksurv".
+        time: as in `brier_score`.
+        event: as in `brier_score`.
+        survival: as in `brier_score`.
+        times: as in `brier_score`; times before the first event of the training or the test rows, where
+            Kaplan-Meier makes no error, are refused.
+        train: the pair (time, event) of the training rows, which give G and Kaplan-Meier.
+        convention: as in `brier_score`.
         min_censoring_prob: as in `brier_score`.
+        sample_weight: as in `brier_score`.
 
     Returns:
-        IBS, dimensionless, 0 is best.
+        Shape (n_times,): 1 is best, 0 as good as Kaplan-Meier, below 0 worse.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses; for "graf" a grid that ends before tmax or
-            tmax = 0; for "sksurv" fewer than two times in the range.
-        ConfigError: an unknown convention, a floor outside (0, 1], or a floor together with "sksurv".
+        DataError: as `brier_score`, or a time at which the score of Kaplan-Meier is 0.
+        ConfigError: as `brier_score`.
 
     References:
-        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+        Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
-        >>> round(integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
-        0.070741
+        >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
+        >>> scaled_brier_score(*rows, survival, times=[1.0, 2.0], train=rows).round(3).tolist()
+        [0.685, 0.475]
     """
-    check_convention(convention)
-    row_time, row_event = check_time_event(time, event)
-    grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
-    train_time, train_event = check_train(train)
-    if convention == "graf":
-        censoring = censoring_distribution(train_time, train_event)
-        return _integral_graf(row_time, row_event, curves, grid, censoring, min_censoring_prob)
-
-    inside = (grid >= row_time.min()) & (grid < row_time.max())
-    if censoring_distribution(train_time, train_event).values[-1] > 0.0:
-        inside &= grid <= train_time.max()
-    kept = np.flatnonzero(inside)
-    if kept.size < 2:
-        raise DataError(
-            f"times: convention 'sksurv' needs two times in [{row_time.min():g}, {row_time.max():g}), the "
-            f"follow-up of the test rows, and within that of the training rows, which ends at "
-            f"{train_time.max():g}; got {kept.size}. "
-            "evaluation_times(time, train_time, 'sksurv') gives such a grid."
-        )
-    window = slice(kept[0], kept[-1] + 1)
     score = brier_score(
-        row_time,
-        row_event,
-        curves[:, window],
-        grid[window],
-        train=(train_time, train_event),
+        time,
+        event,
+        survival,
+        times,
+        train=train,
         convention=convention,
         min_censoring_prob=min_censoring_prob,
+        sample_weight=sample_weight,
     )
-    widths = np.diff(grid[window])
-    return float(np.dot(widths, (score[1:] + score[:-1]) / 2.0) / widths.sum())
+    reference = brier_score(
+        time,
+        event,
+        kaplan_meier_curves(train, times, np.size(time)),
+        times,
+        train=train,
+        convention=convention,
+        min_censoring_prob=min_censoring_prob,
+        sample_weight=sample_weight,
+    )
+    if (reference == 0.0).any():
+        first = check_times(times)[int((reference == 0.0).argmax())]
+        raise DataError(
+            f"times: the Brier score of Kaplan-Meier is 0 at {first:g}, so that nothing can be scaled by it; "
+            "give times from the first event on."
+        )
+    return 1.0 - score / reference
 
 
-def _integral_graf(
+def brier_curve(
     time: FloatArray,
     event: BoolArray,
     curves: FloatArray,
-    times: FloatArray,
+    grid: FloatArray,
     censoring: KaplanMeier,
+    convention: str,
     min_censoring_prob: float | None,
-) -> float:
-    """(1/tmax) integral of BS over [0, tmax], exact for curves that are straight between `times`."""
-    last = time.max()
-    if last == 0.0:
-        raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
-    if times[-1] < last:
-        raise DataError(
-            f"times: convention 'graf' integrates up to the largest test time, {last:g}; the grid ends at "
-            f"{times[-1]:g}. evaluation_times(time, train_time) gives a grid that reaches it."
-        )
-    n_before = int(times[0] > 0.0)  # columns to put before the first: S(0) = 1
-    times = np.concatenate((np.zeros(n_before), times))
-
-    # Between neighbouring knots no indicator and no G changes, and every curve is straight.
-    knots = np.unique(np.concatenate(([0.0], times, time, censoring.times)))
-    knots = knots[knots <= last]
-    widths = np.diff(knots)
-    right = np.clip(np.searchsorted(times, knots), 1, times.size - 1)
-    share = (knots - times[right - 1]) / (times[right] - times[right - 1])
-    at_event, at_risk = _weights(censoring, time, event, knots[:-1], "graf", min_censoring_prob)
-
-    total = 0.0
-    for rows in _blocks(time.size, knots.size):
-        block = np.pad(curves[rows], ((0, 0), (n_before, 0)), constant_values=1.0)
-        values = block[:, right - 1] * (1.0 - share) + block[:, right] * share
-        failed = time[rows, None] <= knots[:-1]
-        event_term = _mean_square(values) * at_event[rows, None]
-        risk_term = _mean_square(1.0 - values) * at_risk
-        total += float((np.where(failed, event_term, risk_term) @ widths).sum())
-    return total / (time.size * float(last))
+    weight: FloatArray | None,
+) -> FloatArray:
+    """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
+    at_event, at_risk = brier_weights(censoring, time, event, grid, convention, min_censoring_prob)
+    row_weight = np.ones(time.size) if weight is None else weight
+    # In the order of time a block of rows has failed at all late times and is at risk at all early ones.
+    order = np.argsort(time, kind="stable")
+    total: FloatArray = np.zeros(grid.size)
+    for block in row_blocks(time.size, grid.size):
+        rows = order[block]
+        part, own, w = curves[rows], time[rows], row_weight[rows]
+        first, last = np.searchsorted(grid, (own[0], own[-1]), side="left")
+        early, mixed, late = slice(0, first), slice(first, last), slice(last, None)
+        total[early] += at_risk[early] * (w @ (1.0 - part[:, early]) ** 2)
+        total[late] += (w * at_event[rows]) @ part[:, late] ** 2
+        event_term = part[:, mixed] ** 2 * at_event[rows, None]
+        risk_term = (1.0 - part[:, mixed]) ** 2 * at_risk[mixed]
+        total[mixed] += w @ np.where(own[:, None] <= grid[mixed], event_term, risk_term)
+    total /= row_weight.sum()
+    return total
 
 
-def _mean_square(values: FloatArray) -> FloatArray:
-    """Mean of the square of straight pieces, (n, n_knots) -> (n, n_knots - 1)."""
-    left, right = values[:, :-1], values[:, 1:]
-    return (left * left + left * right + right * right) / 3.0
+def kaplan_meier_curves(
+    train: tuple[npt.ArrayLike, npt.ArrayLike], times: npt.ArrayLike, n_rows: int
+) -> FloatArray:
+    """Kaplan-Meier of the training rows as everybody's prediction, shape (n_rows, n_times)."""
+    curve = KaplanMeier.fit(*check_train(train)).at(check_times(times))
+    curves: FloatArray = np.broadcast_to(curve, (n_rows, curve.size))
+    return curves
 
 
-def _weights(
+def convention_censoring(time: FloatArray, event: BoolArray, convention: str) -> KaplanMeier:
+    """G as the convention estimates it."""
+    return censoring_distribution(time, event, tied_events="at_risk" if convention == "osst" else "removed")
+
+
+def brier_weights(
     censoring: KaplanMeier,
     time: FloatArray,
     event: BoolArray,
@@ -225,17 +221,19 @@ def _weights(
         at_event = 1.0 / np.maximum(censoring.before(time), floor)
         at_risk = 1.0 / np.maximum(censoring.at(grid), floor)
     elif min_censoring_prob is not None:
-        raise ConfigError("min_censoring_prob: convention 'sksurv' has no floor under G; leave it None.")
+        raise ConfigError(
+            f"min_censoring_prob: convention {convention!r} has no floor under G; leave it None."
+        )
     else:
         at_event, at_risk = _inverse_or_zero(censoring.at(time)), _inverse_or_zero(censoring.at(grid))
     return np.where(event, at_event, 0.0), at_risk
 
 
-def _inverse_or_zero(probability: FloatArray) -> FloatArray:
-    return np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0.0)
-
-
-def _blocks(n_rows: int, n_columns: int) -> list[slice]:
+def row_blocks(n_rows: int, n_columns: int) -> list[slice]:
     """Consecutive slices of rows, each of at most `_BLOCK` elements (or one row)."""
     step = max(1, _BLOCK // n_columns)
     return [slice(start, start + step) for start in range(0, n_rows, step)]
+
+
+def _inverse_or_zero(probability: FloatArray) -> FloatArray:
+    return np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0.0)

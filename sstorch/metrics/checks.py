@@ -16,10 +16,12 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
 
-BRIER_CONVENTIONS = ("graf", "sksurv")
+BRIER_CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
 
 _ROUNDING = 1e-9
 _ROWS_SHOWN = 5
+# Elements of one block of curves, 8 MB of float64: checks take no more memory than this beside the curves.
+_BLOCK = 2**20
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
@@ -197,7 +199,11 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
             f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
         )
-    rises = np.array([bool((np.diff(curve) > rounding).any()) for curve in curves])
+    rises = np.zeros(n_rows, dtype=bool)
+    step = max(1, _BLOCK // n_times)
+    for start in range(0, n_rows, step):
+        part = curves[start : start + step]
+        rises[start : start + step] = (part[:, 1:] - part[:, :-1] > rounding).any(axis=1)
     if rises.any():
         raise DataError(
             f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
@@ -218,10 +224,89 @@ def check_convention(convention: str) -> str:
     Raises:
         ConfigError: an unknown name; the message lists the known ones.
     """
-    if convention not in BRIER_CONVENTIONS:
-        known = ", ".join(repr(name) for name in BRIER_CONVENTIONS)
-        raise ConfigError(f"convention: {convention!r} is unknown; the known ones are {known}.")
-    return convention
+    return check_choice(convention, "convention", BRIER_CONVENTIONS)
+
+
+def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
+    """An option that has names.
+
+    Args:
+        value: what was given.
+        name: the argument's name, for the message.
+        choices: the names that exist.
+
+    Returns:
+        The same value.
+
+    Raises:
+        ConfigError: an unknown name; the message lists the known ones.
+    """
+    if value not in choices:
+        known = ", ".join(repr(choice) for choice in choices)
+        raise ConfigError(f"{name}: {value!r} is unknown; the known ones are {known}.")
+    return value
+
+
+def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
+    """Weights of the rows: a row of weight 2 counts as two equal rows, one of weight 0 not at all.
+
+    Args:
+        weight: finite weights >= 0 with a positive sum, shape (n_rows,), or None.
+        n_rows: the length that the other arguments have.
+
+    Returns:
+        The weights as float64, shape (n_rows,), or None where None was given.
+
+    Raises:
+        DataError: not such a vector.
+    """
+    if weight is None:
+        return None
+    array = check_vector(weight, "sample_weight", n_rows)
+    wrong = (array < 0.0) | np.isinf(array)
+    if wrong.any():
+        raise DataError(
+            f"sample_weight: expected finite weights >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}."
+        )
+    if not array.any():
+        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
+    return array
+
+
+def check_horizon(value: float, name: str) -> float:
+    """One time, such as a truncation or a horizon.
+
+    Args:
+        value: a finite number > 0, in the unit of the observed times.
+        name: the argument's name, for the message.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < np.inf:
+        raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
+    return float(value)
+
+
+def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
+    """One probability per row.
+
+    Args:
+        values: numbers in [0, 1], shape (n_rows,).
+        name: the argument's name, for the message.
+        n_rows: the length that the other arguments have.
+
+    Raises:
+        DataError: not such a vector.
+    """
+    array = check_vector(values, name, n_rows)
+    wrong = (array < 0.0) | (array > 1.0)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
+            "survival, not risk, not a time and not a cumulative hazard."
+        )
+    return array
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:

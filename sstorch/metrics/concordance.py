@@ -1,26 +1,39 @@
-"""Concordance between predictions and the order of the events."""
+"""Concordance between predictions and the order of the events.
 
-from collections.abc import Callable
+Two forms of prediction, survival curves (compared at the earlier of the two times) and a risk score, and two
+estimates of the same quantity: Harrell's counts every comparable pair alike, Uno's weights them so that the
+censoring distribution drops out of the limit.
+"""
+
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics.checks import (
-    BoolArray,
     FloatArray,
-    IntArray,
+    check_choice,
+    check_horizon,
     check_survival,
     check_time_event,
     check_times,
+    check_train,
     check_vector,
+    check_weight,
 )
+from sstorch.metrics.ipcw import Ipcw, ipcw_weights
+from sstorch.metrics.pairs import ComparablePairs
+from sstorch.metrics.units import check_same_unit
 
 TiedTime = Literal["exclude", "censored_later"]
+TiedRisk = Literal["half", "discordant", "exclude"]
 
-# Elements of one (rows x events) block: 16 MB of float64, and a few masks of 2 MB.
-_BLOCK = 2**21
+TIED_TIME = ("exclude", "censored_later")
+TIED_RISK = ("half", "discordant", "exclude")
+
+# Weighted sums of the same pairs in another order agree to this share.
+_ROUNDING = 1e-12
 
 
 def concordance_harrell(
@@ -30,12 +43,16 @@ def concordance_harrell(
     times: npt.ArrayLike,
     *,
     tied_time: TiedTime = "exclude",
+    tied_risk: TiedRisk = "half",
+    tau: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Time-dependent concordance C_H of survival curves, without weights.
+    """Time-dependent concordance C_H of survival curves, without weights for censoring.
 
     Over the pairs t_i < t_j with an event in i, the share in which the row that failed had the lower
     predicted survival at its own time: mean of 1[S_i(t_i) < S_j(t_i)] + 0.5 1[S_i(t_i) = S_j(t_i)]. Values
     are compared exactly. For curves that do not cross it equals Harrell's C of any risk score in their order.
+    All pairs are compared, some at a time: O(n n_events) time, memory bounded.
 
     Args:
         time: observed times, shape (n,).
@@ -46,14 +63,21 @@ def concordance_harrell(
             grid, that is at the last grid time <= t_i, and as 1 before the first.
         tied_time: pairs with t_i = t_j. "exclude" leaves them out, as the strict t_i < t_j of the formula
             says; "censored_later" adds those with an event in i and none in j, whose event must come later
-            still (the rule of scikit-survival and lifelines). Two events at the same time are never a pair.
+            still (the rule of scikit-survival, lifelines and Antolini as pycox has it). Two events at the
+            same time are never a pair.
+        tied_risk: pairs with equal predictions. "half" counts half of them as concordant (Harrell),
+            "discordant" none (Antolini's strict inequality, pycox's "antolini"), "exclude" leaves them out
+            (the gamma of Goodman and Kruskal, as a probability).
+        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
+        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None is one each.
 
     Returns:
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or no comparable pair.
-        ConfigError: an unknown `tied_time`.
+        DataError: arguments that `sstorch.metrics.checks` refuses, times in another unit than the grid, or no
+            comparable pair.
+        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is no time > 0.
 
     References:
         Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944: C^td. The half for
@@ -64,17 +88,64 @@ def concordance_harrell(
         >>> concordance_harrell([1.0, 2.0, 3.0], [1, 1, 0], survival, times=[1.0, 2.0])
         1.0
     """
-    row_time, row_event = check_time_event(time, event)
-    grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight)
+    return _from_curves(pairs, time, event, survival, times, tied_risk)
 
-    def at_own_times(rows: IntArray) -> FloatArray:
-        column = np.searchsorted(grid, row_time[rows], side="right") - 1
-        values = curves[:, np.maximum(column, 0)]
-        values[:, column < 0] = 1.0
-        return values
 
-    return _concordance(row_time, row_event, at_own_times, tied_time)
+def concordance_uno(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    tied_time: TiedTime = "exclude",
+    tied_risk: TiedRisk = "half",
+    tau: float | None = None,
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Time-dependent concordance C_U of survival curves, each pair weighted by G(t_i)^-2.
+
+    As `concordance_harrell`, but pairs of an event at t_i weigh 1 / G^2, the inverse probability that both
+    rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
+    still well above 0, or a few late events carry the estimate.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t_k), shape (n, n_times), read as in `concordance_harrell`.
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        tied_time: as in `concordance_harrell`.
+        tied_risk: as in `concordance_harrell`.
+        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
+        ipcw: G at the event, see `ipcw_weights`.
+        min_censoring_prob: floor under G, see `censoring_floor`; a row it touches never raises, and
+            `count_floored` counts them.
+        sample_weight: weights of the rows, shape (n,); a pair weighs the product. They do not enter G.
+
+    Returns:
+        C_U in [0, 1].
+
+    Raises:
+        DataError: as `concordance_harrell`; training times in another unit.
+        ConfigError: as `concordance_harrell`; an unknown `ipcw` or a floor outside (0, 1].
+
+    References:
+        Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, whose pairs and
+        weights are used here with the comparison of Antolini et al. (2005).
+
+    Examples:
+        >>> survival = [[0.5, 0.2], [0.9, 0.6], [0.9, 0.5]]
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> round(concordance_uno(*rows, survival, [1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
+        0.333333
+    """
+    weight = _uno_weights(time, event, train, ipcw, min_censoring_prob)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight, weight)
+    return _from_curves(pairs, time, event, survival, times, tied_risk)
 
 
 def concordance_harrell_risk(
@@ -83,8 +154,11 @@ def concordance_harrell_risk(
     risk: npt.ArrayLike,
     *,
     tied_time: TiedTime = "exclude",
+    tied_risk: TiedRisk = "half",
+    tau: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Harrell's concordance C of one risk score per row.
+    """Harrell's concordance C of one risk score per row, in O(n log n).
 
     Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j].
 
@@ -93,13 +167,16 @@ def concordance_harrell_risk(
         event: True or 1 where the event was observed, shape (n,).
         risk: score, higher where the event is expected earlier, shape (n,). Any monotone scale, no unit.
         tied_time: pairs with t_i = t_j, as in `concordance_harrell`.
+        tied_risk: pairs with r_i = r_j, as in `concordance_harrell`.
+        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
+        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None is one each.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
 
     Raises:
         DataError: arguments that `sstorch.metrics.checks` refuses, or no comparable pair.
-        ConfigError: an unknown `tied_time`.
+        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is no time > 0.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387.
@@ -108,50 +185,137 @@ def concordance_harrell_risk(
         >>> concordance_harrell_risk([1.0, 2.0, 3.0], [1, 1, 0], risk=[2.0, 2.0, 1.0])
         0.8333333333333334
     """
-    row_time, row_event = check_time_event(time, event)
-    # A score turned over plays the part of the survival probability, at every time the same.
-    safety = -check_vector(risk, "risk", row_time.size)
-
-    def at_any_time(rows: IntArray) -> FloatArray:
-        return np.broadcast_to(safety[:, None], (safety.size, rows.size))
-
-    return _concordance(row_time, row_event, at_any_time, tied_time)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight)
+    return _from_risk(pairs, risk, tied_risk)
 
 
-def _concordance(
-    time: FloatArray, event: BoolArray, values_at: Callable[[IntArray], FloatArray], tied_time: str
+def concordance_uno_risk(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    risk: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    tied_time: TiedTime = "exclude",
+    tied_risk: TiedRisk = "half",
+    tau: float | None = None,
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Count the pairs of a few events at a time.
+    """Uno's concordance C of one risk score per row, in O(n log n).
+
+    As `concordance_harrell_risk`, each pair weighted by G(t_i)^-2. With `tied_time="censored_later"` and
+    `ipcw="G(t)"` it is the number of scikit-survival's `concordance_index_ipcw`, where that does not raise.
 
     Args:
         time: observed times, shape (n,).
-        event: event indicators, shape (n,).
-        values_at: for the rows of m events, the values of all rows at those events' times, shape (n, m).
-        tied_time: "exclude" or "censored_later".
+        event: True or 1 where the event was observed, shape (n,).
+        risk: score, higher where the event is expected earlier, shape (n,). Any monotone scale, no unit.
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        tied_time: pairs with t_i = t_j, as in `concordance_harrell`.
+        tied_risk: pairs with r_i = r_j, as in `concordance_harrell`.
+        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
+        ipcw: G at the event, see `ipcw_weights`.
+        min_censoring_prob: floor under G, as in `concordance_uno`.
+        sample_weight: weights of the rows, shape (n,); a pair weighs the product. They do not enter G.
+
+    Returns:
+        C in [0, 1].
+
+    Raises:
+        DataError: as `concordance_harrell_risk`; training times in another unit.
+        ConfigError: as `concordance_harrell_risk`; an unknown `ipcw` or a floor outside (0, 1].
+
+    References:
+        Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, equation 6.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> round(concordance_uno_risk(*rows, [3.0, 1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
+        0.333333
     """
-    if tied_time not in ("exclude", "censored_later"):
-        raise ConfigError(
-            f"tied_time: {tied_time!r} is unknown; the known ones are 'exclude', 'censored_later'."
-        )
-    events = np.flatnonzero(event)
-    events = events[
-        np.argsort(time[events], kind="stable")
-    ]  # neighbours in a block read neighbouring columns
-    per_block = max(1, _BLOCK // time.size)
-    n_pairs = n_concordant = n_tied = 0
-    for start in range(0, events.size, per_block):
-        rows = events[start : start + per_block]
-        comparable = time[:, None] > time[rows]
-        if tied_time == "censored_later":
-            comparable |= (time[:, None] == time[rows]) & ~event[:, None]
-        values = values_at(rows)
-        own = values[rows, np.arange(rows.size)]
-        n_pairs += int(np.count_nonzero(comparable))
-        n_concordant += int(np.count_nonzero(comparable & (values > own)))
-        n_tied += int(np.count_nonzero(comparable & (values == own)))
-    if n_pairs == 0:
+    weight = _uno_weights(time, event, train, ipcw, min_censoring_prob)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight, weight)
+    return _from_risk(pairs, risk, tied_risk)
+
+
+def _pairs(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    tied_time: str,
+    tau: float | None,
+    sample_weight: npt.ArrayLike | None,
+    event_weight: FloatArray | None = None,
+) -> ComparablePairs:
+    row_time, row_event = check_time_event(time, event)
+    check_choice(tied_time, "tied_time", TIED_TIME)
+    horizon = None if tau is None else check_horizon(tau, "tau")
+    weight = check_weight(sample_weight, row_time.size)
+    return ComparablePairs.of(row_time, row_event, tied_time, horizon, event_weight, weight)
+
+
+def _uno_weights(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw,
+    min_censoring_prob: float | None,
+) -> FloatArray:
+    row_time, row_event = check_time_event(time, event)
+    check_same_unit(row_time, check_train(train)[0], ("time", "train time"))
+    weight = ipcw_weights(row_time, row_event, train=train, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    return weight * weight
+
+
+def _from_curves(
+    pairs: ComparablePairs,
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    tied_risk: str,
+) -> float:
+    check_choice(tied_risk, "tied_risk", TIED_RISK)
+    row_time, row_event = check_time_event(time, event)
+    grid = check_times(times)
+    curves = check_survival(survival, row_time.size, grid.size)
+    total = _total(pairs)
+    if grid[0] > row_time.max():
         raise DataError(
-            f"no comparable pair among {time.size} rows with {events.size} events: concordance needs a row "
-            "whose event comes before the time of another row. Use larger folds, or stratify them by event."
+            f"times: expected a grid within the observed times, {row_time.min():g} to {row_time.max():g}; "
+            f"got {grid[0]:g} to {grid[-1]:g}, where no curve can be read. Are both in one unit?"
         )
-    return (n_concordant + 0.5 * n_tied) / n_pairs
+    check_same_unit(row_time[row_event], grid, ("event times", "times"))
+    column = np.searchsorted(grid, row_time[pairs.events], side="right") - 1
+    return _share(*pairs.count_curves(curves, column), total, tied_risk)
+
+
+def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> float:
+    check_choice(tied_risk, "tied_risk", TIED_RISK)
+    values = check_vector(risk, "risk", pairs.order.size)
+    total = _total(pairs)
+    return _share(*pairs.count_risk(values), total, tied_risk)
+
+
+def _total(pairs: ComparablePairs) -> float:
+    total = pairs.total()
+    if total == 0.0:
+        raise DataError(
+            f"no comparable pair among {pairs.order.size} rows with {pairs.events.size} events: concordance "
+            "needs a row whose event comes before the time of another row. Use larger folds, or stratify "
+            "them by event."
+        )
+    return total
+
+
+def _share(concordant: float, tied: float, total: float, tied_risk: str) -> float:
+    if tied_risk == "exclude":
+        total -= tied
+        if total <= _ROUNDING * (total + tied):
+            raise DataError(
+                "no comparable pair: all predictions are equal, and tied_risk='exclude' leaves no pair to "
+                "count."
+            )
+    elif tied_risk == "half":
+        concordant += 0.5 * tied
+    return min(1.0, max(0.0, concordant / total))  # weighted sums may round past the ends

@@ -7,7 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.exceptions import ConfigError
-from sstorch.metrics.checks import BoolArray, FloatArray, check_time, check_time_event, check_train
+from sstorch.metrics.checks import (
+    BoolArray,
+    FloatArray,
+    check_choice,
+    check_time,
+    check_time_event,
+    check_train,
+    check_weight,
+)
+
+# Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
+Ipcw = Literal["G(t-)", "G(t)"]
+IPCW_FORMS = ("G(t-)", "G(t)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +47,15 @@ class KaplanMeier:
     values: FloatArray
 
     @classmethod
-    def fit(cls, time: npt.ArrayLike, event: npt.ArrayLike) -> Self:
+    def fit(
+        cls, time: npt.ArrayLike, event: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None
+    ) -> Self:
         """Estimate the survival function of the event.
 
         Args:
             time: observed times, shape (n,).
             event: True or 1 where the event was observed, shape (n,).
+            sample_weight: weights of the rows, shape (n,); None is one each.
 
         Returns:
             The estimate of S(t) = P(T > t).
@@ -48,7 +63,12 @@ class KaplanMeier:
         Raises:
             DataError: see `sstorch.metrics.checks.check_time_event`.
         """
-        distinct, n_events, _, at_risk = _counts(*check_time_event(time, event))
+        row_time, row_event = check_time_event(time, event)
+        weight = check_weight(sample_weight, row_time.size)
+        if weight is not None:
+            counted = weight > 0.0
+            row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
+        distinct, n_events, _, at_risk = _counts(row_time, row_event, weight)
         return cls(distinct, np.cumprod(1.0 - n_events / at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
@@ -65,21 +85,27 @@ class KaplanMeier:
         return steps[position]
 
 
-def censoring_distribution(time: npt.ArrayLike, event: npt.ArrayLike) -> KaplanMeier:
+def censoring_distribution(
+    time: npt.ArrayLike, event: npt.ArrayLike, *, tied_events: Literal["removed", "at_risk"] = "removed"
+) -> KaplanMeier:
     """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
 
-    At tied times events come before censorings: a row whose event is at t was no longer at risk of being
-    censored at t. Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
+    Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
 
     Args:
         time: observed times, shape (n,).
         event: True or 1 where the event was observed, shape (n,).
+        tied_events: where events and censorings share a time, "removed" lets the events come first: a row
+            whose event is at t was no longer at risk of being censored at t (scikit-survival's rule and that
+            of every metric here but the convention "osst"). "at_risk" counts them as still at risk, which is
+            the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
 
     Raises:
         DataError: see `sstorch.metrics.checks.check_time_event`.
+        ConfigError: an unknown `tied_events`.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -89,7 +115,10 @@ def censoring_distribution(time: npt.ArrayLike, event: npt.ArrayLike) -> KaplanM
         >>> g.at([1.0, 2.0, 4.0]).tolist(), g.before([2.0, 4.0]).tolist()
         ([1.0, 0.5, 0.0], [1.0, 0.5])
     """
+    check_choice(tied_events, "tied_events", ("removed", "at_risk"))
     distinct, n_events, n_censored, at_risk = _counts(*check_time_event(time, event))
+    if tied_events == "at_risk":
+        return KaplanMeier(distinct, np.cumprod(1.0 - n_censored / at_risk, dtype=np.float64))
     # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.
     return KaplanMeier(
         distinct, np.cumprod(1.0 - n_censored / np.maximum(at_risk - n_events, 1.0), dtype=np.float64)
@@ -123,20 +152,59 @@ def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = N
     return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
 
 
+def ipcw_weights(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+) -> FloatArray:
+    """Inverse probability of censoring weights of the rows: 1 / G where the event was observed, else 0.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
+            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
+        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
+
+    Returns:
+        The weights, shape (n,), finite.
+
+    Raises:
+        DataError: see `sstorch.metrics.checks`.
+        ConfigError: an unknown `ipcw`, or a floor outside (0, 1].
+
+    References:
+        Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
+
+    Examples:
+        >>> ipcw_weights([1.0, 3.0, 4.0], [1, 1, 0], train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
+        [1.0, 2.0, 0.0]
+    """
+    row_time, row_event = check_time_event(time, event)
+    g = _read(censoring_distribution(*check_train(train)), row_time, ipcw, min_censoring_prob)
+    return np.where(row_event, 1.0 / g, 0.0)
+
+
 def count_floored(
     time: npt.ArrayLike,
     *,
     train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
 ) -> int:
     """Number of rows with a weight that the floor under G holds down.
 
-    These are the rows with G(t_i-) below the floor: G falls, so that no weight of the other rows, at their
-    own time or while they are at risk, is touched.
+    These are the rows with G(t_i-), or G(t_i), below the floor: G falls, so that no weight of the other rows,
+    at their own time or while they are at risk, is touched.
 
     Args:
         time: observed times of the test rows, shape (n,).
         train: the pair (time, event) of the training rows.
+        ipcw: as in `ipcw_weights`.
         min_censoring_prob: as in `censoring_floor`.
 
     Returns:
@@ -144,21 +212,35 @@ def count_floored(
 
     Raises:
         DataError: see `sstorch.metrics.checks`.
-        ConfigError: `min_censoring_prob` is outside (0, 1].
+        ConfigError: an unknown `ipcw`, or `min_censoring_prob` is outside (0, 1].
 
     Examples:
         >>> count_floored([2.0, 5.0], train=([1.0, 3.0], [1, 0]))
         1
     """
     times = check_time(time)
+    check_choice(ipcw, "ipcw", IPCW_FORMS)
     censoring = censoring_distribution(*check_train(train))
-    return int(np.count_nonzero(censoring.before(times) < censoring_floor(censoring, min_censoring_prob)))
+    g = censoring.before(times) if ipcw == "G(t-)" else censoring.at(times)
+    return int(np.count_nonzero(g < censoring_floor(censoring, min_censoring_prob)))
 
 
-def _counts(time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Distinct times with, at each, the numbers of events, of censorings and of rows at risk."""
+def _read(
+    censoring: KaplanMeier, time: FloatArray, ipcw: str, min_censoring_prob: float | None
+) -> FloatArray:
+    """G(t-) or G(t), not below the floor, shape of `time`."""
+    check_choice(ipcw, "ipcw", IPCW_FORMS)
+    g = censoring.before(time) if ipcw == "G(t-)" else censoring.at(time)
+    return np.maximum(g, censoring_floor(censoring, min_censoring_prob))
+
+
+def _counts(
+    time: FloatArray, event: BoolArray, weight: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Distinct times with, at each, the (weighted) numbers of events, of censorings and of rows at risk."""
     distinct, position = np.unique(time, return_inverse=True)
-    n_events: FloatArray = np.bincount(position, weights=event).astype(np.float64)
-    n_censored: FloatArray = np.bincount(position, weights=~event).astype(np.float64)
+    each = 1.0 if weight is None else weight
+    n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
+    n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
     at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
     return distinct, n_events, n_censored, at_risk

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import check_event, check_vector, name_rows
+from sstorch.metrics.checks import check_event, check_vector, check_weight, name_rows
 
 
 def log_likelihood(
@@ -50,16 +50,37 @@ def log_likelihood(
     if wrong.any():
         raise DataError(f"log_hazard: expected values below +inf; got +inf in {name_rows(wrong)}.")
     terms = np.where(observed, log_h, 0.0) - hazard
-    if sample_weight is None:
+    weight = check_weight(sample_weight, observed.size)
+    if weight is None:
         return float(terms.mean())
 
-    weight = check_vector(sample_weight, "sample_weight", observed.size)
-    wrong = (weight < 0.0) | np.isinf(weight)
-    if wrong.any():
-        raise DataError(
-            f"sample_weight: expected finite weights >= 0; got {weight[wrong][0]:g} in {name_rows(wrong)}."
-        )
-    if not weight.any():
-        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
     counted = weight > 0.0  # a row without weight must not turn -inf into NaN
     return float(np.dot(weight[counted], terms[counted]) / weight.sum())
+
+
+def negative_log_likelihood(
+    event: npt.ArrayLike,
+    cumulative_hazard: npt.ArrayLike,
+    log_hazard: npt.ArrayLike,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean negative log-likelihood of the rows: `log_likelihood` with the sign of a loss, lower is better.
+
+    Args:
+        event: as in `log_likelihood`.
+        cumulative_hazard: as in `log_likelihood`.
+        log_hazard: as in `log_likelihood`.
+        sample_weight: as in `log_likelihood`.
+
+    Returns:
+        Minus the mean log-likelihood.
+
+    Raises:
+        DataError: as `log_likelihood`.
+
+    Examples:
+        >>> negative_log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
+        1.25
+    """
+    return -log_likelihood(event, cumulative_hazard, log_hazard, sample_weight=sample_weight)

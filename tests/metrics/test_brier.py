@@ -17,29 +17,16 @@ from sstorch.metrics import (
 )
 
 from .cohorts import Scored, scored
+from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured
 
 CLOSE = 1e-10
-OPTIONAL = "scikit-survival is the oracle (extra 'baselines')"
-
-
-def g_by_loops(train, t, left):
-    """G(t) or G(t-), in the order: at each time events leave, then censorings."""
-    g = 1.0
-    for u in sorted(set(train.time)):
-        if u < t or (u == t and not left):
-            events = sum(1 for a, c in zip(*train, strict=True) if a == u and c)
-            censored = sum(1 for a, c in zip(*train, strict=True) if a == u and not c)
-            at_risk = sum(1 for a in train.time if a >= u) - events
-            g *= 1 - censored / at_risk if at_risk else 1.0
-    return g
 
 
 def brier_by_loops(rows, t, s, convention, floor=None):
     """BS(t) from the formula; s[i] is S_i(t)."""
     total = 0.0
     if floor is None:
-        positive = [g_by_loops(rows.train, u, left=False) for u in rows.train.time]
-        floor = min([g for g in positive if g > 0], default=1.0)
+        floor = last_positive_g(rows.train)
     for i, t_i in enumerate(rows.time):
         if t_i <= t and rows.event[i]:
             term, g = s[i] ** 2, g_by_loops(rows.train, t_i, left=convention == "graf")
@@ -69,10 +56,6 @@ def integral_by_loops(rows):
     return sum(quad(value, a, b, limit=5, epsabs=1e-11)[0] for a, b in pairwise(knots)) / last
 
 
-def structured(time, event):
-    return np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
-
-
 @settings(max_examples=60, deadline=None)
 @given(scored())
 @pytest.mark.parametrize("convention", ["graf", "sksurv"])
@@ -90,7 +73,7 @@ def test_graf_integral_equals_adaptive_quadrature(rows):
 
 
 def _sksurv_or_none(rows, times, survival):
-    sksurv = pytest.importorskip("sksurv.metrics", reason=OPTIONAL)
+    sksurv = sksurv_metrics()
     train, test = structured(*rows.train), structured(rows.time, rows.event)
     try:
         curve = sksurv.brier_score(train, test, survival, times)[1]
@@ -132,7 +115,7 @@ def weibull(n, times):
 
 
 def test_default_sksurv_grid_is_accepted_by_scikit_survival():
-    sksurv = pytest.importorskip("sksurv.metrics", reason=OPTIONAL)
+    sksurv = sksurv_metrics()
     time, event, train = study()
     times = evaluation_times(time, train[0], "sksurv")
     survival = weibull(time.size, times)
@@ -234,8 +217,9 @@ def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
 @pytest.mark.parametrize("function", [brier_score, integrated_brier_score])
 def test_settings_that_do_not_exist(function):
     args, train = ([1, 2, 3], [1, 1, 0], np.full((3, 3), 0.5), [1, 2, 3]), ([1, 2, 4], [1, 0, 1])
-    with pytest.raises(ConfigError, match=r"'osst' is unknown; the known ones are 'graf', 'sksurv'"):
-        function(*args, train=train, convention="osst")
+    known = "'paper' is unknown; the known ones are 'graf', 'sksurv', 'surtree', 'osst'"
+    with pytest.raises(ConfigError, match=known):
+        function(*args, train=train, convention="paper")
     with pytest.raises(ConfigError, match=r"probability in \(0, 1\]; got 0.0"):
         function(*args, train=train, min_censoring_prob=0.0)
     with pytest.raises(ConfigError, match="'sksurv' has no floor"):

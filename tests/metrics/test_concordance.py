@@ -1,4 +1,3 @@
-import itertools
 import warnings
 
 import numpy as np
@@ -8,45 +7,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
-import sstorch.metrics.concordance as module
+import sstorch.metrics.pairs as module
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk
 
 from .cohorts import cohorts, scored
+from .oracles import concordance_by_loops, or_no_pair, pycox_evaluation, sksurv_metrics, step_value
 
 EXACT = 1e-12
 
 
 def by_loops(time, event, value_at, tied_time):
-    """The formula: value_at(j, t) is the survival of row j at t (or minus its risk)."""
-    pairs = total = 0.0
-    for i, j in itertools.permutations(range(len(time)), 2):
-        later = time[i] < time[j]
-        if tied_time == "censored_later" and time[i] == time[j] and not event[j]:
-            later = True
-        if event[i] and later:
-            own, other = value_at(i, time[i]), value_at(j, time[i])
-            pairs += 1
-            total += 1.0 if own < other else 0.5 if own == other else 0.0
-    return total / pairs if pairs else None
-
-
-def step_value(survival, times):
-    def value(row, t):
-        before = [k for k in range(len(times)) if times[k] <= t]
-        return survival[row][before[-1]] if before else 1.0
-
-    return value
-
-
-def or_no_pair(function, *args, **kwargs):
-    """The value, or None where there is no comparable pair."""
-    try:
-        return function(*args, **kwargs)
-    except DataError as error:
-        if "no comparable pair" not in str(error):
-            raise
-        return None
+    return concordance_by_loops(time, event, value_at, tied_time=tied_time)
 
 
 @settings(max_examples=150, deadline=None)
@@ -81,7 +53,7 @@ def test_risk_equals_loops(rows, tied_time, data):
 @settings(max_examples=100, deadline=None)
 @given(cohorts(), st.data())
 def test_risk_equals_scikit_survival_and_lifelines(rows, data):
-    sksurv = pytest.importorskip("sksurv.metrics", reason="scikit-survival is the oracle (extra 'baselines')")
+    sksurv = sksurv_metrics()
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
     got = or_no_pair(concordance_harrell_risk, *rows, risk, tied_time="censored_later")
     assume(got is not None)
@@ -110,11 +82,8 @@ def test_block_size_changes_nothing(rows, block):
         assert or_no_pair(concordance_harrell, *args) == whole
 
 
-def test_curves_equal_pycox_without_ties(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYCOX_DATA_DIR", str(tmp_path))  # pycox creates this folder at import
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        evaluation = pytest.importorskip("pycox.evaluation", reason="pycox is the oracle")
+def test_curves_equal_pycox_without_ties():
+    evaluation = pycox_evaluation()
     rng = np.random.default_rng(4)
     n = 60
     time = rng.permutation(n) + 1.0

@@ -1,0 +1,281 @@
+"""Calibration of the predicted survival at one time: a test in groups, a smooth curve, its mean error."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import chi2, norm
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.checks import (
+    BoolArray,
+    FloatArray,
+    check_choice,
+    check_horizon,
+    check_probability,
+    check_time_event,
+)
+from sstorch.metrics.d_calibration import check_bins
+from sstorch.metrics.smoothing import local_linear
+
+# Points of the smooth curve; between them it is straight.
+_POINTS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class OneCalibration:
+    """Result of `one_calibration`.
+
+    Attributes:
+        statistic: sum over the groups of (observed - predicted)^2 / variance.
+        p_value: small where the predicted probabilities are not calibrated.
+        degrees_of_freedom: of the chi-squared distribution, groups less one.
+        table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
+            observed (Kaplan-Meier at t), variance.
+    """
+
+    statistic: float
+    p_value: float
+    degrees_of_freedom: int
+    table: pd.DataFrame
+
+
+def one_calibration(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    n_bins: int = 10,
+    variance: Literal["binomial", "greenwood"] = "binomial",
+) -> OneCalibration:
+    """1-calibration: a Hosmer-Lemeshow test of the predicted survival at one time.
+
+    Rows are put in groups of equal size by their prediction, equal predictions in one group; in each the mean
+    prediction is compared with Kaplan-Meier at t.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t), one probability per row, shape (n,).
+        t: the time, in the unit of `time`.
+        n_bins: number of groups; fewer where predictions tie.
+        variance: "binomial", p (1 - p) / n with p the mean prediction, as D'Agostino and Nam; "greenwood", of
+            Kaplan-Meier, which knows that censored rows tell less (Demler et al., who ask for at least five
+            events a group).
+
+    Returns:
+        Statistic, p-value, degrees of freedom and the table of the groups.
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, predictions that are all equal, or a group
+            whose variance is 0 although prediction and observation differ.
+        ConfigError: fewer than two bins, t no time > 0, or an unknown variance.
+
+    References:
+        D'Agostino and Nam (2003), Handbook of Statistics 23, 1-25; Demler, Paynter and Cook (2015),
+        Statistics in Medicine 34, 1659-1680.
+
+    Examples:
+        >>> result = one_calibration([1, 2, 3, 4], [1, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], t=2.5, n_bins=2)
+        >>> result.table["observed"].tolist()
+        [0.0, 1.0]
+    """
+    check_bins(n_bins)
+    check_choice(variance, "variance", ("binomial", "greenwood"))
+    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    rank = np.searchsorted(np.sort(predicted), predicted, side="left")
+    group = np.unique(rank * n_bins // rank.size, return_inverse=True)[1]
+    n_groups = int(group.max()) + 1
+    if n_groups < 2:
+        raise DataError(
+            "survival: all predictions are equal or nearly so, and one group leaves no degree of freedom."
+        )
+    rows = []
+    for k in range(n_groups):
+        own = group == k
+        observed, greenwood = _kaplan_meier_at(row_time[own], row_event[own], horizon)
+        mean, n = float(predicted[own].mean()), int(own.sum())
+        rows.append(
+            {
+                "n": n,
+                "events": int((row_event[own] & (row_time[own] <= horizon)).sum()),
+                "predicted": mean,
+                "observed": observed,
+                "variance": greenwood if variance == "greenwood" else mean * (1.0 - mean) / n,
+            }
+        )
+    table = pd.DataFrame(rows)
+    square = (table["observed"] - table["predicted"]).to_numpy() ** 2
+    spread = table["variance"].to_numpy()
+    undefined = (spread <= 0.0) & (square > 0.0)
+    if undefined.any():
+        k = int(undefined.argmax())
+        raise DataError(
+            f"survival: group {k} of {n_groups} has variance 0 (predicted {table['predicted'][k]:g}, "
+            f"observed {table['observed'][k]:g} at t = {horizon:g}), so that no test is possible; "
+            "use fewer bins or another time."
+        )
+    statistic = float(np.divide(square, spread, out=np.zeros(n_groups), where=spread > 0.0).sum())
+    return OneCalibration(statistic, float(chi2.sf(statistic, n_groups - 1)), n_groups - 1, table)
+
+
+def calibration_curve(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    span: float = 0.75,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Smooth calibration curve of the predicted survival at one time, with a pointwise band.
+
+    Each row's pseudo-observation of 1(T > t), n S(t) - (n - 1) S_-i(t) with S Kaplan-Meier of these rows with
+    and without the row, is smoothed over the predictions by local linear regression (loess of degree 1). The
+    band is the normal one of a linear smoother with its own squared residuals as variances, pointwise.
+
+    Args:
+        time: observed times, shape (n,), n > 1.
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t), one probability per row, shape (n,).
+        t: the time, in the unit of `time`.
+        span: share of the rows that each local regression sees, in (0, 1].
+        confidence: of the band, in (0, 1).
+
+    Returns:
+        Columns predicted (increasing, at most 100 quantiles of the predictions, all within [0, 1]), observed,
+        lower and upper, cut to [0, 1].
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, or a single row.
+        ConfigError: t no time > 0, or a span or confidence out of range.
+
+    References:
+        Gerds, Andersen and Kattan (2014), Statistics in Medicine 33, 3191-3203, for pseudo-observations;
+        Cleveland (1979), Journal of the American Statistical Association 74, 829-836, for the smoother.
+
+    Examples:
+        >>> curve = calibration_curve([1, 2, 3, 4], [1, 1, 1, 1], [0.3, 0.3, 0.6, 0.6], t=2.5)
+        >>> curve["observed"].round(6).tolist()
+        [0.0, 1.0]
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ConfigError(f"confidence: expected a number in (0, 1); got {confidence!r}.")
+    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
+    half = norm.ppf(0.5 + 0.5 * confidence) * error
+    return pd.DataFrame(
+        {
+            "predicted": points,
+            "observed": np.clip(observed, 0.0, 1.0),
+            "lower": np.clip(observed - half, 0.0, 1.0),
+            "upper": np.clip(observed + half, 0.0, 1.0),
+        }
+    )
+
+
+def integrated_calibration_index(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    span: float = 0.75,
+) -> float:
+    """Integrated calibration index: mean absolute distance of the predictions from their calibration curve.
+
+    The definition of Austin et al., who smooth by a hazard regression; here the smooth curve is that of
+    `calibration_curve`, so numbers compare among models scored by this function.
+
+    Args:
+        time: as in `calibration_curve`.
+        event: as in `calibration_curve`.
+        survival: as in `calibration_curve`.
+        t: as in `calibration_curve`.
+        span: as in `calibration_curve`.
+
+    Returns:
+        The mean over the rows, in [0, 1], 0 is best.
+
+    Raises:
+        DataError: as `calibration_curve`.
+        ConfigError: as `calibration_curve`.
+
+    References:
+        Austin, Harrell and van Klaveren (2020), Statistics in Medicine 39, 2714-2742.
+
+    Examples:
+        >>> round(integrated_calibration_index([1, 2, 3, 4], [1, 1, 1, 1], [0.3, 0.3, 0.6, 0.6], t=2.5), 6)
+        0.35
+    """
+    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    points, observed, _ = _smooth(row_time, row_event, predicted, horizon, span)
+    smooth = np.interp(predicted, points, np.clip(observed, 0.0, 1.0))
+    return float(np.abs(smooth - predicted).mean())
+
+
+def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) -> FloatArray:
+    """Pseudo-observations of survival beyond t, n S(t) - (n - 1) S_-i(t), from leaving out each row in turn.
+
+    Args:
+        time: observed times, shape (n,), n > 1.
+        event: True or 1 where the event was observed, shape (n,).
+        t: the time, in the unit of `time`.
+
+    Returns:
+        Shape (n,); without censoring 1 where the row lived longer than t, else 0.
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, or a single row.
+        ConfigError: t no time > 0.
+
+    References:
+        Andersen and Pohar Perme (2010), Statistical Methods in Medical Research 19, 71-99.
+
+    Examples:
+        >>> pseudo_observations([1, 2, 3], [1, 0, 1], t=2.5).round(6).tolist()
+        [0.0, 1.0, 1.0]
+    """
+    row_time, row_event = check_time_event(time, event)
+    horizon, n = check_horizon(t, "t"), row_time.size
+    if n < 2:
+        raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
+    distinct, position = np.unique(row_time, return_inverse=True)
+    events = np.bincount(position, weights=row_event)
+    at_risk = np.cumsum(np.bincount(position)[::-1])[::-1].astype(np.float64)
+    events = np.where(distinct <= horizon, events, 0.0)
+    kept = np.maximum(at_risk - 1.0, 1.0)  # where the row is the last at risk there is nobody else
+    factor = 1.0 - events / at_risk
+    before = np.concatenate(([1.0], np.cumprod(1.0 - events / kept)))[:-1]
+    after = np.concatenate((np.cumprod(factor[::-1])[::-1], [1.0]))[1:]
+    own_events = events[position] - (row_event & (row_time <= horizon))
+    left_out = before[position] * (1.0 - own_events / kept[position]) * after[position]
+    return n * float(np.prod(factor)) - (n - 1) * left_out
+
+
+def _checked(
+    time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, t: float
+) -> tuple[FloatArray, BoolArray, FloatArray, float]:
+    row_time, row_event = check_time_event(time, event)
+    return row_time, row_event, check_probability(survival, "survival", row_time.size), check_horizon(t, "t")
+
+
+def _smooth(
+    time: FloatArray, event: BoolArray, predicted: FloatArray, t: float, span: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
+    return points, *local_linear(predicted, pseudo_observations(time, event, t=t), points, span)
+
+
+def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
+    """Kaplan-Meier at t and Greenwood's variance (0 where everybody has failed)."""
+    distinct, position = np.unique(time, return_inverse=True)
+    n_events = np.bincount(position, weights=event)[distinct <= t]
+    at_risk = np.cumsum(np.bincount(position)[::-1])[::-1][distinct <= t]
+    survival = float(np.prod(1.0 - n_events / at_risk))
+    if survival == 0.0:
+        return 0.0, 0.0
+    return survival, survival**2 * float((n_events / (at_risk * (at_risk - n_events))).sum())

@@ -1,0 +1,281 @@
+"""Is one model better than another? On the same test rows, and across folds."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import t as student
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.checks import BoolArray, FloatArray, IntArray, check_time_event, check_vector
+from sstorch.metrics.evaluation import METRICS, check_names, score
+from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
+
+ArrayMetric = Callable[[FloatArray, BoolArray, npt.NDArray[np.float64]], float]
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """The difference of a metric between two models, first minus second.
+
+    Attributes:
+        difference: on the rows themselves.
+        lower: end of the bootstrap interval.
+        upper: the other end.
+        p_value: two-sided, of no difference.
+        n_undefined: resamples left out because the metric is not defined for them.
+    """
+
+    difference: float
+    lower: float
+    upper: float
+    p_value: float
+    n_undefined: int
+
+
+@dataclass(frozen=True)
+class ResampledTTest:
+    """Result of `corrected_resampled_t_test`, differences first minus second.
+
+    Attributes:
+        difference: mean over the folds.
+        lower: end of the confidence interval.
+        upper: the other end.
+        statistic: Student's t with the corrected variance.
+        degrees_of_freedom: folds less one.
+        p_value: two-sided, of no difference.
+    """
+
+    difference: float
+    lower: float
+    upper: float
+    statistic: float
+    degrees_of_freedom: int
+    p_value: float
+
+
+def paired_bootstrap(
+    metric: ArrayMetric,
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> PairedComparison:
+    """Bootstrap the difference of any metric between two predictions of the same test rows.
+
+    Each resample draws rows with replacement, the same for both models. The interval is that of the
+    percentiles; the p-value doubles the smaller share of resamples on either side of 0, one added to both
+    counts. The models and the training rows stay as they are: this is the uncertainty of the test rows only.
+
+    Args:
+        metric: from time, event and predictions of some rows, for instance
+            ``lambda t, e, s: integrated_brier_score(t, e, s, times, train=train)``.
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        first: predictions of the first model, a row a test row, shape (n,) or (n, ...).
+        second: predictions of the second model, of the same shape.
+        n_resamples: number of resamples, at least 20.
+        confidence: of the interval, in (0, 1).
+        random_state: seed of the draws.
+
+    Returns:
+        Difference, interval, p-value and the number of resamples in which the metric was not defined.
+
+    Raises:
+        DataError: lengths differ, or the metric is not defined for the rows or for most resamples.
+        ConfigError: too few resamples, or a confidence out of range.
+
+    References:
+        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
+
+    Examples:
+        >>> from sstorch.metrics import concordance_harrell_risk
+        >>> time, event = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 0]
+        >>> result = paired_bootstrap(
+        ...     concordance_harrell_risk, time, event, first=[6, 5, 4, 3, 2, 1], second=[1, 2, 3, 4, 5, 6]
+        ... )
+        >>> result.difference, result.p_value < 0.01
+        (1.0, True)
+    """
+    row_time, row_event = check_time_event(time, event)
+    predictions = []
+    for name, values in (("first", first), ("second", second)):
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name}: expected an array of numbers; {error}.") from error
+        if array.shape[:1] != row_time.shape:
+            raise DataError(
+                f"{name}: expected a prediction for each of {row_time.size} rows; got shape {array.shape}."
+            )
+        predictions.append(array)
+    if predictions[0].shape != predictions[1].shape:
+        raise DataError(
+            f"second: expected the shape of first, {predictions[0].shape}; got {predictions[1].shape}."
+        )
+
+    def difference(rows: IntArray) -> float:
+        one, two = (float(metric(row_time[rows], row_event[rows], values[rows])) for values in predictions)
+        return one - two
+
+    return _bootstrap(difference, row_time.size, n_resamples, confidence, random_state)
+
+
+def compare(
+    first: PredictsSurvival | Curves,
+    second: PredictsSurvival | Curves,
+    train: Rows,
+    test: Rows,
+    *,
+    metrics: Iterable[str] | None = None,
+    tau: float | None = None,
+    n_resamples: int = 1000,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Compare two models on the same test rows, metric by metric, by `paired_bootstrap`.
+
+    Args:
+        first: a model as `evaluate` takes it.
+        second: another one.
+        train: training rows, as in `evaluate`.
+        test: test rows, as in `evaluate`.
+        metrics: names of `evaluate`; None takes all but the p-values and the likelihood.
+        tau: as in `evaluate`.
+        n_resamples: as in `paired_bootstrap`.
+        confidence: as in `paired_bootstrap`.
+        random_state: seed of the draws; every metric sees the same resamples.
+
+    Returns:
+        A row a metric, indexed by its name: first, second (the values), difference, lower, upper, p_value,
+        higher_is_better, n_undefined.
+
+    Raises:
+        DataError: as `evaluate`; a metric that is not defined for most resamples.
+        ConfigError: as `evaluate` and `paired_bootstrap`.
+
+    References:
+        As `paired_bootstrap`.
+    """
+    known = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
+    names = check_names(known if metrics is None else metrics, known)
+    one, two = ScoredRows.of(first, train, test), ScoredRows.of(second, train, test)
+    table = []
+    for name in names:
+
+        def difference(rows: IntArray, name: str = name) -> float:
+            return score(name, one.take(rows), tau) - score(name, two.take(rows), tau)
+
+        result = _bootstrap(difference, one.time.size, n_resamples, confidence, random_state)
+        table.append(
+            {
+                "metric": name,
+                "first": score(name, one, tau),
+                "second": score(name, two, tau),
+                "difference": result.difference,
+                "lower": result.lower,
+                "upper": result.upper,
+                "p_value": result.p_value,
+                "higher_is_better": METRICS[name].higher_is_better,
+                "n_undefined": result.n_undefined,
+            }
+        )
+    return pd.DataFrame(table).set_index("metric")
+
+
+def corrected_resampled_t_test(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    n_train: int,
+    n_test: int,
+    confidence: float = 0.95,
+) -> ResampledTTest:
+    """Compare two models by their scores on the same folds or random splits.
+
+    Training sets overlap, so the scores are correlated and the plain t test is far too sure of itself. Its
+    variance s^2 / k is replaced by s^2 (1 / k + n_test / n_train).
+
+    Args:
+        first: scores of the first model, one per split, shape (k,).
+        second: scores of the second model on the same splits, shape (k,).
+        n_train: rows of a training set.
+        n_test: rows of a test set.
+        confidence: of the interval, in (0, 1).
+
+    Returns:
+        Mean difference, interval, t, degrees of freedom and p-value. Where all differences are equal the
+        interval is that number, and p is 1 if it is 0, else 0.
+
+    Raises:
+        DataError: scores that are not finite, lengths that differ, or fewer than two splits.
+        ConfigError: no rows, or a confidence out of range.
+
+    References:
+        Nadeau and Bengio (2003), Machine Learning 52, 239-281.
+
+    Examples:
+        >>> test = corrected_resampled_t_test([0.70, 0.72, 0.69], [0.68, 0.69, 0.68], n_train=200, n_test=100)
+        >>> round(test.difference, 3), round(test.p_value, 4)
+        (0.02, 0.1598)
+    """
+    one = check_vector(first, "first")
+    two = check_vector(second, "second", one.size)
+    if not (np.isfinite(one).all() and np.isfinite(two).all()):
+        raise DataError("first, second: expected finite scores; got an infinite one.")
+    if one.size < 2:
+        raise DataError(f"first: expected the scores of at least two splits; got {one.size}.")
+    counts = (n_train, n_test)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in counts):
+        raise ConfigError(
+            f"n_train, n_test: expected numbers of rows, integers >= 1; got {n_train!r} and {n_test!r}."
+        )
+    _check_confidence(confidence)
+    difference = one - two
+    mean, k = float(difference.mean()), difference.size
+    error = float(np.sqrt(difference.var(ddof=1) * (1.0 / k + n_test / n_train)))
+    if error <= 1e-15 * float(np.abs([one, two]).max()):
+        statistic = 0.0 if mean == 0.0 else float(np.copysign(np.inf, mean))
+        return ResampledTTest(mean, mean, mean, statistic, k - 1, float(mean == 0.0))
+    half = float(student.ppf(0.5 + 0.5 * confidence, k - 1)) * error
+    p_value = 2.0 * float(student.sf(abs(mean) / error, k - 1))
+    return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0.0 < confidence < 1.0:
+        raise ConfigError(f"confidence: expected a number in (0, 1); got {confidence!r}.")
+
+
+def _bootstrap(
+    difference: Callable[[IntArray], float], n: int, n_resamples: int, confidence: float, random_state: int
+) -> PairedComparison:
+    _check_confidence(confidence)
+    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int) or n_resamples < 20:
+        raise ConfigError(f"n_resamples: expected an integer >= 20; got {n_resamples!r}.")
+    value = difference(np.arange(n))
+    rng = np.random.default_rng(random_state)
+    drawn, undefined = [], None
+    for _ in range(n_resamples):
+        try:
+            drawn.append(difference(rng.integers(0, n, n)))
+        except DataError as error:  # counted and reported: a resample may hold no comparable pair
+            undefined = error
+    n_undefined = n_resamples - len(drawn)
+    if undefined is not None and n_undefined > n_resamples // 2:
+        raise DataError(
+            f"{n_undefined} of {n_resamples} resamples leave the metric undefined, so that no interval can "
+            f"be given; the last: {undefined}"
+        ) from undefined
+    sample = np.array(drawn)
+    tail = 0.5 - 0.5 * confidence
+    lower, upper = np.quantile(sample, [tail, 1.0 - tail])
+    smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
+    p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))
+    return PairedComparison(value, float(lower), float(upper), p_value, n_undefined)

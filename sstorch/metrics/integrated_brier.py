@@ -1,0 +1,226 @@
+r"""Brier score averaged over time, in named conventions.
+
+| name | value | window | rule |
+|---|---|---|---|
+| "graf" | IBS | 0 to the largest test time | exact integral, curves straight between grid times |
+| "sksurv" | IBS | the given times within the test follow-up | trapezoids |
+| "surtree" | 1 - IBS / IBS_KM | those within the 10 and 90 % quantile of test times | trapezoids |
+| "osst" | IBS | the given times | left rectangles |
+
+Lower is better but for "surtree", where 1 is best and 0 is Kaplan-Meier. Where each comes from, and which
+reading is taken where the source leaves one open:
+
+* "graf": the formula of Graf et al. with G(t-) at events. tmax is the largest test time, censored or not.
+* "sksurv": `sksurv.metrics.integrated_brier_score`; times at which that raises are cut off.
+* "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees: a dynamic programming
+  approach", equation 25, as the authors evaluate it, since the paper leaves open the sample behind G and the
+  rule: G and Kaplan-Meier from the training rows, weights and trapezoids of scikit-survival, quantiles of the
+  DISTINCT test times (the entries len // 10 and 9 len // 10 of their sorted list, the upper one moved down by
+  1e-3 where it is the largest). Test rows beyond the training follow-up stay in, as in the paper; the authors
+  drop them. Their grid is `evaluation_times(time, train_time, "surtree")`.
+* "osst": Zhang, Xin, Seltzer and Rudin (2024), "Optimal sparse survival trees", as its package computes it,
+  where the paper's equation 1 integrates from 0 and divides by y_max: the window is from the first to the
+  last of the given times, which with `evaluation_times(time, train_time, "osst")` are the distinct test
+  times. Left rectangles are exact for curves that step at those times only, as on the training rows of a tree
+  with Kaplan-Meier leaves.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch.exceptions import DataError
+from sstorch.metrics.brier import brier_curve, convention_censoring, kaplan_meier_curves
+from sstorch.metrics.checks import (
+    FloatArray,
+    check_convention,
+    check_survival,
+    check_time_event,
+    check_times,
+    check_train,
+    check_weight,
+)
+from sstorch.metrics.graf_integral import integrate_graf
+from sstorch.metrics.grid import surtree_window
+from sstorch.metrics.ipcw import KaplanMeier
+from sstorch.metrics.units import check_same_unit
+
+
+def integrated_brier_score(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    convention: str = "graf",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Brier score averaged over time.
+
+    "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Between the given times, and
+    from S(0) = 1 to the first, the curves are taken to be straight; for those curves the integral is exact,
+    jumps of BS at test times and at training times included. The only error is that of straight pieces, so
+    use a fine grid (`sstorch.metrics.evaluation_times`). Times beyond tmax serve the interpolation only.
+
+    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range in which
+    scikit-survival answers are cut off, instead of an error: those below the smallest test time, those at or
+    beyond the largest, and those beyond the last training time if G is positive there.
+
+    "surtree": the same over the times between the 10 and 90 % quantile of the distinct test times, as a share
+    of Kaplan-Meier's: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times,
+    divided by (last - first). The module's description has the sources and the readings taken.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t_k), shape (n, n_times).
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        convention: "graf", "sksurv", "surtree" or "osst".
+        min_censoring_prob: as in `brier_score`.
+        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+
+    Returns:
+        IBS, dimensionless, 0 is best; for "surtree" 1 is best.
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, or times in different units; for "graf" a
+            grid that ends before tmax or tmax = 0; for the others fewer than two times in the range; for
+            "surtree" a Kaplan-Meier without error.
+        ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has
+            none.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
+        >>> round(integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
+        0.070741
+    """
+    check_convention(convention)
+    row_time, row_event = check_time_event(time, event)
+    grid = check_times(times)
+    curves = check_survival(survival, row_time.size, grid.size)
+    weight = check_weight(sample_weight, row_time.size)
+    if weight is not None:  # a row without weight must not widen the window
+        counted = weight > 0.0
+        row_time, row_event, curves = row_time[counted], row_event[counted], curves[counted]
+        weight = weight[counted]
+    train_time, train_event = check_train(train)
+    check_same_unit(row_time, train_time, ("time", "train time"))
+    censoring = convention_censoring(train_time, train_event, convention)
+    if convention == "graf":
+        return integrate_graf(row_time, row_event, curves, grid, censoring, min_censoring_prob, weight)
+
+    window = _window(row_time, train_time, censoring, grid, convention)
+    grid = grid[window]
+    widths = np.diff(grid)
+
+    def integral(values: FloatArray) -> float:
+        score = brier_curve(
+            row_time, row_event, values, grid, censoring, convention, min_censoring_prob, weight
+        )
+        heights = score[:-1] if convention == "osst" else (score[1:] + score[:-1]) / 2.0
+        return float(np.dot(widths, heights) / widths.sum())
+
+    value = integral(curves[:, window])
+    if convention == "surtree":
+        reference = integral(kaplan_meier_curves((train_time, train_event), grid, row_time.size))
+        return _relative(value, reference)
+    return value
+
+
+def scaled_integrated_brier_score(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    convention: str = "graf",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
+
+    For "osst" it is the ratio that its authors report; "surtree" is such a ratio already and is returned as
+    is.
+
+    Args:
+        time: as in `integrated_brier_score`.
+        event: as in `integrated_brier_score`.
+        survival: as in `integrated_brier_score`.
+        times: as in `integrated_brier_score`.
+        train: the pair (time, event) of the training rows, which give G and Kaplan-Meier.
+        convention: as in `integrated_brier_score`.
+        min_censoring_prob: as in `integrated_brier_score`.
+        sample_weight: as in `integrated_brier_score`.
+
+    Returns:
+        1 is best, 0 as good as Kaplan-Meier, below 0 worse.
+
+    Raises:
+        DataError: as `integrated_brier_score`, or a Kaplan-Meier without error.
+        ConfigError: as `integrated_brier_score`.
+
+    References:
+        Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
+        >>> round(scaled_integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 3)
+        0.591
+    """
+
+    def score(curves: npt.ArrayLike) -> float:
+        return integrated_brier_score(
+            time,
+            event,
+            curves,
+            times,
+            train=train,
+            convention=convention,
+            min_censoring_prob=min_censoring_prob,
+            sample_weight=sample_weight,
+        )
+
+    value = score(survival)
+    if convention == "surtree":
+        return value
+    return _relative(value, score(kaplan_meier_curves(train, times, np.size(time))))
+
+
+def _relative(score: float, reference: float) -> float:
+    if reference == 0.0:
+        raise DataError(
+            "train: the integrated Brier score of Kaplan-Meier is 0, so that nothing can be scaled by it."
+        )
+    return 1.0 - score / reference
+
+
+def _window(
+    time: FloatArray, train_time: FloatArray, censoring: KaplanMeier, grid: FloatArray, convention: str
+) -> slice:
+    """The part of the grid that the convention integrates over."""
+    if convention == "osst":
+        inside, low, high = np.ones(grid.size, dtype=bool), grid[0], grid[-1]
+    elif convention == "surtree":
+        low, high = surtree_window(time)
+        inside = (grid >= low) & (grid <= high)
+    else:
+        low, high = time.min(), time.max()
+        inside = (grid >= low) & (grid < high)
+        if censoring.values[-1] > 0.0:
+            inside &= grid <= train_time.max()
+    kept = np.flatnonzero(inside)
+    if kept.size < 2:
+        raise DataError(
+            f"times: convention {convention!r} needs two times in [{low:g}, {high:g}), the follow-up of the "
+            f"test rows, and within that of the training rows, which ends at {train_time.max():g}; got "
+            f"{kept.size}. evaluation_times(time, train_time, {convention!r}) gives such a grid."
+        )
+    return slice(int(kept[0]), int(kept[-1]) + 1)

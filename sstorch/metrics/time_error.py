@@ -1,0 +1,214 @@
+"""Errors of predicted times under censoring.
+
+An event time is known; a censoring time is only a lower bound and is replaced, or weighted, in one of three
+ways. All errors are in the unit of time.
+"""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch.exceptions import DataError
+from sstorch.metrics.checks import (
+    BoolArray,
+    FloatArray,
+    check_choice,
+    check_horizon,
+    check_time_event,
+    check_train,
+    check_vector,
+    check_weight,
+)
+from sstorch.metrics.curves import restricted_mean_survival_time
+from sstorch.metrics.ipcw import Ipcw, ipcw_weights
+from sstorch.metrics.line_extended import LineExtendedKaplanMeier
+from sstorch.metrics.units import check_same_unit
+
+
+def mean_absolute_error_margin(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    predicted_time: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean absolute error with the margin time in place of a censored one.
+
+    A row censored at c counts as if its event came at E[T | T > c] = c + int_c^inf S(t) dt / S(c), and weighs
+    1 - S(c), with S the Kaplan-Meier curve of the training rows; beyond the last training time S goes on
+    along the line from (0, 1) through its last point until it is 0.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        predicted_time: one predicted time per row, such as `median_survival_time`, shape (n,), in the unit of
+            `time`. Infinite predictions make the error infinite.
+        train: the pair (time, event) of the training rows, which give S.
+        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter S.
+
+    Returns:
+        The weighted mean error, in the unit of `time`.
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, training rows without event, times in
+            different units, or no row with weight.
+
+    References:
+        Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85), section 3.2.
+
+    Examples:
+        >>> mean_absolute_error_margin([1.0, 2.0], [1, 1], [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
+        0.5
+    """
+    row_time, row_event, predicted, weight = _checked(time, event, predicted_time, train, sample_weight)
+    survival = LineExtendedKaplanMeier(*check_train(train))
+    left = survival.at(row_time)
+    beyond = np.divide(survival.area_from(row_time), left, out=np.zeros_like(left), where=left > 0.0)
+    target = np.where(row_event, row_time, row_time + beyond)
+    return _mean_error(predicted, target, np.where(row_event, 1.0, 1.0 - left) * weight)
+
+
+def mean_absolute_error_pseudo(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    predicted_time: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean absolute error with the pseudo-observation in place of a censored time.
+
+    A row censored at c counts as if its event came at (n + 1) m(train and the row) - n m(train), where m is
+    the mean of the Kaplan-Meier curve of n training rows, without and with this row, and weighs 1 - S(c).
+    Both curves go on beyond their last time as in `mean_absolute_error_margin`.
+
+    Args:
+        time: as in `mean_absolute_error_margin`.
+        event: as in `mean_absolute_error_margin`.
+        predicted_time: as in `mean_absolute_error_margin`.
+        train: as in `mean_absolute_error_margin`.
+        sample_weight: as in `mean_absolute_error_margin`.
+
+    Returns:
+        The weighted mean error, in the unit of `time`.
+
+    Raises:
+        DataError: as `mean_absolute_error_margin`.
+
+    References:
+        Qi, Kumar, Farrokh, Sun, Kuan, Ranganath, Henao and Greiner (2023), ICML, section 3.6.
+
+    Examples:
+        >>> mean_absolute_error_pseudo([1.0, 2.0], [1, 1], [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
+        0.5
+    """
+    row_time, row_event, predicted, weight = _checked(time, event, predicted_time, train, sample_weight)
+    survival = LineExtendedKaplanMeier(*check_train(train))
+    n = float(np.size(train[0]))
+    pseudo = (n + 1.0) * survival.mean_with_censored(row_time) - n * survival.mean()
+    target = np.where(row_event, row_time, pseudo)
+    known = np.where(row_event, 1.0, 1.0 - survival.at(row_time))
+    return _mean_error(predicted, target, known * weight)
+
+
+def rmst_error(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    tau: float,
+    error: Literal["absolute", "squared"] = "absolute",
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Error of the predicted restricted mean survival time against min(T, tau).
+
+    min(T, tau) is known of rows with an event and of rows observed up to tau; each weighs 1 / G at that time,
+    and the weighted mean over them is returned.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t_k), shape (n, n_times), read as in `restricted_mean_survival_time`.
+        times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau.
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        tau: the restriction, in the unit of `time`.
+        error: "absolute" (in the unit of time) or "squared".
+        ipcw: G at the event, see `ipcw_weights`.
+        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
+        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+
+    Returns:
+        The weighted mean error.
+
+    Raises:
+        DataError: arguments that `sstorch.metrics.checks` refuses, times in different units, a grid that ends
+            before tau, or no row of which min(T, tau) is known.
+        ConfigError: tau is no time > 0, an unknown `error` or `ipcw`, or a floor outside (0, 1].
+
+    References:
+        Tian, Zhao and Wei (2014), Biostatistics 15, 222-233.
+
+    Examples:
+        >>> rows = ([1.0, 3.0], [1, 0])
+        >>> rmst_error(*rows, [[0.5, 0.0], [1.0, 1.0]], [1.0, 2.0], train=rows, tau=2.0)
+        0.0
+    """
+    check_choice(error, "error", ("absolute", "squared"))
+    row_time, row_event = check_time_event(time, event)
+    check_same_unit(row_time, check_train(train)[0], ("time", "train time"))
+    horizon = check_horizon(tau, "tau")
+    predicted = restricted_mean_survival_time(survival, times, tau=horizon)
+    check_vector(predicted, "survival", row_time.size)
+    target = np.minimum(row_time, horizon)
+    weight = ipcw_weights(
+        target,
+        row_event | (row_time >= horizon),
+        train=train,
+        ipcw=ipcw,
+        min_censoring_prob=min_censoring_prob,
+    )
+    given = check_weight(sample_weight, row_time.size)
+    deviation = np.abs(predicted - target)
+    if error == "squared":
+        deviation = deviation**2
+    return _weighted_mean(deviation, weight if given is None else weight * given)
+
+
+def _checked(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    predicted_time: npt.ArrayLike,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    sample_weight: npt.ArrayLike | None,
+) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
+    row_time, row_event = check_time_event(time, event)
+    predicted = check_vector(predicted_time, "predicted_time", row_time.size)
+    if (predicted < 0.0).any():
+        raise DataError(
+            f"predicted_time: expected times >= 0; got {predicted.min():g}. Pass times, not risk scores."
+        )
+    train_time, train_event = check_train(train)
+    check_same_unit(row_time, train_time, ("time", "train time"))
+    if not (train_event & (train_time > 0.0)).any():
+        raise DataError(
+            "train event: no training row has an event at a time > 0; no mean time can be estimated."
+        )
+    weight = check_weight(sample_weight, row_time.size)
+    return row_time, row_event, predicted, np.ones(row_time.size) if weight is None else weight
+
+
+def _mean_error(predicted: FloatArray, target: FloatArray, weight: FloatArray) -> float:
+    return _weighted_mean(np.abs(predicted - target), weight)
+
+
+def _weighted_mean(error: FloatArray, weight: FloatArray) -> float:
+    counted = weight > 0.0  # an infinite error of a row that does not count must not make NaN
+    if not counted.any():
+        raise DataError("event: no row has a known time: none has an event that counts.")
+    return float(np.dot(weight[counted], error[counted]) / weight[counted].sum())

@@ -1,0 +1,94 @@
+"""Plain loops over rows and pairs, and peers called as their users call them."""
+
+import itertools
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sstorch.exceptions import DataError
+
+SKSURV = "scikit-survival is the oracle (extra 'baselines')"
+
+
+def g_by_loops(train, t, left):
+    """G(t) or G(t-), in the order: at each time events leave, then censorings."""
+    g = 1.0
+    for u in sorted(set(train.time)):
+        if u < t or (u == t and not left):
+            events = sum(1 for a, c in zip(*train, strict=True) if a == u and c)
+            censored = sum(1 for a, c in zip(*train, strict=True) if a == u and not c)
+            at_risk = sum(1 for a in train.time if a >= u) - events
+            g *= 1 - censored / at_risk if at_risk else 1.0
+    return g
+
+
+def last_positive_g(train):
+    positive = [g_by_loops(train, u, left=False) for u in train.time]
+    return min([g for g in positive if g > 0], default=1.0)
+
+
+def concordance_by_loops(
+    time,
+    event,
+    value_at,
+    *,
+    tied_time="exclude",
+    tied_risk="half",
+    tau=np.inf,
+    pair_weight=lambda i, j: 1.0,
+):
+    """The formula: value_at(j, t) is the survival of row j at t (or minus its risk); None without a pair."""
+    pairs = total = 0.0
+    for i, j in itertools.permutations(range(len(time)), 2):
+        later = time[i] < time[j]
+        if tied_time == "censored_later" and time[i] == time[j] and not event[j]:
+            later = True
+        if event[i] and later and time[i] < tau:
+            own, other = value_at(i, time[i]), value_at(j, time[i])
+            weight = pair_weight(i, j)
+            if own == other and tied_risk == "exclude":
+                continue
+            pairs += weight
+            if own < other:
+                total += weight
+            elif own == other and tied_risk == "half":
+                total += 0.5 * weight
+    return total / pairs if pairs else None
+
+
+def step_value(survival, times):
+    def value(row, t):
+        before = [k for k in range(len(times)) if times[k] <= t]
+        return survival[row][before[-1]] if before else 1.0
+
+    return value
+
+
+def or_no_pair(function, *args, **kwargs):
+    """The value, or None where there is no comparable pair."""
+    try:
+        return function(*args, **kwargs)
+    except DataError as error:
+        if "no comparable pair" not in str(error):
+            raise
+        return None
+
+
+def structured(time, event):
+    return np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
+
+
+def sksurv_metrics():
+    return pytest.importorskip("sksurv.metrics", reason=SKSURV)
+
+
+def pycox_evaluation():
+    # pycox creates this folder at import.
+    os.environ.setdefault("PYCOX_DATA_DIR", str(Path(tempfile.gettempdir(), "pycox")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("pycox.evaluation", reason="pycox is the oracle")

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import concordance_harrell_risk, corrected_resampled_t_test, paired_bootstrap
+
+
+def mean_difference(time, event, prediction):
+    return float(np.mean(prediction))
+
+
+def test_bootstrap_of_a_mean_equals_its_normal_theory():
+    rng = np.random.default_rng(0)
+    n = 400
+    first, second = rng.normal(0.15, 1.0, n), rng.normal(0.0, 1.0, n)
+    time, event = np.arange(1.0, n + 1), np.ones(n)
+    result = paired_bootstrap(mean_difference, time, event, first, second, n_resamples=4000)
+    difference = first - second
+    error = difference.std(ddof=1) / np.sqrt(n)
+    assert result.difference == pytest.approx(difference.mean(), abs=1e-12)
+    assert result.lower == pytest.approx(difference.mean() - 1.96 * error, abs=0.15 * error)
+    assert result.upper == pytest.approx(difference.mean() + 1.96 * error, abs=0.15 * error)
+    assert result.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), abs=0.02)
+    swapped = paired_bootstrap(mean_difference, time, event, second, first, n_resamples=4000)
+    assert (swapped.lower, swapped.upper) == pytest.approx((-result.upper, -result.lower))
+    assert swapped.p_value == result.p_value
+
+
+def test_p_values_under_no_difference_are_uniform():
+    rng = np.random.default_rng(1)
+    p_values = []
+    for _ in range(120):
+        first, second = rng.normal(size=(2, 60))
+        rows = (np.ones(60), np.ones(60))
+        p_values.append(paired_bootstrap(mean_difference, *rows, first, second, n_resamples=99).p_value)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_the_rows_of_both_models_are_the_same():
+    time, event = np.arange(1.0, 9.0), np.ones(8)
+    prediction = np.random.default_rng(0).normal(size=8)
+    result = paired_bootstrap(concordance_harrell_risk, time, event, prediction, prediction)
+    assert (result.lower, result.upper, result.p_value) == (0.0, 0.0, 1.0)
+
+
+def test_undefined_resamples_are_counted():
+    time, event = [1.0, 2.0, 3.0, 4.0], [1, 0, 0, 0]  # no pair where row 0 is not drawn
+    result = paired_bootstrap(concordance_harrell_risk, time, event, [4, 3, 2, 1], [1, 2, 3, 4])
+    assert 250 < result.n_undefined < 400
+    assert result.difference == 1.0
+
+    def rarely(t, e, p):
+        if len(np.unique(t)) < 4:
+            raise DataError("not today")
+        return 0.0
+
+    with pytest.raises(DataError, match=r"of 50 resamples leave the metric undefined.*not today"):
+        paired_bootstrap(rarely, time, event, [1, 2, 3, 4], [1, 2, 3, 4], n_resamples=50)
+
+
+def test_corrected_t_test_by_hand():
+    first, second = np.array([0.7, 0.8, 0.75, 0.72, 0.71]), np.array([0.69, 0.74, 0.73, 0.73, 0.68])
+    difference = first - second
+    result = corrected_resampled_t_test(first, second, n_train=80, n_test=20)
+    error = np.sqrt(difference.var(ddof=1) * (1 / 5 + 20 / 80))
+    t = difference.mean() / error
+    assert result.statistic == pytest.approx(t)
+    assert result.p_value == pytest.approx(2 * stats.t.sf(t, 4))
+    half = stats.t.ppf(0.975, 4) * error
+    assert (result.lower, result.upper) == pytest.approx((difference.mean() - half, difference.mean() + half))
+    assert result.p_value > stats.ttest_rel(first, second).pvalue
+    assert result.degrees_of_freedom == 4
+
+
+def test_equal_differences():
+    same = corrected_resampled_t_test([0.5, 0.6], [0.5, 0.6], n_train=8, n_test=2)
+    assert (same.statistic, same.p_value, same.lower, same.upper) == (0.0, 1.0, 0.0, 0.0)
+    shifted = corrected_resampled_t_test([0.75, 0.5], [0.5, 0.25], n_train=8, n_test=2)
+    assert (shifted.statistic, shifted.p_value, shifted.lower) == (np.inf, 0.0, 0.25)
+
+
+def test_refusals():
+    rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+    with pytest.raises(
+        DataError, match=r"second: expected a prediction for each of 3 rows; got shape \(2,\)"
+    ):
+        paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], [1, 2])
+    with pytest.raises(DataError, match=r"second: expected the shape of first, \(3,\); got \(3, 2\)"):
+        paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], np.ones((3, 2)))
+    with pytest.raises(DataError, match="first: expected an array of numbers"):
+        paired_bootstrap(concordance_harrell_risk, *rows, ["a", "b", "c"], [1, 2, 3])
+    with pytest.raises(ConfigError, match="n_resamples: expected an integer >= 20; got 5"):
+        paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], [1, 2, 3], n_resamples=5)
+    with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got 95"):
+        paired_bootstrap(concordance_harrell_risk, *rows, [1, 2, 3], [1, 2, 3], confidence=95)
+    with pytest.raises(DataError, match="scores of at least two splits; got 1"):
+        corrected_resampled_t_test([0.5], [0.5], n_train=8, n_test=2)
+    with pytest.raises(DataError, match="second: NaN in row 1"):
+        corrected_resampled_t_test([0.5, 0.6], [0.5, np.nan], n_train=8, n_test=2)
+    with pytest.raises(DataError, match="expected finite scores"):
+        corrected_resampled_t_test([0.5, np.inf], [0.5, 0.1], n_train=8, n_test=2)
+    with pytest.raises(
+        ConfigError, match="n_train, n_test: expected numbers of rows, integers >= 1; got 8 and 0"
+    ):
+        corrected_resampled_t_test([0.5, 0.6], [0.5, 0.1], n_train=8, n_test=0)

@@ -1,0 +1,207 @@
+"""Every option of the four concordances against one loop, and the peers that have the option."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    censoring_distribution,
+    concordance_harrell,
+    concordance_harrell_risk,
+    concordance_uno,
+    concordance_uno_risk,
+    count_floored,
+    ipcw_weights,
+)
+
+from .cohorts import cohorts, scored
+from .oracles import (
+    concordance_by_loops,
+    g_by_loops,
+    last_positive_g,
+    or_no_pair,
+    pycox_evaluation,
+    sksurv_metrics,
+    step_value,
+    structured,
+)
+
+EXACT = 1e-12
+options = st.fixed_dictionaries(
+    {
+        "tied_time": st.sampled_from(["exclude", "censored_later"]),
+        "tied_risk": st.sampled_from(["half", "discordant", "exclude"]),
+        "tau": st.sampled_from([None, 2.0, 3.5, 6.0]),
+    }
+)
+
+
+def loop_options(chosen):
+    return {**chosen, "tau": np.inf if chosen["tau"] is None else chosen["tau"]}
+
+
+def integers(data, n, low, high):
+    return np.array(data.draw(st.lists(st.integers(low, high), min_size=n, max_size=n)))
+
+
+def close(value):
+    return None if value is None else pytest.approx(value, abs=EXACT)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scored(), options, st.booleans(), st.sampled_from(["G(t-)", "G(t)"]), st.data())
+def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
+    n = rows.time.size
+    weight = integers(data, n, 0, 3) if weighted else np.ones(n)
+    assume(weight.any())
+    risk = integers(data, n, -3, 3)
+    floor = last_positive_g(rows.train)
+    g = [max(g_by_loops(rows.train, t, left=ipcw == "G(t-)"), floor) for t in rows.time]
+
+    def product(i, j):
+        return float(weight[i] * weight[j])
+
+    def uno(i, j):
+        return product(i, j) / g[i] ** 2
+
+    given_weight = {"sample_weight": weight} if weighted else {}
+    curve, score = step_value(rows.survival, rows.times), lambda j, t: -risk[j]
+    ours = [
+        or_no_pair(concordance_harrell, *rows[:4], **chosen, **given_weight),
+        or_no_pair(concordance_harrell_risk, *rows[:2], risk, **chosen, **given_weight),
+        or_no_pair(concordance_uno, *rows[:4], train=rows.train, ipcw=ipcw, **chosen, **given_weight),
+        or_no_pair(
+            concordance_uno_risk, *rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight
+        ),
+    ]
+    loops = [
+        concordance_by_loops(*rows[:2], values, **loop_options(chosen), pair_weight=pair_weight)
+        for pair_weight in (product, uno)
+        for values in (curve, score)
+    ]
+    for got, expected in zip(ours, loops, strict=True):
+        assert got == close(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scored(), options, st.data())
+def test_weights_are_repetitions(rows, chosen, data):
+    weight = integers(data, rows.time.size, 0, 3)
+    assume(weight.any())
+    again = np.repeat(np.arange(rows.time.size), weight)
+    time, event, survival = rows.time[again], rows.event[again], rows.survival[again]
+    risk = -survival[:, 0]
+    train = {"train": rows.train}
+    for function, extra in ((concordance_harrell, {}), (concordance_uno, train)):
+        got = or_no_pair(function, *rows[:4], sample_weight=weight, **extra, **chosen)
+        assert got == close(or_no_pair(function, time, event, survival, rows.times, **extra, **chosen))
+    for function, extra in ((concordance_harrell_risk, {}), (concordance_uno_risk, train)):
+        got = or_no_pair(function, *rows[:2], -rows.survival[:, 0], sample_weight=weight, **extra, **chosen)
+        assert got == close(or_no_pair(function, time, event, risk, **extra, **chosen))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cohorts(), st.data())
+def test_turning_the_risk_over_turns_the_score_over(rows, data):
+    risk = integers(data, rows.time.size, -3, 3)
+    got = or_no_pair(concordance_harrell_risk, *rows, risk)
+    assume(got is not None)
+    assert concordance_harrell_risk(*rows, -risk) == pytest.approx(1.0 - got, abs=EXACT)
+    assert concordance_harrell_risk(*rows, np.exp(risk)) == got
+    assert concordance_harrell_risk(rows.time * 7.0, rows.event, risk) == got
+    shuffled = np.random.default_rng(len(risk)).permutation(risk.size)
+    assert concordance_harrell_risk(rows.time[shuffled], rows.event[shuffled], risk[shuffled]) == got
+
+
+@settings(max_examples=150, deadline=None)
+@given(cohorts(), cohorts(), st.sampled_from([None, 3.0, 7.5]), st.data())
+def test_uno_equals_scikit_survival(rows, train, tau, data):
+    sksurv = sksurv_metrics()
+    risk = integers(data, rows.time.size, -3, 3)
+    got = or_no_pair(
+        concordance_uno_risk, *rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
+    )
+    assume(got is not None)
+    try:
+        with np.errstate(all="ignore"):
+            expected = sksurv.concordance_index_ipcw(
+                structured(*train), structured(*rows), risk.astype(float), tau=tau, tied_tol=0.0
+            )[0]
+    except ValueError:  # it raises where G is 0 or unknown; here G keeps its last positive value
+        return
+    assert got == pytest.approx(expected, abs=1e-10)
+
+
+@settings(max_examples=80, deadline=None)
+@given(scored())
+def test_curves_equal_pycox_with_ties(rows):
+    evaluation = pycox_evaluation()
+    got = or_no_pair(concordance_harrell, *rows[:4], tied_time="censored_later", tied_risk="discordant")
+    assume(got is not None)
+    frame = pd.DataFrame(np.ascontiguousarray(rows.survival.T), index=rows.times)
+    expected = evaluation.EvalSurv(frame, rows.time, rows.event).concordance_td("antolini")
+    assert got == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 37, 5000])
+def test_many_rows_equal_the_pairs_counted_at_once(levels):
+    rng = np.random.default_rng(levels)
+    n = 1500
+    time, event = rng.integers(1, 400, n).astype(float), rng.random(n) < 0.5
+    risk, weight = rng.integers(0, levels, n).astype(float), rng.integers(0, 4, n).astype(float)
+    later = (time[:, None] < time) & event[:, None]
+    pairs = later * np.outer(weight, weight)
+    score = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
+    assert concordance_harrell_risk(time, event, risk) == pytest.approx(
+        (later * score).sum() / later.sum(), abs=EXACT
+    )
+    got = concordance_harrell_risk(time, event, risk, sample_weight=weight)
+    assert got == pytest.approx((pairs * score).sum() / pairs.sum(), abs=EXACT)
+
+
+def test_infinite_risks_are_ordered():
+    assert concordance_harrell_risk([1, 2, 3], [1, 1, 1], [np.inf, 0.0, -np.inf]) == 1.0
+
+
+def test_weights_beyond_the_training_rows_stay_finite_and_are_counted():
+    train = ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 0])  # G = 2/3 from 2, then 0 from 4
+    assert censoring_distribution(*train).at(5.0) == 0.0
+    assert ipcw_weights([1.0, 4.0, 9.0, 9.0], [1, 1, 1, 0], train=train) == pytest.approx([1, 1.5, 1.5, 0])
+    assert count_floored([3.0, 4.0, 9.0], train=train) == 1
+    assert count_floored([3.0, 4.0, 9.0], train=train, ipcw="G(t)") == 2
+
+
+def test_settings_that_do_not_exist():
+    rows, train = ([1, 2, 3], [1, 1, 0], [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
+    with pytest.raises(ConfigError, match="tied_risk: 'gamma' is unknown; the known ones are 'half'"):
+        concordance_harrell_risk(*rows, tied_risk="gamma")
+    with pytest.raises(ConfigError, match=r"ipcw: 'left' is unknown; the known ones are 'G\(t-\)', 'G\(t\)'"):
+        concordance_uno_risk(*rows, train=train, ipcw="left")
+    for tau in (0.0, -1.0, np.inf, np.nan, "5", True):
+        with pytest.raises(ConfigError, match="tau: expected one finite time > 0; got"):
+            concordance_harrell_risk(*rows, tau=tau)
+    with pytest.raises(DataError, match="all predictions are equal, and tied_risk='exclude' leaves no pair"):
+        concordance_harrell_risk(*rows[:2], [1, 1, 1], tied_risk="exclude")
+    with pytest.raises(DataError, match="no comparable pair among 3 rows with 0 events"):
+        concordance_harrell_risk(*rows, tau=0.5)
+    with pytest.raises(DataError, match="sample_weight: expected finite weights >= 0; got inf in row 0"):
+        concordance_harrell_risk(*rows, sample_weight=[np.inf, 1, 1])
+
+
+def test_mismatched_units_are_refused():
+    rng = np.random.default_rng(0)
+    days = rng.uniform(30, 3000, 50)
+    event, risk = np.ones(50), -days
+    with pytest.raises(
+        DataError, match=r"time and train time: expected times in one unit; got .* days and years"
+    ):
+        concordance_uno_risk(days, event, risk, train=(days / 365.25, event))
+    years = np.linspace(0.1, 8.0, 30)
+    curves = np.exp(-np.outer(1 / days, years))
+    with pytest.raises(DataError, match="event times and times: expected times in one unit"):
+        concordance_harrell(days, event, curves, years)
+    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
+        concordance_harrell(days / 365.25, event, curves, years * 365.25)

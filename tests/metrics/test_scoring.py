@@ -1,0 +1,114 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+
+from sstorch import metrics
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import RiskScore, SurvivalScorer
+
+
+class Rates(BaseEstimator):
+    """Exponential curves with the rate in the first column, times a factor."""
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return self.factor * np.asarray(X)[:, 0]
+
+    def predict_survival_function(self, X, times):
+        return np.exp(-np.outer(self.predict(X), times))
+
+
+def rows(n=150):
+    rng = np.random.default_rng(0)
+    rate = rng.gamma(3.0, 0.02, n)
+    life, censoring = rng.exponential(1 / rate), rng.uniform(5, 60, n)
+    y = np.empty(n, dtype=[("event", bool), ("time", float)])
+    y["event"], y["time"] = life <= censoring, np.ceil(np.minimum(life, censoring))  # ties
+    return rate[:, None], y
+
+
+X, Y = rows()
+FOLDS = KFold(4, shuffle=True, random_state=0)
+
+
+@pytest.mark.parametrize("metric", ["c_uno", "ibs_graf", "ibs_sksurv", "ibs_surtree"])
+def test_cross_validation_uses_the_training_rows_of_each_fold(metric):
+    got = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=SurvivalScorer(metric, all_rows=Y))
+    expected = []
+    for train, test in FOLDS.split(X):
+        table = metrics.evaluate(
+            Rates(),
+            (X[train], (Y["time"][train], Y["event"][train])),
+            (X[test], (Y["time"][test], Y["event"][test])),
+            metrics=[metric],
+        )
+        expected.append(table.loc[metric, "value"] * (1 if table.loc[metric, "higher_is_better"] else -1))
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_make_scorer_and_grid_search():
+    scorer = make_scorer(RiskScore("c_uno", all_rows=Y))
+    got = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=scorer)
+    expected = [
+        metrics.concordance_uno_risk(
+            Y["time"][test], Y["event"][test], X[test, 0], train=(Y["time"][train], Y["event"][train])
+        )
+        for train, test in FOLDS.split(X)
+    ]
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    search = GridSearchCV(
+        Rates(), {"factor": [0.2, 1.0, 5.0]}, scoring=SurvivalScorer("ibs_graf", all_rows=Y), cv=FOLDS
+    ).fit(X, Y)
+    assert search.best_params_ == {"factor": 1.0}
+    harrell = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=make_scorer(RiskScore()))
+    _, test = next(FOLDS.split(X))
+    assert harrell[0] == metrics.concordance_harrell_risk(Y["time"][test], Y["event"][test], X[test, 0])
+
+
+def test_a_fixed_split_and_the_forms_of_y():
+    train, test = np.arange(100), np.arange(100, 150)
+    frame = pd.DataFrame({"time": Y["time"], "event": Y["event"]})
+    values = {
+        SurvivalScorer("ibs_graf", train=y_train)(Rates(), X[test], y_test)
+        for y_train, y_test in (
+            (Y[train], Y[test]),
+            (frame.iloc[train], frame.iloc[test]),
+            ((Y["time"][train], Y["event"][train]), (Y["time"][test], Y["event"][test])),
+        )
+    }
+    values.add(SurvivalScorer("ibs_graf", all_rows=Y)(Rates(), X[test], Y[test]))
+    assert max(values) - min(values) < 1e-14
+    assert max(values) < 0
+
+
+def test_scorers_travel_to_other_processes():
+    scorer = pickle.loads(pickle.dumps(SurvivalScorer("c_uno", all_rows=Y)))
+    assert scorer(Rates(), X[:50], Y[:50]) == SurvivalScorer("c_uno", all_rows=Y)(Rates(), X[:50], Y[:50])
+    assert RiskScore().__name__ == "c_harrell"
+    assert "c_harrell" in repr(make_scorer(RiskScore()))
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match="metric: 'd_calibration_p' is unknown"):
+        SurvivalScorer("d_calibration_p", all_rows=Y)
+    with pytest.raises(ConfigError, match=r"train, all_rows: expected one of them.*got neither"):
+        SurvivalScorer("ibs_graf")
+    with pytest.raises(ConfigError, match="got both"):
+        RiskScore("c_uno", train=Y, all_rows=Y)
+    with pytest.raises(ConfigError, match="tau: expected one finite time"):
+        RiskScore(tau=0.0)
+    with pytest.raises(DataError, match="a scored row with time 999 and event 1 is not among all_rows"):
+        RiskScore("c_uno", all_rows=Y)(([1.0, 999.0], [1, 1]), [1.0, 2.0])
+    with pytest.raises(DataError, match="all of all_rows are scored"):
+        SurvivalScorer("ibs_graf", all_rows=Y)(Rates(), X, Y)
