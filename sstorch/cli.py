@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, TextIO, cast
 
 import hydra
@@ -21,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
 from sstorch.exceptions import ConfigError, SstorchError
-from sstorch.monitoring import Callback, HistoryWriter, ProgressBar
+from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
 
 EXIT_REFUSED = 2
@@ -39,6 +40,34 @@ _debugging = "HYDRA_FULL_ERROR" in os.environ
 _SMALL_BATCH = 2**19
 
 register_schemas()
+
+
+class _Interruption(Callback):
+    """Ctrl-C and a scheduler's request to stop.
+
+    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
+    request is noted, and raised once more at the end of the pass.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Interruption:
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        """Stop if asked."""
+        if self._asked:
+            raise KeyboardInterrupt
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
@@ -76,7 +105,8 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
         callbacks.append(ProgressBar())
     begin = time.perf_counter()
     try:
-        result = cross_validate(estimator, data, cv.n_folds, cv.seed, callbacks)
+        with _Interruption() as interruption:
+            result = cross_validate(estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption])
         seconds = time.perf_counter() - begin
         figures = folder.write_results(result, data)
         if board is not None:

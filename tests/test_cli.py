@@ -18,10 +18,11 @@ from hydra.core.global_hydra import GlobalHydra
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.cli import main
+from sstorch.cli import _Interruption, main
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
 from sstorch.exceptions import ConfigError
+from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
@@ -312,6 +313,16 @@ def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_p
     assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
     board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
     assert board.Scalars("train/objective")
+
+
+def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() -> None:
+    with _Interruption() as interruption:
+        interruption.on_macro_iteration(1, History())
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)  # and now something swallows it
+        with pytest.raises(KeyboardInterrupt):
+            interruption.on_macro_iteration(2, History())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
