@@ -62,6 +62,7 @@ class TreeConfig:
     ridge: float = 1e-3
     gate_ridge: float = 1e-4
     fused: float = 0.0
+    holdout: float = 0.0
     missing_numbers: str = "mean"
     missing_categories: str = "zeros"
 
@@ -182,6 +183,7 @@ class Config:
             ridge=tree.ridge,
             gate_ridge=tree.gate_ridge,
             fused=tree.fused,
+            holdout=tree.holdout,
             prediction=cast(Prediction, tree.prediction),
             device=self.device.name,
             dtype=self.device.dtype,

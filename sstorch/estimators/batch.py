@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.estimators.settings import BatchSettings
-from sstorch.exceptions import TrainingError
+from sstorch.exceptions import DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
@@ -24,7 +24,9 @@ class TrainedBatch:
 
     Attributes:
         tree: R = n_splits x n_starts problems, ordered by split.
-        objective: E of each problem, shape (R,).
+        objective: E of each problem on the rows it was trained on, shape (R,).
+        criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
+            out.
         history: records of the run.
         preprocessors: fitted on each split's own rows.
         n_starts: problems per split.
@@ -32,6 +34,7 @@ class TrainedBatch:
 
     tree: SoftTree
     objective: Tensor
+    criterion: Tensor
     history: History
     preprocessors: tuple[Preprocessor, ...]
     n_starts: int
@@ -41,12 +44,12 @@ class TrainedBatch:
         return split * self.n_starts + start
 
     def best_start(self, split: int) -> int:
-        """Start with the lowest training objective, the one that is returned as the split's tree.
+        """Start with the lowest criterion, the one that is returned as the split's tree.
 
         Raises:
             TrainingError: no start of the split has a finite objective.
         """
-        own = self.objective[split * self.n_starts : (split + 1) * self.n_starts]
+        own = self.criterion[split * self.n_starts : (split + 1) * self.n_starts]
         if not bool(own.isfinite().any()):
             raise TrainingError(
                 f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
@@ -78,6 +81,11 @@ def train_batch(
         for data in splits
     )
     tree, sample = stack_splits(splits, preprocessors, settings)
+    held_out = None
+    if settings.holdout > 0:
+        kept = _held_in(splits, settings)
+        held_out = replace(sample, weight=sample.weight * ~kept)
+        sample = replace(sample, weight=sample.weight * kept)
     objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused)
     seeds = [
         problem_seed(settings.seed, split, start)
@@ -90,10 +98,34 @@ def train_batch(
         initialize_cox(tree, sample, seeds)
     else:
         initialize_random(tree, sample, seeds)
-    history = settings.trainer.train(tree, objective, sample, callbacks)
+    history = settings.trainer.train(tree, objective, sample, callbacks, held_out)
     with torch.no_grad():
         final = objective(tree, sample)
-    return TrainedBatch(tree, final, history, preprocessors, settings.n_starts)
+        criterion = final if held_out is None else TrainingObjective()(tree, held_out)
+    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts)
+
+
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings) -> Tensor:
+    """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
+
+    The starts of a split hold out the same rows, so that their losses there can be compared.
+
+    Raises:
+        DataError: the share leaves out no row with an event, or all of them.
+    """
+    kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
+    for number, data in enumerate(splits):
+        draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
+        for event in (True, False):
+            rows = draws.permutation(np.flatnonzero(data.event == event))
+            count = round(settings.holdout * len(rows))
+            if event and not 0 < count < len(rows):
+                raise DataError(
+                    f"holdout={settings.holdout:g} leaves out {count} of {len(rows)} rows with an event; at "
+                    "least one must be left out and one kept: choose another share, or more rows"
+                )
+            kept[number, rows[:count]] = False
+    return torch.as_tensor(kept, device=settings.device).repeat_interleave(settings.n_starts, dim=0)
 
 
 def stack_splits(

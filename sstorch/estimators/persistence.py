@@ -36,6 +36,7 @@ _KEPT = {
     "ridge": float,
     "gate_ridge": float,
     "fused": float,
+    "holdout": float,
     "prediction": str,
     "missing_numbers": str,
     "missing_categories": str,

@@ -34,6 +34,7 @@ class BatchSettings:
     ridge: float
     gate_ridge: float
     fused: float
+    holdout: float
     missing_numbers: Numeric
     missing_categories: Categorical
     device: str
@@ -52,6 +53,7 @@ class BatchSettings:
         ridge: object,
         gate_ridge: object,
         fused: object,
+        holdout: object,
         missing_numbers: Numeric,
         missing_categories: Categorical,
         device: str,
@@ -84,6 +86,7 @@ class BatchSettings:
             ridge=_coefficient("ridge", ridge),
             gate_ridge=_coefficient("gate_ridge", gate_ridge),
             fused=_coefficient("fused", fused),
+            holdout=_share("holdout", holdout),
             missing_numbers=missing_numbers,
             missing_categories=missing_categories,
             device=str(device),
@@ -129,6 +132,12 @@ def _positive_integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ConfigError(f"{name} must be at least 1, an integer, got {value!r}")
     return int(value)
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
+    return float(value)
 
 
 def _coefficient(name: str, value: object) -> float:

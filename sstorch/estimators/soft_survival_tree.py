@@ -41,7 +41,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
 
     A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
-    trees are trained as one batch and the one with the lowest training objective is kept.
+    trees are trained as one batch and the one with the lowest training objective is kept, or with the lowest
+    loss on the rows that ``holdout`` leaves out.
 
     Args:
         depth: gates on every path, 0 (no gate: a plain parametric model) to 6.
@@ -55,6 +56,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
+        holdout: share of the training rows, stratified by event, that is not trained on: each tree is kept at
+            the point of its training, and the start is chosen, with the lowest loss there. 0 trains on all.
         prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
             of all leaves' curves by their probabilities.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
@@ -114,6 +117,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         verbose: int = 0,
         missing_numbers: Numeric = "mean",
         missing_categories: Categorical = "zeros",
+        holdout: float = 0.0,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -130,6 +134,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.missing_numbers = missing_numbers
         self.missing_categories = missing_categories
+        self.holdout = holdout
 
     # ------------------------------------------------------------------ fit
 

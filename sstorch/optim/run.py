@@ -40,6 +40,7 @@ class Trainer(ABC):
         objective: TrainingObjective,
         sample: Sample,
         callbacks: Sequence[Callback] = (),
+        held_out: Sample | None = None,
     ) -> History:
         """Train every problem of ``tree`` in place and leave it at its best point.
 
@@ -48,11 +49,13 @@ class Trainer(ABC):
             objective: E.
             sample: training rows of each problem.
             callbacks: told of every inner step and pass.
+            held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
+                there instead of the lowest E, and patience counts improvements of it.
 
         Returns:
             The records of the run.
         """
-        run = TrainingRun(tree, objective, sample, callbacks)
+        run = TrainingRun(tree, objective, sample, callbacks, held_out)
         with run.session(self.n_passes):
             self.advance(run)
         return run.history
@@ -64,7 +67,7 @@ class TrainingRun:
     Attributes:
         tree: R problems at their present points.
         best_tree: the same problems at the best points so far.
-        best: E there, shape (R,).
+        best: their criterion, shape (R,): E, or the loss on the rows held out.
         active: ascending positions of the problems that still train.
         n_passes: passes recorded so far.
     """
@@ -74,9 +77,11 @@ class TrainingRun:
         tree: SoftTree,
         objective: TrainingObjective,
         sample: Sample,
-        callbacks: Sequence[Callback],
+        callbacks: Sequence[Callback] = (),
+        held_out: Sample | None = None,
     ) -> None:
         self.tree = tree
+        self.held_out = held_out
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(sample.weight.device)
         self.sample = sample
@@ -86,7 +91,7 @@ class TrainingRun:
         everyone = torch.arange(tree.n_problems, device=sample.weight.device)
         self.best_tree = tree.select(everyone)
         # Any finite point is better than one that is not.
-        self.best = torch.nan_to_num(self.value(everyone), nan=torch.inf)
+        self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
         self.active = everyone
 
     @contextmanager
@@ -116,14 +121,16 @@ class TrainingRun:
         return self.tree.select(problems), self.sample.select(problems)
 
     @torch.no_grad()
-    def value(self, problems: Tensor) -> Tensor:
-        """E of some problems at their present points, shape (K,)."""
+    def criterion(self, problems: Tensor) -> Tensor:
+        """What tells the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
         tree, sample = self.sub_batch(problems)
-        return self.objective.select(problems)(tree, sample)  # type: ignore[no-any-return]
+        if self.held_out is None:
+            return self.objective.select(problems)(tree, sample)  # type: ignore[no-any-return]
+        return TrainingObjective()(tree, self.held_out.select(problems))  # type: ignore[no-any-return]
 
     def keep_best(self) -> Tensor:
-        """Note improvements of E of the active problems; whether each improved, boolean (K,)."""
-        value = self.value(self.active)
+        """Note improvements of the active problems; whether each improved, boolean (K,)."""
+        value = self.criterion(self.active)
         # A difference that only rounding makes is no improvement, or patience would depend on the batch.
         best = self.best[self.active]
         rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())

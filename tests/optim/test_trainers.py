@@ -1,13 +1,18 @@
 """The rivals of the decomposition behind one interface, and the race between starts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.estimators import train_batch
+from sstorch.estimators.batch import _held_in
 from sstorch.evaluation import cross_validate
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
@@ -213,3 +218,67 @@ def test_trainers_by_name(small_data: SurvivalData) -> None:
 def test_adam_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         Adam(**values)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------ rows held out
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(trainer: Trainer) -> None:
+    tree, sample = _start()
+    keep = torch.arange(120) % 4 > 0
+    inside, outside = (replace(sample, weight=sample.weight * part) for part in (keep, ~keep))
+    seen: list[torch.Tensor] = []
+
+    class Watch(Callback):
+        def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+            seen.append(torch.tensor(history.last_macro_iteration()["best_objective"].to_numpy()))
+
+    with torch.no_grad():
+        before = TrainingObjective()(tree, outside)
+    trainer.train(tree, OBJECTIVE, inside, [Watch()], outside)
+    with torch.no_grad():
+        after = TrainingObjective()(tree, outside)
+    assert (after <= before).all()
+    torch.testing.assert_close(after, seen[-1], rtol=1e-12, atol=0)
+    trained, _ = _start()
+    trainer.train(trained, OBJECTIVE, inside)
+    with torch.no_grad():
+        assert (after <= TrainingObjective()(trained, outside) + 1e-12).all()
+
+
+def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
+    y = (small_data.time, small_data.event)
+    tree = SoftSurvivalTree(2, n_starts=4, init="random", trainer=Nodec(macro_iterations=2), holdout=0.25)
+    batch = train_batch([small_data, small_data], tree.settings())
+    assert torch.equal(batch.criterion[: batch.n_starts].argmin(), torch.tensor(batch.best_start(0)))
+    assert not torch.equal(batch.criterion, batch.objective)
+    fitted = tree.fit(small_data.frame, y)
+    again = clone(tree).fit(small_data.frame, y)
+    assert fitted.objective_ == again.objective_
+    plain = clone(tree).set_params(holdout=0.0).fit(small_data.frame, y)
+    assert plain.objective_ != fitted.objective_
+
+
+def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
+    settings = SoftSurvivalTree(1, n_starts=3, holdout=0.2).settings()
+    kept = _held_in([small_data, small_data.subset(range(80))], settings)
+    assert kept.shape == (6, 120)
+    assert torch.equal(kept[0], kept[2])
+    out = ~kept[0].numpy()
+    for event in (True, False):
+        rows = small_data.event == event
+        assert out[rows].sum() == round(0.2 * rows.sum())
+    assert kept[3:, 80:].all()
+
+
+@pytest.mark.parametrize("holdout", [-0.1, 1.0, True, "half"])
+def test_holdout_out_of_range_is_refused(holdout: object, small_data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="holdout must be a share"):
+        SoftSurvivalTree(holdout=holdout).fit(small_data.frame, (small_data.time, small_data.event))
+
+
+def test_a_holdout_without_events_is_refused(small_data: SurvivalData) -> None:
+    event = np.arange(120) < 2
+    with pytest.raises(DataError, match=r"holdout=0.1 leaves out 0 of 2 rows with an event"):
+        SoftSurvivalTree(holdout=0.1).fit(small_data.frame, (small_data.time, event))
