@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.estimators.settings import BatchSettings
-from sstorch.exceptions import DataError, TrainingError
+from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
@@ -153,7 +153,10 @@ def stack_splits(
     log_scale = torch.tensor([np.log(data.time).mean() for data in splits], dtype=torch.float64)
     log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
     log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
-    family = make_family(settings.leaf).prepare(log_time, event, weight, log_scale)
+    family = make_family(settings.leaf)
+    if log_entry is not None and family.can_rise:
+        raise ConfigError("entry times need curves that cannot rise: use leaves with monotone=True")
+    family = family.prepare(log_time, event, weight, log_scale)
 
     split = torch.arange(len(splits)).repeat_interleave(settings.n_starts)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)

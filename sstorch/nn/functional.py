@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class _LogSigmoidPair(torch.autograd.Function):
@@ -96,6 +99,32 @@ def saturating_exp(z: Tensor) -> Tensor:
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
 
 
+class _NormalCumulativeHazard(torch.autograd.Function):
+    """-log Phi(-z), whose gradient, the hazard of the normal distribution, stays finite."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> Tensor:
+        log_survival: Tensor = torch.special.log_ndtr(-z)
+        return -log_survival
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (z,) = ctx.saved_tensors
+        rate: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(z * math.sqrt(0.5))
+        return grads[0] * rate.clamp(max=torch.finfo(z.dtype).max)
+
+
+def normal_cumulative_hazard(z: Tensor) -> Tensor:
+    """-log Phi(-z), any shape."""
+    return cast(Tensor, _NormalCumulativeHazard.apply(z))  # type: ignore[no-untyped-call]
+
+
 def log_expm1_ratio(z: Tensor) -> Tensor:
     """log((exp(z) - 1) / z), any shape, smooth through its value 0 at z = 0."""
     near = z.abs() < 2e-2
@@ -104,3 +133,8 @@ def log_expm1_ratio(z: Tensor) -> Tensor:
     square = torch.where(near, z * z / 4, torch.zeros_like(z))
     series = z / 2 + square * (1 / 6 - square * (1 / 180 - square / 2835))
     return torch.where(near, series, far)
+
+
+def log_expm1(x: Tensor) -> Tensor:
+    """log(exp(x) - 1) for x > 0, any shape."""
+    return x + torch.log(-torch.expm1(-x))

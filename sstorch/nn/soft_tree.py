@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
-from sstorch.nn.hazards.inversion import invert
+from sstorch.nn.hazards.inversion import invert, log_time_limit
 from sstorch.nn.leaf import Leaf
 from sstorch.nn.routing import Gate, log_path_probability, most_probable_leaf, visits
 from sstorch.nn.topology import Topology
@@ -180,8 +180,8 @@ class SoftTree(nn.Module):
             ConfigError: if ``prediction`` is neither.
         """
         log_p, log_time, linear, shape = self._at(x, times, prediction)
-        leaf_log_survival = -self.family.cumulative_hazard(log_time, linear, shape)
-        mixed = torch.logsumexp(log_p + leaf_log_survival, dim=-3).clamp(max=0)
+        hazard = self.family.cumulative_hazard(log_time, linear, shape)
+        mixed = -hazard.squeeze(-3) if prediction == "hbp" else self._mixed_log_survival(log_p, hazard)
         return torch.where(times == 0, torch.zeros_like(mixed), mixed)
 
     def log_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
@@ -221,8 +221,9 @@ class SoftTree(nn.Module):
             shape (*batch_shape, N); +inf where the survival function stays above 1 - q.
 
         Raises:
-            ConfigError: ``q`` is not in (0, 1).
+            ConfigError: ``q`` is not in (0, 1), or the leaves' curves can rise.
         """
+        self._refuse_rising("a quantile")
         if not 0 < q < 1:
             raise ConfigError(f"q must be in (0, 1), got {q!r}")
         log_p, linear, shape = self._leaf_parameters(x, prediction)
@@ -233,7 +234,7 @@ class SoftTree(nn.Module):
 
             def mixed(y: Tensor) -> Tensor:
                 hazard = self.family.cumulative_hazard(y[..., None, :, :], linear, shape)
-                return -torch.logsumexp(log_p - hazard, dim=-3)
+                return -self._mixed_log_survival(log_p, hazard)
 
             log_time = invert(mixed, target.expand(*self.batch_shape, linear.shape[-2], 1))
         return torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
@@ -250,8 +251,9 @@ class SoftTree(nn.Module):
             shape (*batch_shape, N); +inf where the mean does not exist.
 
         Raises:
-            ConfigError: ``tau`` is not positive.
+            ConfigError: ``tau`` is not positive, or the leaves' curves can rise.
         """
+        self._refuse_rising("a restricted mean")
         if not tau > 0:
             raise ConfigError(f"tau must be positive, got {tau!r}")
         log_p, linear, shape = self._leaf_parameters(x, prediction)
@@ -260,6 +262,10 @@ class SoftTree(nn.Module):
         # A leaf that the row never reaches may have an infinite mean.
         weighted = torch.where(log_p > -torch.inf, log_p.exp() * means, torch.zeros_like(means))
         return weighted.sum(-3).squeeze(-1) * self.log_time_scale.exp()[..., None]
+
+    def _refuse_rising(self, what: str) -> None:
+        if self.family.can_rise:
+            raise ConfigError(f"{what} needs curves that cannot rise: use leaves with monotone=True")
 
     def forward(self, x: Tensor, times: Tensor) -> Tensor:
         """Survival function on the highest-branch-probability path, shape (*batch_shape, N, T)."""
@@ -274,9 +280,17 @@ class SoftTree(nn.Module):
         # since the range of single precision is too small for times in any unit.
         log_time = times.double().clamp(min=torch.finfo(torch.float64).tiny).log()
         log_time = log_time - self.log_time_scale[..., None, None].double()
-        log_time = log_time[..., None, :, :].to(self.log_time_scale.dtype)
+        limit = log_time_limit(self.log_time_scale.dtype)
+        log_time = log_time.clamp(-limit, limit)[..., None, :, :].to(self.log_time_scale.dtype)
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         return log_p, log_time, linear, shape
+
+    def _mixed_log_survival(self, log_p: Tensor, hazard: Tensor) -> Tensor:
+        """Log of the average of the leaves' survival functions, leaves in dimension -3."""
+        # Where all of them are zero the logarithm of their sum has no gradient.
+        limit = torch.finfo(hazard.dtype).max / 4
+        mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
+        return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
 
     def _leaf_parameters(self, x: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""

@@ -26,7 +26,7 @@ def leaf_losses(
         leaves: leaf nodes.
         problems: positions (K,) in ``tree`` that ``sample`` holds; all if None.
         relevant: boolean (K, len(leaves), M), false where the loss will be multiplied by zero. There it is
-            evaluated at the row's own time as linear predictor, since 0 x inf is not 0; all if None.
+            set to zero, and its gradient kept finite, since 0 x inf is not 0; all if None.
 
     Returns:
         shape (K, len(leaves), M), in model time units.
@@ -34,20 +34,15 @@ def leaf_losses(
     References:
         Consolo, Amaldi and Carrizosa, error term L_n(x_i, t_i, c_i).
     """
+    family = tree.family.select(problems)
     linear = tree.linear_predictor(sample.x, leaves, problems)
     log_time = sample.log_time[:, None, :]
     if relevant is not None:
-        linear = torch.where(relevant, linear, log_time)
+        linear = torch.where(relevant, linear, family.neutral(log_time))
     shape = tree.shape_parameters(sample.x, leaves, problems)
-    family = tree.family.select(problems)
-    loss = family.loss(log_time, sample.event[:, None, :], linear, shape)
-    if sample.log_entry is None:
-        return loss
-    # Who entered at time zero has been at risk from the beginning: nothing is taken off.
-    late = sample.log_entry.isfinite()[:, None, :]
-    log_entry = torch.where(late, sample.log_entry[:, None, :], log_time)
-    before = family.cumulative_hazard(log_entry, linear, shape)
-    return loss - torch.where(late, before, torch.zeros_like(before))
+    log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
+    loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)
+    return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
 
 
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:

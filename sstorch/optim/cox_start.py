@@ -48,6 +48,9 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
     log_time, event, weight = (
         part.double().cpu().numpy() for part in (sample.log_time, sample.event, sample.weight)
     )
+    entry = np.zeros_like(log_time)
+    if sample.log_entry is not None:
+        entry = sample.log_entry.double().exp().cpu().numpy()
     matrices = sample.x.matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     for problem, seed in enumerate(seeds):
@@ -57,14 +60,14 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
         for node in tree.topology.leaves:
             rows = draws.choice(len(chance), count, p=chance / chance.sum())
             x = matrices[split[problem]][rows]
-            hazard = _cox_cumulative_hazard(x, np.exp(log_time[problem, rows]))
+            hazard = _cox_cumulative_hazard(x, np.exp(log_time[problem, rows]), entry[problem, rows])
             if hazard is not None:
                 target = family.to_scale(torch.as_tensor(hazard)).numpy()
                 solution = _least_squares(design[problem, rows], x, target)
                 _write(tree, node, problem, *(torch.as_tensor(part) for part in solution))
 
 
-def _cox_cumulative_hazard(x: FloatArray, time: FloatArray) -> FloatArray | None:
+def _cox_cumulative_hazard(x: FloatArray, time: FloatArray, entry: FloatArray) -> FloatArray | None:
     """H of each row at its own time by a Cox model of rows that all have an event; None where it fails."""
     # Imported here: lifelines takes seconds to import.
     from lifelines import CoxPHFitter
@@ -74,11 +77,14 @@ def _cox_cumulative_hazard(x: FloatArray, time: FloatArray) -> FloatArray | None
     if not varies.any():
         return None
     frame = pd.DataFrame(x[:, varies]).assign(time=time)
+    late = {}
+    if entry.any():
+        frame, late = frame.assign(entry=entry), {"entry_col": "entry"}
     try:
         with warnings.catch_warnings():
             # Columns that separate the few drawn rows: the penalty keeps the coefficients finite.
             warnings.simplefilter("ignore")
-            model = CoxPHFitter(penalizer=_PENALTY).fit(frame, "time")
+            model = CoxPHFitter(penalizer=_PENALTY).fit(frame, "time", **late)
     except ConvergenceError:
         return None
     baseline = model.baseline_cumulative_hazard_.iloc[:, 0]

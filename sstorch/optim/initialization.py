@@ -67,7 +67,7 @@ def start_leaves(tree: SoftTree, sample: Sample) -> None:
     counts = torch.tensor(sample.x.counts, device=sample.weight.device)
     first = (counts.cumsum(0) - counts)[counts > 0]
     rows = sample.select(first)
-    starts = tree.family.select(first).start(rows.log_time, rows.event, rows.weight)
+    starts = tree.family.select(first).start(rows.log_time, rows.event, rows.weight, rows.log_entry)
     intercept, shape = (part.repeat_interleave(counts[counts > 0], dim=0) for part in starts)
     for node in tree.topology.leaves:
         tree.leaf(node).reset(intercept, shape)

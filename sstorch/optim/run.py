@@ -250,7 +250,7 @@ def _retry_from_start(
         return result
     again = step.select(failed)
     fresh, rows = step.tree.select(failed), again.sample
-    intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight)
+    intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight, rows.log_entry)
     for node in step.nodes:
         fresh.leaf(node).reset(intercept, shape)
     retried = minimizer(again, again.read_from(fresh), options)

@@ -274,3 +274,26 @@ def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: S
         knots = torch.cat([family.table[fold, :1, 0], family.ends[fold]]).exp() * unit
         expected = np.percentile(np.log(train.time[train.event]), [0, 33, 67, 100])
         np.testing.assert_allclose(knots.numpy(), np.exp(expected), rtol=1e-10)
+
+
+def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: SurvivalData) -> None:
+    tree = _grown(small_data, leaf=Spline("odds", monotone=False), n_starts=1)
+    for ask in (
+        lambda: tree.predict_quantile(small_data.frame),
+        lambda: tree.predict_rmst(small_data.frame, 9.0),
+    ):
+        with pytest.raises(ConfigError, match="needs curves that cannot rise: use leaves with monotone=True"):
+            ask()
+    with pytest.raises(ConfigError, match="entry times need curves that cannot rise"):
+        tree.fit(small_data.frame, (small_data.time, small_data.event), entry=0.5 * small_data.time)
+
+
+def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
+    entry = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
+    y = (gbsg2.time, gbsg2.event)
+    trees = [
+        SoftSurvivalTree(0, "spline_po", n_starts=1, init="cox", trainer=FAST).fit(gbsg2.frame, y, entry=e)
+        for e in (None, entry)
+    ]
+    assert np.isfinite([tree.objective_ for tree in trees]).all()
+    assert trees[0].objective_ != trees[1].objective_

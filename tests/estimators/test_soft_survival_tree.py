@@ -448,7 +448,10 @@ def test_rows_without_events_cannot_be_scored() -> None:
         ({"n_starts": True}, "n_starts must be at least 1, an integer"),
         ({"ridge": None}, "ridge must be a finite number"),
         ({"leaf": [1]}, "unknown leaf"),
-        ({"trainer": None}, "trainer must be one of nodec, or settings such as Nodec"),
+        (
+            {"trainer": None},
+            "trainer must be one of nodec, joint, nodec.joint, adam, or settings such as Nodec",
+        ),
         ({"random_state": -1}, "random_state must be"),
         ({"random_state": "a"}, "random_state must be"),
         ({"device": "cpu:abc"}, "device must be"),

@@ -468,12 +468,15 @@ def test_given_knots_and_breakpoints_are_in_original_units() -> None:
         (lambda: make_family(Weibull(), ancillary="linear"), "is a family already and takes no options"),
         (lambda: Weibull(ancillary="quadratic"), "ancillary must be 'constant' or 'linear', got 'quadratic'"),
         (lambda: Spline("log"), "scale must be one of hazard, odds, normal, theta"),
-        (lambda: Spline(knots=-1), "knots must be a number >= 0 or a list"),
-        (lambda: Spline(knots=[3.0, 2.0]), "knots must be a number >= 0 or a list"),
+        (lambda: Spline(knots=-1), "knots must be a number >= 0, or at least 2 positive"),
+        (lambda: Spline(knots=[3.0, 2.0]), "knots must be a number >= 0, or at least 2 positive"),
         (lambda: Spline("odds", theta=1.0), "theta is a number >= 0 or None, for scale='theta' alone"),
         (lambda: Spline(monotone=1), "monotone must be True or False"),
-        (lambda: PiecewiseExponential(0), "breakpoints must be a number >= 1 or a list"),
-        (lambda: PiecewiseExponential([2.0, 1.0]), "breakpoints must be positive times, increasing"),
+        (lambda: PiecewiseExponential(0), "breakpoints must be a number >= 1, or at least 1 positive"),
+        (lambda: PiecewiseExponential([2.0, 1.0]), "breakpoints must be a number >= 1"),
+        (lambda: PiecewiseExponential([2.0, math.inf]), "positive finite times in increasing order"),
+        (lambda: PiecewiseExponential([True, 2.0]), "breakpoints must be a number >= 1"),
+        (lambda: SoftTree(1, 0, WithParameter()), "holds parameters or modules of its own"),
         (lambda: SoftTree(1, 0, Weibull().expand((3,)), (2,)), None),
         (lambda: SoftTree(1, 0, Spline().expand((3,)), (2,)), r"prepared for batch \(3,\), asked for batch"),
         (lambda: register_family(Clash), "there is a leaf 'weibull' already"),
@@ -489,6 +492,142 @@ def test_bad_options_are_refused(make: Callable[[], object], message: str | None
 
 class Clash(Exponential):
     name = "weibull"
+
+
+class WithParameter(Exponential):
+    name = "with_parameter"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = torch.nn.Parameter(torch.zeros(1))
+
+
+def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
+    assert Spline(knots=np.int64(3)).n_internal == 3
+    assert Spline(knots=np.array([1.0, 2.0, 5.0])).knots == (1.0, 2.0, 5.0)
+    assert PiecewiseExponential(np.array([1, 4])).breakpoints == (1.0, 4.0)
+    assert repr(Spline("normal")) == "Spline('normal', knots=2, monotone=True, ancillary='constant')"
+
+
+@families
+def test_a_split_without_events_is_prepared_and_started(case: str) -> None:
+    log_time = torch.linspace(-1, 2, 10, dtype=torch.float64).expand(2, -1)
+    event = torch.stack([torch.ones(10), torch.zeros(10)]).double()
+    weight = torch.ones_like(event)
+    scale = torch.zeros(2, dtype=torch.float64)
+    family = built(case)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prepared = family.prepare(log_time, event, weight, scale)
+    if isinstance(family, PiecewiseExponential | Spline):
+        assert "no event in 1 of 2 sets of training rows" in str(caught[0].message)
+    intercept, shape = prepared.start(log_time, event, weight)
+    assert intercept.isfinite().all()
+    assert shape.isfinite().all()
+
+
+@families
+@pytest.mark.parametrize("log_tau", [-1.0, 1.5, math.inf])
+def test_gradient_of_the_restricted_mean(case: str, log_tau: float) -> None:
+    family = built(case)
+    _, g, shape = arguments(family)
+    g, shape = g[:2].clone().requires_grad_(), shape[:2].clone().requires_grad_()
+    inputs = (g, shape) if shape.numel() else (g,)
+
+    def mean(*parts: Tensor) -> Tensor:
+        value = family.restricted_mean(
+            torch.tensor(log_tau).double(), parts[0], parts[1] if shape.numel() else shape
+        )
+        return value[torch.isfinite(value)]
+
+    assert torch.autograd.gradcheck(mean, inputs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("log_sigma", [1.5, 2.0, 2.5, 3.0])
+@pytest.mark.parametrize("log_tau", [-7.0, 0.0, 20.0])
+def test_log_normal_restricted_mean_of_a_wide_distribution(log_sigma: float, log_tau: float) -> None:
+    family = make_family("log_normal")
+    g = torch.tensor([-6.0, 0.0, 2.0], dtype=torch.float64)
+    mine = family.restricted_mean(torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double())
+    # The base class's quadrature, which the tests above compare with SciPy's.
+    theirs = HazardFamily.restricted_mean(
+        family, torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double()
+    )
+    torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=0)
+
+
+def test_restricted_means_at_the_edge_of_the_range() -> None:
+    one = torch.ones(1, dtype=torch.float64)
+    zero = torch.zeros(1, dtype=torch.float64)
+    exponential, pieces = Exponential(), PiecewiseExponential(1)
+    for g in (-750.0, -30.0, 0.0, 30.0, 750.0):
+        expected = one if g < -1 else (-torch.expm1(-one) if g == 0 else torch.exp(-g * one))
+        value = exponential.restricted_mean(zero, g * one, zero[:, None][:, :0])
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=0)
+        again = pieces.restricted_mean(zero, g * one, torch.zeros(1, 1).double())
+        torch.testing.assert_close(again, expected, rtol=1e-9, atol=0)
+        for log_ratio in (-800.0, 800.0):
+            y = pieces.log_quantile(one, g * one / 10, torch.full((1, 1), log_ratio).double())
+            assert not y.isnan().any()
+
+
+@pytest.mark.parametrize("a", [-3.0, -1e-5, -1e-7, 0.0, 1e-7, 1e-5, 2.0])
+def test_gompertz_quantile_through_zero(a: float) -> None:
+    family, g = make_family("gompertz"), torch.zeros(1, dtype=torch.float64)
+    target = torch.tensor([1e-6, 0.01, 0.3], dtype=torch.float64)
+    shape = torch.tensor([[a]], dtype=torch.float64)
+    y = family.log_quantile(target, g, shape)
+    torch.testing.assert_close(family.cumulative_hazard(y, g, shape), target, rtol=1e-12, atol=0)
+
+
+@families
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_trees_answer_at_any_time(case: str, dtype: torch.dtype) -> None:
+    """Infinite times, and parameters far out: never NaN, in value or gradient of the survival function."""
+    if case == "derived":
+        pytest.skip("a plain exponential of its own, whose gradient overflows")
+    family = built(case, dtype)
+    tree = SoftTree(2, 0, family, dtype=dtype)
+    x, times = torch.ones(1, 2, dtype=dtype), torch.tensor([0.0, 1e-300, 1.0, 1e30, math.inf]).double()
+    for scale in (-10.0, -3.0, 3.0, 10.0):
+        with torch.no_grad():
+            for parameter in tree.parameters():
+                parameter.fill_(scale)
+        survival = tree.survival(x, times)
+        assert not survival.isnan().any()
+        assert not tree.log_hazard(x, times[1:4]).isnan().any()
+        parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
+        gradients = torch.autograd.grad(survival[:, 1:].sum(), parameters, allow_unused=True)
+        assert not any(part.isnan().any() for part in gradients if part is not None)
+
+
+def test_generalized_gamma_under_function_transforms() -> None:
+    family = GeneralizedGamma()
+    y, g, shape = arguments(family)
+
+    def total(g: Tensor, shape: Tensor) -> Tensor:
+        return family.loss(y, torch.ones(9).double(), g, shape).sum()
+
+    plain = torch.autograd.grad(total(g.requires_grad_(), shape), g)[0]
+    torch.testing.assert_close(torch.func.grad(total)(g.detach(), shape), plain)
+    mapped = torch.func.vmap(family.cumulative_hazard, in_dims=(None, 0, 0))(y, g.detach(), shape)
+    torch.testing.assert_close(mapped, family.cumulative_hazard(y, g.detach(), shape))
+    swapped = torch.func.vmap(family.cumulative_hazard, in_dims=(0, None, None))(y, g.detach(), shape)
+    torch.testing.assert_close(swapped.squeeze(-1).mT, family.cumulative_hazard(y, g.detach(), shape))
+
+
+@pytest.mark.parametrize("case", ["exponential", "weibull", "spline_ph", "piecewise_exponential", "gompertz"])
+def test_starting_values_know_of_late_entries(case: str) -> None:
+    """Exponential times with rate 1, each row seen only if it outlives its entry time."""
+    generator = torch.Generator().manual_seed(0)
+    entry = 10 * torch.rand(1, 3000, generator=generator, dtype=torch.float64)
+    time = entry - torch.log(torch.rand(1, 3000, generator=generator, dtype=torch.float64))
+    ones = torch.ones_like(time)
+    family = built(case).prepare(time.log(), ones, ones, torch.zeros(1).double())
+    intercept, shape = family.start(time.log(), ones, ones, entry.log())
+    t = torch.tensor([[5.0, 6.0]]).double().log()
+    hazard = family.cumulative_hazard(t, intercept[:, None], shape[:, None, :])
+    assert float(hazard.diff()) == pytest.approx(1.0, abs=0.15)
 
 
 def test_preparing_leaves_the_given_family_alone() -> None:

@@ -145,3 +145,27 @@ def test_on_the_meta_device() -> None:
     value = TrainingObjective(0.1, 0.1, 0.1)(tree, sample)
     assert value.device.type == "meta"
     assert value.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shape", "intercept"),
+    [("gompertz", 200.0, -3000.0), ("spline_ph", 6.0, -900.0), ("weibull", 3.0, 0.0)],
+)
+def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: float) -> None:
+    """The gate is so hard that leaf 2 has probability zero: its loss and gradient count for nothing."""
+    tree, sample = random_tree(1, 1, leaf), random_sample(1)
+    with torch.no_grad():
+        tree.gate(1).weight.zero_()
+        tree.gate(1).bias.fill_(-2000.0)
+        tree.leaf(2).shape.fill_(shape)
+        tree.leaf(2).intercept.fill_(intercept)
+    value = TrainingObjective()(tree, sample)
+    alone = SoftTree(3, 0, leaf, (1,))
+    with torch.no_grad():
+        for mine, theirs in zip(alone.leaf(1).parameters(), tree.leaf(3).parameters(), strict=True):
+            mine.copy_(theirs)
+    torch.testing.assert_close(value, TrainingObjective()(alone, sample), rtol=1e-12, atol=0)
+    for gradient in torch.autograd.grad(
+        value.sum(), [*tree.leaf(2).parameters(), *tree.leaf(3).parameters()]
+    ):
+        assert gradient.isfinite().all()

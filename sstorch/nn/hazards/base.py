@@ -82,10 +82,42 @@ class HazardFamily(nn.Module, ABC):
             self.log_hazard(log_time, linear, shape),
         )
 
-    def loss(self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Negative log-likelihood H - c log h of right-censored rows, c = ``event``; all broadcast."""
+    def loss(
+        self,
+        log_time: Tensor,
+        event: Tensor,
+        linear: Tensor,
+        shape: Tensor,
+        log_entry: Tensor | None = None,
+    ) -> Tensor:
+        """Negative log-likelihood of right-censored rows, H - c log h - H(entry).
+
+        Args:
+            log_time: y, broadcastable with ``linear``.
+            event: c, 1 where the event was observed, else 0, broadcastable alike.
+            linear: linear predictor.
+            shape: shape parameters.
+            log_entry: log of the times from which rows were observed, -inf for time zero, broadcastable
+                alike; None if that is zero for all.
+
+        Returns:
+            broadcast shape.
+        """
         hazard, log_hazard = self.terms(log_time, linear, shape)
-        return hazard - event * log_hazard
+        loss = hazard - event * log_hazard
+        if log_entry is None:
+            return loss
+        # Who entered at time zero has been at risk from the beginning: nothing is taken off.
+        late = log_entry.isfinite()
+        before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
+        return loss - torch.where(late, before, torch.zeros_like(before))
+
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """A linear predictor with a moderate H at a log time, for rows whose loss does not count.
+
+        By default the log time itself, which suits a g in log time.
+        """
+        return log_time
 
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
         """Where the density exists, boolean; None if everywhere, as in every family that cannot rise."""
@@ -127,13 +159,16 @@ class HazardFamily(nn.Module, ABC):
 
     # ------------------------------------------------------------------ starting values
 
-    def start(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def start(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Weighted maximum likelihood without covariates, from :meth:`guess`.
 
         Args:
             log_time: shape (R, M), model units.
             event: 1 where the event was observed, else 0, shape (R, M).
             weight: row weights, shape (R, M).
+            log_entry: as in :meth:`loss`, shape (R, M).
 
         Returns:
             intercept (R,); shape parameters (R, m). Finite always: problems whose events are at fewer than
@@ -145,14 +180,16 @@ class HazardFamily(nn.Module, ABC):
         last = torch.where(observed, log_time, -torch.inf).amax(-1)
 
         def losses(theta: Tensor) -> Tensor:
-            loss = self.loss(log_time, event, theta[:, :1], theta[:, None, 1:])
+            loss = self.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
             return (share * torch.where(share > 0, loss, torch.zeros_like(loss))).sum(-1)
 
-        intercept, shape = self.guess(log_time, event, weight)
+        intercept, shape = self.guess(log_time, event, weight, log_entry)
         theta = minimize_small(losses, torch.cat([intercept[:, None], shape], dim=1), last > first)
         return theta[:, 0], theta[:, 1:]
 
-    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def guess(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Where maximum likelihood begins; arguments and shapes as :meth:`start`.
 
         By default the weighted mean of log time, which suits a g in log time, and zeros.
@@ -178,7 +215,7 @@ class HazardFamily(nn.Module, ABC):
         if problems is None or not self._buffers:
             return self
         batch_shape = () if isinstance(problems, int) else (len(problems),)
-        return self._with({name: value[problems] for name, value in self.named_buffers()}, batch_shape)
+        return self._with({name: value[problems] for name, value in self._constant_items()}, batch_shape)
 
     def expand(self, batch_shape: tuple[int, ...]) -> Self:
         """The same family for every problem of a batch.
@@ -190,7 +227,7 @@ class HazardFamily(nn.Module, ABC):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
         own = self.batch_shape if self._buffers else ()
         lead = batch_shape if own != batch_shape else ()
-        buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self.named_buffers()}
+        buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
         return self._with(buffers, batch_shape)
 
     def options(self) -> dict[str, Any]:
@@ -222,10 +259,18 @@ class HazardFamily(nn.Module, ABC):
         return like[..., :0]
 
     def _with(self, buffers: dict[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
+        if next(self.parameters(), None) is not None or next(self.children(), None) is not None:
+            raise ConfigError(
+                f"family {self.name!r} holds parameters or modules of its own, which all trees would share; "
+                "name them in shape_names: then every leaf has its own"
+            )
         chosen = copy.copy(self)
         chosen._buffers = {**self._buffers, **buffers}
         chosen.batch_shape = batch_shape
         return chosen
+
+    def _constant_items(self) -> list[tuple[str, Tensor]]:
+        return [(name, value) for name, value in self._buffers.items() if value is not None]
 
     def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
         """A constant, one value a problem, with as many dimensions as ``like``."""

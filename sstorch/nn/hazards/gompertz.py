@@ -39,7 +39,13 @@ class Gompertz(HazardFamily):
         ratio = torch.where(near, 1 - x * (1 / 2 - x * (1 / 3 - x / 4)), torch.log1p(far) / far)
         return torch.where(reached, exponential.log() + ratio.log(), torch.inf)
 
-    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.neutral`: b t = 1."""
+        return -log_time
+
+    def guess(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.guess`: the exponential distribution."""
-        rate = log_rate(log_time, event, weight)
+        rate = log_rate(log_time, event, weight, log_entry)
         return rate, rate.new_zeros(*rate.shape, 1)

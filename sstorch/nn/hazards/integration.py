@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch.nn.hazards.inversion import LOG_TIME_RANGE
+
 # Panels end where H reaches these values, so that each is smooth however sharp or flat the curve. To the left
 # of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
 _LEVELS = [
@@ -31,8 +33,6 @@ _LEVELS = [
     37.0,
 ]
 _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
-# No finite log time is smaller in double precision.
-_FAR = 700.0
 
 
 def restricted_mean(
@@ -57,7 +57,7 @@ def restricted_mean(
     """
     log_tau = log_tau[..., None]
     with torch.no_grad():
-        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-_FAR)
+        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-LOG_TIME_RANGE)
         first, final = ends[..., :1], ends[..., -1:]
         inside = torch.minimum(torch.maximum(corners, first), final)
         ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
@@ -76,6 +76,11 @@ def restricted_mean(
     decay = torch.exp(log_hazard + last) - 1
     near = decay.abs() < 1e-12
     safe = torch.where(near, torch.ones_like(decay), decay)
-    span = torch.where(near, log_tau - last, -torch.expm1(-safe * (log_tau - last)) / safe)
-    total = total + torch.where(final < log_tau, torch.exp(last - hazard) * span, 0.0)
-    return torch.where(final == torch.inf, torch.inf, total).squeeze(-1)
+    bounded = torch.isfinite(log_tau)
+    width = torch.where(bounded, log_tau - last, 0.0)
+    tail = torch.where(near, width, -torch.expm1(-safe * width) / safe)
+    falls = decay > 1e-12
+    tail = torch.where(bounded, tail, torch.where(falls, 1 / safe, 0.0))
+    total = total + torch.where(final < log_tau, torch.exp(last - hazard) * tail, 0.0)
+    endless = (final == torch.inf) | (~bounded & ~falls)
+    return torch.where(endless, torch.inf, total).squeeze(-1)

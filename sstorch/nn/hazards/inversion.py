@@ -7,10 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Log times between which a solution is sought: all that double precision can tell apart, less what cumulative
-# hazards need to stay finite.
+# Log times between which a solution is sought; exp of them neither overflows nor vanishes.
 LOG_TIME_RANGE, _SINGLE_RANGE = 700.0, 80.0
 _HALVINGS = 64
+
+
+def log_time_limit(dtype: torch.dtype) -> float:
+    """The largest log time, in model units, that families are asked for in a precision."""
+    return LOG_TIME_RANGE if dtype == torch.float64 else _SINGLE_RANGE
 
 
 def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
@@ -27,7 +31,7 @@ def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Ten
         shape (...); +inf where H stays below the target, -inf where it is above at once.
     """
     with torch.no_grad():
-        limit = LOG_TIME_RANGE if target.dtype == torch.float64 else _SINGLE_RANGE
+        limit = log_time_limit(target.dtype)
         low, high = torch.full_like(target, -limit), torch.full_like(target, limit)
         never, at_once = cumulative_hazard(high) < target, cumulative_hazard(low) > target
         for _ in range(_HALVINGS):

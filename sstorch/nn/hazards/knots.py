@@ -35,7 +35,7 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
     )
     knots = np.unique(np.percentile(log_event_times, [0, *percentiles, 100]))
     # Knots that only rounding tells apart would divide by it.
-    distinct = np.r_[True, np.diff(knots) > 1e-6 * max(1.0, knots[-1] - knots[0])]
+    distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
     return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sstorch.nn.functional import log_sigmoid_pair, saturating_exp, softplus
-from sstorch.nn.hazards.log_normal import HALF_LOG_TWO_PI, normal_cumulative_hazard
+from sstorch.nn.hazards.log_normal import normal_terms
 
 
 def hazard_link(eta: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,8 +22,7 @@ def odds_link(eta: Tensor) -> tuple[Tensor, Tensor]:
 
 def normal_link(eta: Tensor) -> tuple[Tensor, Tensor]:
     """Probit: H = -log Phi(-eta)."""
-    hazard = normal_cumulative_hazard(eta)
-    return hazard, hazard - eta * eta / 2 - HALF_LOG_TWO_PI
+    return normal_terms(eta)
 
 
 def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,8 +36,3 @@ def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
     small = z < -40
     hazard = torch.where(small, saturating_exp(eta), softplus(z) * torch.exp(-log_theta))
     return hazard, eta - softplus(z)
-
-
-def log_expm1(x: Tensor) -> Tensor:
-    """log(exp(x) - 1) for x > 0, any shape."""
-    return x + torch.log(-torch.expm1(-x))

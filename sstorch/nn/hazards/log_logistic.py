@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sstorch.nn.functional import log_sigmoid_pair, softplus
+from sstorch.nn.functional import log_expm1, log_sigmoid_pair, softplus
 from sstorch.nn.hazards.base import HazardFamily
 
 
@@ -37,8 +37,7 @@ class LogLogistic(HazardFamily):
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: g + log(exp(H) - 1) / a."""
-        log_odds = cumulative_hazard + torch.log(-torch.expm1(-cumulative_hazard))
-        return linear + log_odds * torch.exp(-shape[..., 0])
+        return linear + log_expm1(cumulative_hazard) * torch.exp(-shape[..., 0])
 
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`; the mean is mu (pi/a) / sin(pi/a), +inf for a <= 1."""

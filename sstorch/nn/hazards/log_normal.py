@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from sstorch.nn.functional import HALF_LOG_TWO_PI, normal_cumulative_hazard
 from sstorch.nn.hazards.base import HazardFamily
-
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class LogNormal(HazardFamily):
@@ -32,9 +29,8 @@ class LogNormal(HazardFamily):
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: both need log Phi(-z)."""
         log_sigma = shape[..., 0]
-        z = (log_time - linear) * torch.exp(-log_sigma)
-        hazard = normal_cumulative_hazard(z)
-        return hazard, hazard - z * z / 2 - HALF_LOG_TWO_PI - log_sigma - log_time
+        hazard, log_rate = normal_terms((log_time - linear) * torch.exp(-log_sigma))
+        return hazard, log_rate - log_sigma - log_time
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: g + sigma z."""
@@ -43,17 +39,25 @@ class LogNormal(HazardFamily):
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`: exp(g + sigma^2/2) Phi(z - sigma) + tau S(tau)."""
         sigma = torch.exp(shape[..., 0])
-        mean = torch.exp(linear + sigma * sigma / 2)
         finite = torch.isfinite(log_tau)
-        z = (torch.where(finite, log_tau, linear) - linear) / sigma
-        beyond = torch.exp(torch.where(finite, log_tau, 0.0) + torch.special.log_ndtr(-z))
-        return torch.where(finite, mean * torch.special.ndtr(z - sigma) + beyond, mean)
+        log_end = torch.where(finite, log_tau, linear.detach())
+        z = (log_end - linear) / sigma
+        # In logarithms: for large sigma the mean overflows where Phi(z - sigma) underflows.
+        log_mean = linear + sigma * sigma / 2
+        before = torch.exp(log_mean + torch.special.log_ndtr(z - sigma))
+        beyond = torch.exp(log_end + torch.special.log_ndtr(-z))
+        return torch.where(finite, before + beyond, torch.exp(log_mean))
 
 
-def normal_cumulative_hazard(z: Tensor) -> Tensor:
-    """-log Phi(-z), any shape."""
-    log_survival: Tensor = torch.special.log_ndtr(-z)
-    return -log_survival
+def normal_terms(z: Tensor) -> tuple[Tensor, Tensor]:
+    """-log Phi(-z) and the log hazard of the standard normal at z, any shape."""
+    hazard = normal_cumulative_hazard(z)
+    # Far out in the tail the hazard is z, and the difference of two squares would have no digits left.
+    far = z > 1e4
+    near = torch.where(far, torch.zeros_like(z), z)
+    near_hazard = torch.where(far, torch.zeros_like(hazard), hazard)
+    log_rate = near_hazard - near * near / 2 - HALF_LOG_TWO_PI
+    return hazard, torch.where(far, torch.where(far, z, torch.ones_like(z)).log(), log_rate)
 
 
 def normal_quantile(cumulative_hazard: Tensor) -> Tensor:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.exponential import log_rate
+from sstorch.nn.hazards.exponential import exponential_integral, log_rate
+from sstorch.nn.hazards.placement import check_placement, placement_times
 
 
 class PiecewiseExponential(HazardFamily):
@@ -39,18 +39,8 @@ class PiecewiseExponential(HazardFamily):
 
     def __init__(self, breakpoints: int | Sequence[float] = 3, ancillary: Ancillary = "constant") -> None:
         super().__init__(ancillary)
-        self.breakpoints: int | tuple[float, ...]
-        count: int
-        if isinstance(breakpoints, int) and breakpoints is not True:
-            self.breakpoints = count = breakpoints
-        elif isinstance(breakpoints, Sequence) and all(isinstance(value, Real) for value in breakpoints):
-            self.breakpoints, count = tuple(float(value) for value in breakpoints), len(breakpoints)
-            if not all(a < b for a, b in zip((0.0, *self.breakpoints), self.breakpoints, strict=False)):
-                raise ConfigError(f"breakpoints must be positive times, increasing, got {breakpoints!r}")
-        else:
-            count = 0
-        if count < 1:
-            raise ConfigError(f"breakpoints must be a number >= 1 or a list of times, got {breakpoints!r}")
+        self.breakpoints = check_placement("breakpoints", breakpoints, 1, 1)
+        count = self.breakpoints if isinstance(self.breakpoints, int) else len(self.breakpoints)
         self.shape_names = tuple(f"log_ratio_{k + 2}" for k in range(count))
         # Until training rows give better ones: even in log time around the unit of model time.
         default = torch.exp(torch.linspace(-1.0, 1.0, count, dtype=torch.float64))
@@ -85,11 +75,16 @@ class PiecewiseExponential(HazardFamily):
         time = torch.minimum(left_over, breaks[0])
         left_over = left_over - time
         for k, left in enumerate(breaks):
-            inside = left_over * torch.exp(-shape[..., k])
+            more = left_over > 0
+            log_inside = torch.where(more, left_over, 1.0).log() - shape[..., k]
+            inside = torch.where(more, saturating_exp(log_inside), 0.0)
             if k + 1 < len(breaks):
-                inside = torch.minimum(inside, breaks[k + 1] - left)
+                length = breaks[k + 1] - left
+                passes = inside > length
+                spent = torch.where(passes, length, 0.0) * torch.exp(torch.where(passes, shape[..., k], 0.0))
+                left_over = torch.where(passes, left_over - spent, 0.0)
+                inside = torch.minimum(inside, length)
             time = time + inside
-            left_over = (left_over - inside * torch.exp(shape[..., k])).clamp(min=0)
         return time.log()
 
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -100,14 +95,23 @@ class PiecewiseExponential(HazardFamily):
         ends = [*(torch.minimum(value, tau) for value in breaks), tau]
         total, hazard, left = torch.zeros_like(linear), torch.zeros_like(linear), torch.zeros_like(tau)
         for log_rate_, right in zip(log_rates, ends, strict=True):
-            passed = torch.exp(log_rate_) * (right - left)
-            total = total + torch.exp(-hazard - log_rate_) * -torch.expm1(-passed)
-            hazard, left = hazard + passed, right
+            length = right - left
+            total = total + torch.exp(-hazard) * exponential_integral(log_rate_, length)
+            passes = (length > 0) & torch.isfinite(length)
+            log_passed = log_rate_ + torch.where(passes, length, 1.0).log()
+            hazard = hazard + torch.where(passes, saturating_exp(log_passed), 0.0)
+            left = right
         return total
 
-    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.neutral`: mu t = 1 in the first interval."""
+        return -log_time
+
+    def guess(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.guess`: one rate in all intervals."""
-        rate = log_rate(log_time, event, weight)
+        rate = log_rate(log_time, event, weight, log_entry)
         return rate, rate.new_zeros(*rate.shape, len(self.shape_names))
 
     def options(self) -> dict[str, Any]:
@@ -126,14 +130,9 @@ class PiecewiseExponential(HazardFamily):
         if not isinstance(self.breakpoints, int):
             given = torch.tensor(self.breakpoints, dtype=torch.float64, device=log_time.device)
             return {"breaks": (given / log_time_scale.double().exp()[:, None]).to(log_time)}
-        observed = (event > 0) & (weight > 0)
         share = np.linspace(0, 1, self.breakpoints + 2)[1:-1]
-        breaks = np.stack(
-            [
-                np.quantile(np.exp(times[mask]), share)
-                for times, mask in zip(log_time.double().cpu().numpy(), observed.cpu().numpy(), strict=True)
-            ]
-        )
+        rows = placement_times(log_time, event, weight, "breakpoints")
+        breaks = np.stack([np.quantile(np.exp(times), share) for times in rows])
         if (np.diff(breaks, axis=-1) <= 0).any():
             warnings.warn(
                 f"the events are at too few distinct times for {self.breakpoints} breakpoints: some coincide "

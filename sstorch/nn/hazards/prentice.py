@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+from sstorch.nn.functional import HALF_LOG_TWO_PI
+
 _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(32))
 _DEPTH = 38.0
 _NEWTON_STEPS = 6
@@ -42,17 +43,21 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 /
 
 
 class _PrenticeTerms(torch.autograd.Function):
-    """-log S and log hazard of W, with their derivatives in w and Q, which are found along with them."""
+    """-log S and log hazard of W, and the derivatives of both in w and Q, which are found along with them."""
 
     @staticmethod
-    def forward(ctx: Any, w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
         w64, q64 = torch.broadcast_tensors(w.double(), q.double())
-        parts = _evaluate(w64, q64)
+        values = _evaluate(w64, q64)
         largest = torch.finfo(w.dtype).max
-        hazard, log_hazard = (part.to(w.dtype) for part in parts[:2])
-        ctx.save_for_backward(*(part.clamp(-largest, largest).to(w.dtype) for part in parts[2:]))
-        ctx.sizes = w.shape, q.shape
-        return hazard, log_hazard
+        slopes = (slope.clamp(-largest, largest) for slope in values[2:])
+        return tuple(part.to(w.dtype) for part in (*values[:2], *slopes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*output[2:])
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.sizes = tuple(part.shape for part in inputs)
 
     @staticmethod
     @once_differentiable
@@ -62,10 +67,22 @@ class _PrenticeTerms(torch.autograd.Function):
         grad_q = grads[0] * hazard_q + grads[1] * log_hazard_q
         return grad_w.sum_to_size(ctx.sizes[0]), grad_q.sum_to_size(ctx.sizes[1])
 
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        rank = max(part.ndim - (dim is not None) for part, dim in zip((w, q), in_dims, strict=True))
+        aligned = []
+        for part, dim in zip((w, q), in_dims, strict=True):
+            batched = part.unsqueeze(0) if dim is None else part.movedim(dim, 0)
+            missing = rank + 1 - batched.ndim
+            aligned.append(batched.reshape(batched.shape[0], *(1,) * missing, *batched.shape[1:]))
+        return _PrenticeTerms.apply(*aligned), (0,) * 6  # type: ignore[no-untyped-call]
+
 
 def prentice_terms(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Cumulative hazard -log S(w; Q) and log hazard of W at w; shapes broadcast; once differentiable."""
-    return cast("tuple[Tensor, Tensor]", _PrenticeTerms.apply(w, q))  # type: ignore[no-untyped-call]
+    return cast("tuple[Tensor, Tensor]", _PrenticeTerms.apply(w, q)[:2])  # type: ignore[no-untyped-call]
 
 
 def _evaluate(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
@@ -98,7 +115,7 @@ def _log_density(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     delta, delta_slope = _stirling(q)
     w2 = w * w
     slope_w = -(w + q * w2 * psi)
-    return -_HALF_LOG_TWO_PI - delta - w2 * psi, slope_w, -delta_slope - w2 * w * psi_slope
+    return -HALF_LOG_TWO_PI - delta - w2 * psi, slope_w, -delta_slope - w2 * w * psi_slope
 
 
 def _log_mills(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -207,7 +224,7 @@ def _stirling(q: Tensor) -> tuple[Tensor, Tensor]:
     series = _horner(x * x, _STIRLING)
     slope = _horner(x * x, [(2 * n + 1) * coefficient for n, coefficient in enumerate(_STIRLING)])
     k = 1 / torch.where(near, 1.0, s)
-    direct = torch.lgamma(k) - (k - 0.5) * torch.log(k) + k - _HALF_LOG_TWO_PI
+    direct = torch.lgamma(k) - (k - 0.5) * torch.log(k) + k - HALF_LOG_TWO_PI
     direct_slope = torch.digamma(k) - torch.log(k) + 0.5 / k
     # dk/dQ = -2 k / Q = -2 Q k^2
     return torch.where(near, series * x, direct), torch.where(

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.nn.functional import saturating_exp
+from sstorch.nn.functional import log_expm1, saturating_exp
 from sstorch.nn.hazards import knots as basis
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.exponential import log_rate
-from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, log_expm1, normal_link, odds_link
+from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, normal_link, odds_link
 from sstorch.nn.hazards.log_normal import normal_quantile
+from sstorch.nn.hazards.placement import check_placement, placement_times
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
 _NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit", "theta": "spline"}
@@ -74,7 +75,8 @@ class Spline(HazardFamily):
             raise ConfigError(f"monotone must be True or False, got {monotone!r}")
         self.scale, self.monotone, self.theta = scale, monotone, theta
         self.name, self.can_rise = _NAMES[scale], not monotone
-        self.knots, self.n_internal = _check_knots(knots)
+        self.knots = check_placement("knots", knots, 0, 2)
+        self.n_internal = self.knots if isinstance(self.knots, int) else len(self.knots) - 2
         prefix = "log_slope" if monotone else "slope"
         self.shape_names = tuple(f"{prefix}_{j + 1}" for j in range(self.n_internal + 1))
         if self._learns_theta:
@@ -104,15 +106,32 @@ class Spline(HazardFamily):
         log_slope = torch.where(falls, slope, 1.0).log()
         return hazard, torch.where(falls, log_slope - log_time + log_derivative, -torch.inf)
 
-    def loss(self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.loss`; zero for an event where an unconstrained curve does not fall."""
+    def loss(
+        self,
+        log_time: Tensor,
+        event: Tensor,
+        linear: Tensor,
+        shape: Tensor,
+        log_entry: Tensor | None = None,
+    ) -> Tensor:
+        """See :meth:`HazardFamily.loss`; zero for an event where an unconstrained curve does not fall.
+
+        Raises:
+            ConfigError: entry times with an unconstrained curve: where it rises, H(t) - H(entry) is negative.
+        """
         if self.monotone:
-            return super().loss(log_time, event, linear, shape)
+            return super().loss(log_time, event, linear, shape, log_entry)
+        if log_entry is not None:
+            raise ConfigError("entry times need curves that cannot rise: use monotone=True")
         curve, slope = self._spline(log_time, shape)
         hazard, log_derivative = self._link(linear + curve, shape)
         falls = slope > 0
         log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
         return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
+
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.neutral`: eta = 0 where s(y) is about y."""
+        return -log_time
 
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.defined`."""
@@ -131,6 +150,10 @@ class Spline(HazardFamily):
             own["theta"] = self.theta
         return {**own, **super().options()}
 
+    def extra_repr(self) -> str:
+        """Options shown by ``repr``, the scale first."""
+        return f"{self.scale!r}, {super().extra_repr()}"
+
     def design(self, log_time: Tensor) -> Tensor:
         """The functions I_j at log times, (..., m + 1): eta = g + sum_j w_j I_j(y)."""
         return torch.stack(basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1)
@@ -144,24 +167,28 @@ class Spline(HazardFamily):
         log_theta = math.log(self.theta or 1.0)
         return log_expm1(cumulative_hazard * math.exp(log_theta)) - log_theta
 
-    def guess(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def guess(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.guess`: s(y) = y, with the intercept of a constant hazard."""
-        rate = log_rate(log_time, event, weight)
+        rate = log_rate(log_time, event, weight, log_entry)
         shape = rate.new_zeros(*rate.shape, len(self.shape_names))
         if not self.monotone:
             shape[..., : self.n_internal + 1] = 1.0
         return rate, shape
 
-    def start(self, log_time: Tensor, event: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def start(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.start`; a theta that is learned starts at 1.
 
         Without covariates theta is hardly determined, and as it vanishes so does its gradient.
         """
         if not self._learns_theta:
-            return super().start(log_time, event, weight)
+            return super().start(log_time, event, weight, log_entry)
         given = self._with({}, self.batch_shape)
         given.theta, given.shape_names = 1.0, self.shape_names[:-1]
-        intercept, shape = given.start(log_time, event, weight)
+        intercept, shape = given.start(log_time, event, weight, log_entry)
         return intercept, torch.cat([shape, torch.zeros_like(shape[:, :1])], dim=-1)
 
     # ------------------------------------------------------------------ internals
@@ -204,38 +231,22 @@ class Spline(HazardFamily):
     def _constants(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
     ) -> dict[str, Tensor]:
-        tables, n_fewer = [], 0
-        observed = ((event > 0) & (weight > 0)).cpu().numpy()
-        times, scale = log_time.double().cpu().numpy(), log_time_scale.double().cpu().numpy()
-        for k in range(len(times)):
-            if isinstance(self.knots, int):
-                knots = basis.knots_at_quantiles(times[k][observed[k]], self.n_internal)
-            else:
-                knots = np.log(self.knots) - scale[k]
-            n_fewer += len(knots) < self.n_internal + 2
-            tables.append(self._tables(knots))
+        if isinstance(self.knots, int):
+            rows = placement_times(log_time, event, weight, "knots")
+            knots = [basis.knots_at_quantiles(times, self.n_internal) for times in rows]
+        else:
+            knots = [np.log(self.knots) - scale for scale in log_time_scale.double().cpu().numpy()]
+        tables = [self._tables(own) for own in knots]
+        n_fewer = sum(len(own) < self.n_internal + 2 for own in knots)
         if n_fewer:
             warnings.warn(
                 f"the events are at too few distinct times for {self.n_internal} internal knots: "
-                f"fewer are used in {n_fewer} of {len(times)} sets of training rows",
+                f"fewer are used in {n_fewer} of {len(knots)} sets of training rows",
                 DataWarning,
                 stacklevel=2,
             )
         table, ends = (torch.stack(part).to(log_time) for part in zip(*tables, strict=True))
         return {"table": table, "ends": ends}
-
-
-def _check_knots(knots: object) -> tuple[int | tuple[float, ...], int]:
-    """The knots as given, and the number of internal ones."""
-    if isinstance(knots, int) and not isinstance(knots, bool) and knots >= 0:
-        return knots, knots
-    if isinstance(knots, Sequence) and len(knots) >= 2 and all(_is_number(value) for value in knots):
-        given = tuple(float(value) for value in knots)
-        if all(a < b for a, b in zip((0.0, *given), given, strict=False)) and given[-1] < math.inf:
-            return given, len(given) - 2
-    raise ConfigError(
-        f"knots must be a number >= 0 or a list of at least two positive times, increasing, got {knots!r}"
-    )
 
 
 def _is_number(value: object) -> bool:
