@@ -332,6 +332,48 @@ def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
+def test_a_file_with_entry_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gbsg2: SurvivalData
+) -> None:
+    late = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
+    table = gbsg2.frame[["age", "pnodes"]].assign(time=gbsg2.time, event=gbsg2.event.astype(int), start=late)
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    options = ["experiment=quick", "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}", "leaf=gompertz"]
+    assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
+    told = capsys.readouterr()
+    assert "343 rows entered late" in told.out
+    assert "entry times are in the likelihood, not in concordance and Brier scores" in told.err
+    table.loc[3, "start"] = 1e6
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    assert _sstorch(monkeypatch, tmp_path / "bad", *options, "dataset.entry=start") == 2
+    assert "entry column 'start' is not before the time in 1 row" in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["leaf=spline_po", "leaf.options.knots=[30,20]"], "knots must be a number >= 0, or at least 2"),
+        (["leaf=spline_po", "+leaf.options.order=3"], "leaf 'spline_po' has no option 'order'"),
+        (["leaf=weibull", "init=cox"], "init='cox' is for spline leaves"),
+        (["trainer=adam", "trainer.epochs=0"], "epochs must be at least 1"),
+    ],
+)
+def test_bad_leaves_and_trainers_are_refused_in_one_line(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _sstorch(monkeypatch, tmp_path / "run", *overrides) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
 # ---------------------------------------------------------------------- configuration
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from sklearn.base import clone
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.evaluation.scores import SCORES, check_scorable, score_tree
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, DataWarning
 from sstorch.monitoring import Callback
 
 
@@ -102,6 +103,13 @@ def cross_validate(
         ConfigError: a parameter has a value that does not exist.
     """
     folds = make_folds(data, n_folds, seed)
+    if data.entry.any():
+        warnings.warn(
+            "entry times are in the likelihood, not in concordance and Brier scores, which take every row as "
+            "observed from time zero",
+            DataWarning,
+            stacklevel=2,
+        )
     splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
     batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks)
     rows, trees = [], []
