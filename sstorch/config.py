@@ -63,6 +63,7 @@ class TreeConfig:
     gate_ridge: float = 1e-4
     fused: float = 0.0
     holdout: float = 0.0
+    gate_sparsity: float = 0.0
     missing_numbers: str = "mean"
     missing_categories: str = "zeros"
 
@@ -184,6 +185,7 @@ class Config:
             gate_ridge=tree.gate_ridge,
             fused=tree.fused,
             holdout=tree.holdout,
+            gate_sparsity=tree.gate_sparsity,
             prediction=cast(Prediction, tree.prediction),
             device=self.device.name,
             dtype=self.device.dtype,

@@ -86,7 +86,7 @@ def train_batch(
         kept = _held_in(splits, settings)
         held_out = replace(sample, weight=sample.weight * ~kept)
         sample = replace(sample, weight=sample.weight * kept)
-    objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused)
+    objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused, settings.gate_sparsity)
     seeds = [
         problem_seed(settings.seed, split, start)
         for split in range(len(splits))

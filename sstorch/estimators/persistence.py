@@ -37,6 +37,7 @@ _KEPT = {
     "gate_ridge": float,
     "fused": float,
     "holdout": float,
+    "gate_sparsity": float,
     "prediction": str,
     "missing_numbers": str,
     "missing_categories": str,

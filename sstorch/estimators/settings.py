@@ -34,6 +34,7 @@ class BatchSettings:
     ridge: float
     gate_ridge: float
     fused: float
+    gate_sparsity: float
     holdout: float
     missing_numbers: Numeric
     missing_categories: Categorical
@@ -53,6 +54,7 @@ class BatchSettings:
         ridge: object,
         gate_ridge: object,
         fused: object,
+        gate_sparsity: object,
         holdout: object,
         missing_numbers: Numeric,
         missing_categories: Categorical,
@@ -86,6 +88,7 @@ class BatchSettings:
             ridge=_coefficient("ridge", ridge),
             gate_ridge=_coefficient("gate_ridge", gate_ridge),
             fused=_coefficient("fused", fused),
+            gate_sparsity=_coefficient("gate_sparsity", gate_sparsity),
             holdout=_share("holdout", holdout),
             missing_numbers=missing_numbers,
             missing_categories=missing_categories,

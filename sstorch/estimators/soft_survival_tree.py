@@ -56,6 +56,10 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
+        gate_sparsity: coefficient of sum_j ||w_.j||, the group lasso over the weights of each encoded feature
+            in all gates, >= 0: features that do not help leave the gates. Best with
+            ``trainer="nodec+joint"``, since the regressions that rebalance gates in the decomposition do not
+            know of it.
         holdout: share of the training rows, stratified by event, that is not trained on: each tree is kept at
             the point of its training, and the start is chosen, with the lowest loss there. 0 trains on all.
         prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
@@ -118,6 +122,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         missing_numbers: Numeric = "mean",
         missing_categories: Categorical = "zeros",
         holdout: float = 0.0,
+        gate_sparsity: float = 0.0,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -135,6 +140,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.missing_numbers = missing_numbers
         self.missing_categories = missing_categories
         self.holdout = holdout
+        self.gate_sparsity = gate_sparsity
 
     # ------------------------------------------------------------------ fit
 
@@ -318,6 +324,15 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         return curves
 
     # ------------------------------------------------------------------ read and keep
+
+    def gate_features(self) -> list[str]:
+        """Names of the encoded features that some gate uses."""
+        check_is_fitted(self, "module_")
+        if not self.module_.topology.branches:
+            return []
+        weights = self.module_.gate_weights(self.module_.topology.branches)
+        used = (weights != 0).any(dim=-2).cpu().numpy()
+        return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
 
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text."""

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from sstorch.nn import SoftTree
 from sstorch.objective.likelihood import expected_loss, leaf_losses
-from sstorch.objective.penalties import Fused, GateRidge, Penalty, Ridge
+from sstorch.objective.penalties import (
+    Fused,
+    GateGroupLasso,
+    GateRidge,
+    Penalty,
+    Ridge,
+    zero_features,
+)
 from sstorch.objective.sample import Sample
 
 
@@ -20,6 +27,7 @@ class TrainingObjective(nn.Module):
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
         fused: coefficient of :class:`Fused`.
+        gate_sparsity: coefficient of :class:`GateGroupLasso`.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
@@ -30,9 +38,10 @@ class TrainingObjective(nn.Module):
         ridge: float | Tensor = 0.0,
         gate_ridge: float | Tensor = 0.0,
         fused: float | Tensor = 0.0,
+        gate_sparsity: float | Tensor = 0.0,
     ) -> None:
         super().__init__()
-        self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge)]))
+        self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
         self.leaf_penalties = nn.ModuleList(_active([Ridge(ridge), Fused(fused)]))
 
     def forward(self, tree: SoftTree, sample: Sample, problems: Tensor | None = None) -> Tensor:
@@ -62,6 +71,30 @@ class TrainingObjective(nn.Module):
     def leaf_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
         """Sum of the penalties that act on leaves, shape (K,)."""
         return _total(self.leaf_penalties, tree, problems)
+
+    def sparsify(self, tree: SoftTree, sample: Sample) -> None:
+        """Set to zero the gate weights of features that a :class:`GateGroupLasso` has driven out.
+
+        A problem whose objective would rise by more than a millionth keeps its weights.
+
+        Args:
+            tree: R problems, trained; changed in place.
+            sample: their rows.
+        """
+        for penalty in self.gate_penalties:
+            if not isinstance(penalty, GateGroupLasso) or not tree.topology.branches:
+                continue
+
+            def smooth(trial: SoftTree, penalty: GateGroupLasso = penalty) -> Tensor:
+                return torch.as_tensor(self(trial, sample) - penalty(trial))
+
+            features = penalty.vanishing(tree, smooth)
+            sparse = tree.select(torch.arange(tree.n_problems, device=features.device))
+            zero_features(sparse, features)
+            with torch.no_grad():
+                before, after = self(tree, sample), self(sparse, sample)
+            worse = ~(after <= before + 1e-6 * (1 + before.abs()))
+            zero_features(tree, features & ~worse[:, None])
 
     def select(self, problems: Tensor) -> TrainingObjective:
         """The objective of some of the problems: positions (K,)."""

@@ -42,7 +42,7 @@ class Trainer(ABC):
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
     ) -> History:
-        """Train every problem of ``tree`` in place and leave it at its best point.
+        """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
         Args:
             tree: R problems with initial solutions; float64 advised.
@@ -58,6 +58,7 @@ class Trainer(ABC):
         run = TrainingRun(tree, objective, sample, callbacks, held_out)
         with run.session(self.n_passes):
             self.advance(run)
+        run.objective.sparsify(tree, sample)
         return run.history
 
 

@@ -477,3 +477,22 @@ def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
     assert search.best_params_["depth"] in (0, 1)
     copy = pickle.loads(pickle.dumps(search.best_estimator_))
     np.testing.assert_array_equal(copy.predict(x), search.predict(x))
+
+
+def test_sparse_gates_forget_features_that_do_not_help(small_data: SurvivalData) -> None:
+    noise = np.random.default_rng(0).uniform(size=(120, 6))
+    x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
+    y = (small_data.time, small_data.event)
+    settings = {"depth": 2, "n_starts": 3, "init": "random", "trainer": "nodec+joint"}
+    dense = SoftSurvivalTree(**settings).fit(x, y)
+    sparse = SoftSurvivalTree(**settings, gate_sparsity=4e-3).fit(x, y)
+    none = SoftSurvivalTree(**settings, gate_sparsity=10.0).fit(x, y)
+    assert dense.gate_features() == list(x)
+    assert 0 < len(sparse.gate_features()) < 9
+    assert none.gate_features() == []
+    assert SoftSurvivalTree(depth=0, n_starts=1).fit(x, y).gate_features() == []
+    unused = [name for name in x if name not in sparse.gate_features()]
+    shuffled = x.copy()
+    shuffled[unused] = shuffled[unused].to_numpy()[::-1]
+    np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))
+    assert not any(f" {name} " in sparse.summary() for name in unused)

@@ -5,7 +5,9 @@ from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, SoftTree, Spline
 from sstorch.nn.hazards import Ancillary
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import GateGroupLasso, Sample, TrainingObjective
+from sstorch.optim import LBFGSOptions, minimize
+from sstorch.optim.steps import BranchStep
 from tests.batches import random_sample, random_tree, with_entry
 
 
@@ -169,3 +171,54 @@ def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: 
         value.sum(), [*tree.leaf(2).parameters(), *tree.leaf(3).parameters()]
     ):
         assert gradient.isfinite().all()
+
+
+# ------------------------------------------------------------------ features that leave the gates
+
+
+def test_group_lasso_against_the_formula() -> None:
+    tree = random_tree(3, 2)
+    weights = tree.gate_weights([1, 2, 3]).detach()
+    value = GateGroupLasso(0.7)(tree)
+    expected = 0.7 * weights.norm(dim=1).sum(-1)
+    torch.testing.assert_close(value, expected, rtol=1e-3, atol=0)
+    assert (value <= expected).all()
+    assert torch.equal(GateGroupLasso(0.7)(SoftTree(3, 0, batch_shape=(2,))), torch.zeros(2).double())
+
+
+def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
+    """Only feature 0 tells the rows apart; the smoothed optimum beside that of proximal steps."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.rand(1, 200, 4, generator=generator, dtype=torch.float64)
+    late = x[0, :, 0] > 0.5
+    draw = -torch.log(torch.rand(200, generator=generator, dtype=torch.float64))
+    sample = Sample(
+        DesignMatrix(x, (1,)),
+        torch.where(late, draw * 8, draw / 8).log()[None],
+        torch.ones(1, 200).double(),
+        torch.ones(1, 200).double(),
+    )
+    objective = TrainingObjective(gate_ridge=1e-3, gate_sparsity=0.02)
+    tree = SoftTree(4, 1, "exponential", (1,))
+    with torch.no_grad():
+        tree.leaf(2).intercept.fill_(-2.0)
+        tree.leaf(3).intercept.fill_(2.0)
+        tree.leaf(2).slope.zero_()
+    step = BranchStep.make(tree, objective, sample, 1)
+    options = LBFGSOptions(max_iterations=3000, gradient_tolerance=1e-9, relative_tolerance=0.0)
+    step.write(minimize(step, step.read(), options).x)
+    # Proximal gradient descent on the same problem with the exact norm; one gate, so that groups are numbers.
+    smooth = BranchStep.make(tree, TrainingObjective(gate_ridge=1e-3), sample, 1)
+    theta = torch.zeros(1, 5).double()
+    for _ in range(20000):
+        _, gradient = smooth.value_and_gradient(theta)
+        theta = theta - 0.5 * gradient
+        theta[:, :4] = theta[:, :4].sign() * (theta[:, :4].abs() - 0.5 * 0.02).clamp(min=0)
+    smooth.write(theta)
+    exact = tree.gate(1).weight.detach().clone()
+    assert (exact[0, 1:] == 0).any()
+    step.write(minimize(step, step.read() * 0, options).x)
+    assert (tree.gate(1).weight != 0).all()
+    objective.sparsify(tree, sample)
+    torch.testing.assert_close(tree.gate(1).weight.detach(), exact, rtol=1e-3, atol=1e-3)
+    assert torch.equal(tree.gate(1).weight == 0, exact == 0)
