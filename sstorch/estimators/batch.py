@@ -15,7 +15,13 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import initialize_cox, initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim import (
+    initialize_cox,
+    initialize_greedy,
+    initialize_kmeans,
+    initialize_random,
+    problem_seed,
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ def train_batch(
     ]
     if settings.init == "kmeans":
         initialize_kmeans(tree, objective, sample, seeds)
+    elif settings.init == "greedy":
+        initialize_greedy(tree, objective, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds)
     else:

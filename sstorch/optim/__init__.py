@@ -5,6 +5,7 @@ from sstorch.optim.branch_update import THRESHOLDS, Thresholds
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
+from sstorch.optim.hard_tree import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.joint import Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
@@ -17,6 +18,7 @@ __all__ = [
     "Adam",
     "AutogradFunction",
     "BatchedFunction",
+    "HardTree",
     "Joint",
     "LBFGSOptions",
     "Nodec",
@@ -27,7 +29,10 @@ __all__ = [
     "Thresholds",
     "Trainer",
     "TrainingRun",
+    "greedy_tree",
     "initialize_cox",
+    "initialize_greedy",
+    "initialize_hard",
     "initialize_kmeans",
     "initialize_random",
     "minimize",

@@ -97,7 +97,6 @@ def initialize_kmeans(
     References:
         Consolo, Amaldi and Carrizosa, initialisation by clustering; Davies and Bouldin (1979).
     """
-    start_leaves(tree, sample)
     cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, repeats))
     cluster = cluster.to(sample.weight.device)
     for node in tree.topology.branches:
@@ -108,6 +107,22 @@ def initialize_kmeans(
             tree.gate(node).bias.zero_()
         step = LogisticStep.make(tree, sample, node, left, sample.weight * inside)
         step.write(minimize(step, step.read(), OPTIONS).x)
+    fit_leaves(tree, objective, sample, cluster)
+
+
+def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, cluster: Tensor) -> None:
+    """Fit each leaf by maximum likelihood to the rows of its cluster.
+
+    A leaf without events keeps the family's start, and so do all leaves of a problem whose objective the
+    fitted ones would make worse.
+
+    Args:
+        tree: R problems, gates given; leaves are changed in place.
+        objective: its penalties on leaves act.
+        sample: training rows.
+        cluster: leaf of each row, 0 .. L - 1, shape (R, M).
+    """
+    start_leaves(tree, sample)
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
