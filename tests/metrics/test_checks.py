@@ -4,7 +4,8 @@ import pytest
 
 from sstorch.exceptions import DataError
 from sstorch.metrics import brier_score, concordance_harrell, concordance_harrell_risk
-from sstorch.metrics.checks import check_survival, name_rows
+from sstorch.metrics.checks import name_rows
+from sstorch.metrics.probabilities import check_survival
 
 TIME, EVENT, TIMES = [1.0, 2.0, 3.0], [1, 1, 0], [1.0, 2.0]
 CURVES = np.array([[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]])
