@@ -56,7 +56,7 @@ def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> Non
 def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
     """Refuse predicted times that cannot be in the unit of the observed ones.
 
-    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or 95 % of them
+    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
     beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
 
     Args:
@@ -67,7 +67,8 @@ def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
         DataError: such predictions.
     """
     finite = predicted[np.isfinite(predicted)]
-    if _all_below(finite, time) or _all_below(_PROLONGED * time, finite):
+    enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
+    if _all_below(finite, time) or (enough and np.median(finite) > _PROLONGED * time.max()):
         _refuse(time, finite, ("time", "predicted_time"))
 
 

@@ -137,3 +137,13 @@ def test_refusals():
         median_survival_time([0.5, 0.2], [1.0, 2.0])
     infinite = mean_absolute_error_margin(*rows, [1.0, 2.0, np.inf], train=rows)
     assert infinite == np.inf
+
+
+def test_weights_of_rmst_errors_are_repetitions():
+    time, event = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1, 0, 1, 1])
+    survival, times = [[0.5, 0.0], [0.9, 0.5], [1.0, 0.8], [0.7, 0.6]], [2.0, 5.0]
+    train, again = (time, event), np.repeat(np.arange(4), [3, 1, 2, 1])
+    got = rmst_error(time, event, survival, times, train=train, tau=4.5, sample_weight=[3, 1, 2, 1])
+    expected = rmst_error(time[again], event[again], np.array(survival)[again], times, train=train, tau=4.5)
+    assert got == pytest.approx(expected, rel=1e-12)
+    assert got != pytest.approx(rmst_error(time, event, survival, times, train=train, tau=4.5), rel=1e-3)
