@@ -123,17 +123,17 @@ class Remembers(Rates):
         return self
 
 
-class Counts(Remembers):
+class Times(Remembers):
     def fit(self, X, y):
         super().fit(X, y)
-        del self.event_times_
+        del self.n_samples_fit_
         return self
 
 
 def test_rows_that_the_estimator_was_not_fitted_on_are_refused_where_it_tells():
     scorer = SurvivalScorer("ibs_graf", all_rows=Y)
     plain = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=scorer)
-    for model, match in ((Remembers(), "at which the estimator has seen no event"), (Counts(), "fitted on")):
+    for model, match in ((Remembers(), "fitted on 45"), (Times(), "has seen no event")):
         np.testing.assert_array_equal(cross_val_score(model, X, Y, cv=FOLDS, scoring=scorer), plain)
         inner = ShuffleSplit(2, train_size=0.3, test_size=0.3, random_state=0)
         with pytest.raises(DataError, match=match):
@@ -141,7 +141,7 @@ def test_rows_that_the_estimator_was_not_fitted_on_are_refused_where_it_tells():
     train, test = next(ShuffleSplit(1, train_size=0.3, test_size=0.3, random_state=0).split(X))
     given = SurvivalScorer("ibs_graf", train=Y[train])
     assert np.isfinite(given(Remembers().fit(X[train], Y[train]), X[test], Y[test]))
-    grid = GridSearchCV(Remembers(), {"factor": [1.0]}, cv=FOLDS, scoring=make_scorer(RiskScore())).fit(
+    grid = GridSearchCV(Times(), {"factor": [1.0]}, cv=FOLDS, scoring=make_scorer(RiskScore())).fit(
         X[train], Y[train]
     )
     with pytest.raises(DataError, match="has seen no event"):

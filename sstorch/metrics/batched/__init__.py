@@ -5,7 +5,8 @@ for tensors with leading batch dimensions: `time` and `event` are (..., n), `ris
 (..., n, n_times), `times` is (n_times,) or (..., n_times), `train` is the pair (time, event), each (...,
 n_train). Leading dimensions broadcast, and every result has them: one number a problem.
 
-Rows of weight 0 do not count, so that problems of different sizes fit one batch with padding. Comparisons are
+Rows of weight 0 do not count, so that problems of different sizes fit one batch with padding; training rows
+are padded as `train=(time, event, weight)`. Comparisons are
 made in the dtype that is given, sums in float64. Brier scores and likelihoods are differentiable in the
 predictions.
 """
