@@ -6,9 +6,8 @@ for tensors with leading batch dimensions: `time` and `event` are (..., n), `ris
 n_train). Leading dimensions broadcast, and every result has them: one number a problem.
 
 Rows of weight 0 do not count, so that problems of different sizes fit one batch with padding; training rows
-are padded as `train=(time, event, weight)`. Comparisons are
-made in the dtype that is given, sums in float64. Brier scores and likelihoods are differentiable in the
-predictions.
+are padded as `train=(time, event, weight)`. Comparisons are made in the dtype that is given, sums in float64.
+Brier scores and likelihoods are differentiable in the predictions.
 """
 
 from sstorch.metrics.batched.brier import brier_score, integrated_brier_score
