@@ -42,6 +42,7 @@ from sstorch.metrics.ipcw import (
     KaplanMeier,
     censoring_distribution,
     censoring_floor,
+    count_beyond,
     count_floored,
     ipcw_weights,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "concordance_uno",
     "concordance_uno_risk",
     "corrected_resampled_t_test",
+    "count_beyond",
     "count_floored",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_risk",

@@ -17,14 +17,15 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.checks import (
     BoolArray,
     FloatArray,
-    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_vector,
     check_weight,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.ipcw import Ipcw, KaplanMeier, ipcw_weights
+from sstorch.metrics.probabilities import check_survival
 from sstorch.metrics.units import check_same_unit
 
 # Elements of one (rows x times) block: 8 MB of float64 an array.
@@ -76,6 +77,7 @@ def cumulative_dynamic_auc(
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
+    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
     at_event, weight = _weights(row_time, row_event, train, ipcw, min_censoring_prob, sample_weight)
     return _auc(row_time, row_event, curves, grid, at_event, weight)
 
@@ -122,6 +124,7 @@ def cumulative_dynamic_auc_risk(
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     safety = -check_vector(risk, "risk", row_time.size)
+    check_same_order(time=time, risk=risk, sample_weight=sample_weight)
     at_event, weight = _weights(row_time, row_event, train, ipcw, min_censoring_prob, sample_weight)
     curves = np.broadcast_to(safety[:, None], (row_time.size, grid.size))
     return _auc(row_time, row_event, curves, grid, at_event, weight)
@@ -165,6 +168,7 @@ def mean_cumulative_dynamic_auc(
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     value = check_vector(auc, "auc", grid.size)
+    check_same_order(time=time, sample_weight=sample_weight)
     weight = check_weight(sample_weight, row_time.size)
     survival = KaplanMeier.fit(row_time, row_event, sample_weight=weight).at(grid)
     mass = -np.diff(survival, prepend=1.0)

@@ -21,14 +21,15 @@ from sstorch.metrics.checks import (
     BoolArray,
     FloatArray,
     check_convention,
-    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_weight,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor
-from sstorch.metrics.units import check_same_unit
+from sstorch.metrics.probabilities import check_survival
+from sstorch.metrics.units import check_grid_unit, check_same_unit
 
 # Elements of one (rows x times) block: 4 MB of float64 an array.
 _BLOCK = 2**19
@@ -82,11 +83,8 @@ def brier_score(
     curves = check_survival(survival, row_time.size, grid.size)
     train_time, train_event = check_train(train)
     check_same_unit(row_time, train_time, ("time", "train time"))
-    if grid[0] > row_time.max():
-        raise DataError(
-            f"times: expected a grid within the observed times, {row_time.min():g} to {row_time.max():g}; "
-            f"got {grid[0]:g} to {grid[-1]:g}, when no row is under observation. Are both in one unit?"
-        )
+    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
+    check_grid_unit(row_time, row_event, grid)
     censoring = convention_censoring(train_time, train_event, convention)
     weight = check_weight(sample_weight, row_time.size)
     return brier_curve(row_time, row_event, curves, grid, censoring, convention, min_censoring_prob, weight)

@@ -8,17 +8,21 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2, norm
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics.checks import (
     BoolArray,
     FloatArray,
     check_choice,
     check_horizon,
-    check_probability,
+    check_share,
     check_time_event,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.d_calibration import check_bins
+from sstorch.metrics.probabilities import check_probability
+from sstorch.metrics.risk_sets import risk_sets
 from sstorch.metrics.smoothing import local_linear
+from sstorch.metrics.units import check_observed_horizon
 
 # Points of the smooth curve; between them it is straight.
 _POINTS = 100
@@ -31,7 +35,7 @@ class OneCalibration:
     Attributes:
         statistic: sum over the groups of (observed - predicted)^2 / variance.
         p_value: small where the predicted probabilities are not calibrated.
-        degrees_of_freedom: of the chi-squared distribution, groups less one.
+        degrees_of_freedom: of the chi-squared distribution.
         table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
             observed (Kaplan-Meier at t), variance.
     """
@@ -49,12 +53,18 @@ def one_calibration(
     *,
     t: float,
     n_bins: int = 10,
-    variance: Literal["binomial", "greenwood"] = "binomial",
+    variance: Literal["effective", "binomial", "greenwood"] = "effective",
+    degrees_of_freedom: Literal["groups", "groups-1"] = "groups",
 ) -> OneCalibration:
     """1-calibration: a Hosmer-Lemeshow test of the predicted survival at one time.
 
     Rows are put in groups of equal size by their prediction, equal predictions in one group; in each the mean
     prediction is compared with Kaplan-Meier at t.
+
+    How often true predictions of 500 rows in ten groups are rejected at 5 %, t the median event time (600
+    simulations; rates gamma(4, 1/4), no censoring / censoring Exp(1)): "effective" 5.2 % / 7.5 %,
+    "binomial" 5.2 % / 14.5 %, "greenwood" 9.7 % / 16.5 %; with "groups-1" 7.7 % / 10.2 %, 7.7 % / 19.2 % and
+    13.8 % / 20.0 %.
 
     Args:
         time: observed times, shape (n,).
@@ -62,21 +72,26 @@ def one_calibration(
         survival: predicted S_i(t), one probability per row, shape (n,).
         t: the time, in the unit of `time`.
         n_bins: number of groups; fewer where predictions tie.
-        variance: "binomial", p (1 - p) / n with p the mean prediction, as D'Agostino and Nam; "greenwood", of
-            Kaplan-Meier, which knows that censored rows tell less (Demler et al., who ask for at least five
-            events a group).
+        variance: "effective", p (1 - p) / m with p the mean prediction and m the number of uncensored rows
+            that would know as much: S (1 - S) over the variance of Greenwood, S Kaplan-Meier at t (Rothman),
+            or where that is 0 / 0 the rows not censored before t. "binomial", p (1 - p) / n, as D'Agostino
+            and Nam, is the same without censoring; "greenwood", the variance of Kaplan-Meier itself (Demler
+            et al., who ask for at least five events a group).
+        degrees_of_freedom: "groups" for rows that the model was not fitted on, whose groups are all free;
+            "groups-1" as D'Agostino and Nam, for the rows that it was fitted on.
 
     Returns:
         Statistic, p-value, degrees of freedom and the table of the groups.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, predictions that are all equal, or a group
-            whose variance is 0 although prediction and observation differ.
-        ConfigError: fewer than two bins, t no time > 0, or an unknown variance.
+        DataError: arguments that `sstorch.metrics.checks` refuses, a time outside the observed ones,
+            predictions that are all equal, or a group whose variance is 0 although prediction and observation
+            differ.
+        ConfigError: fewer than two bins, t no time > 0, or an unknown option.
 
     References:
         D'Agostino and Nam (2003), Handbook of Statistics 23, 1-25; Demler, Paynter and Cook (2015),
-        Statistics in Medicine 34, 1659-1680.
+        Statistics in Medicine 34, 1659-1680; Rothman (1978), Journal of Chronic Diseases 31, 557-560.
 
     Examples:
         >>> result = one_calibration([1, 2, 3, 4], [1, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], t=2.5, n_bins=2)
@@ -84,7 +99,8 @@ def one_calibration(
         [0.0, 1.0]
     """
     check_bins(n_bins)
-    check_choice(variance, "variance", ("binomial", "greenwood"))
+    check_choice(variance, "variance", ("effective", "binomial", "greenwood"))
+    check_choice(degrees_of_freedom, "degrees_of_freedom", ("groups", "groups-1"))
     row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
     rank = np.searchsorted(np.sort(predicted), predicted, side="left")
     group = np.unique(rank * n_bins // rank.size, return_inverse=True)[1]
@@ -96,15 +112,21 @@ def one_calibration(
     rows = []
     for k in range(n_groups):
         own = group == k
-        observed, greenwood = _kaplan_meier_at(row_time[own], row_event[own], horizon)
+        own_time, own_event = row_time[own], row_event[own]
+        observed, greenwood = _kaplan_meier_at(own_time, own_event, horizon)
         mean, n = float(predicted[own].mean()), int(own.sum())
+        effective = max(1.0, float(np.sum(own_event | (own_time >= horizon))))
+        if greenwood > 0.0:
+            effective = observed * (1.0 - observed) / greenwood
+        null = mean * (1.0 - mean)
+        spreads = {"effective": null / effective, "binomial": null / n, "greenwood": greenwood}
         rows.append(
             {
                 "n": n,
-                "events": int((row_event[own] & (row_time[own] <= horizon)).sum()),
+                "events": int((own_event & (own_time <= horizon)).sum()),
                 "predicted": mean,
                 "observed": observed,
-                "variance": greenwood if variance == "greenwood" else mean * (1.0 - mean) / n,
+                "variance": spreads[variance],
             }
         )
     table = pd.DataFrame(rows)
@@ -119,7 +141,8 @@ def one_calibration(
             "use fewer bins or another time."
         )
     statistic = float(np.divide(square, spread, out=np.zeros(n_groups), where=spread > 0.0).sum())
-    return OneCalibration(statistic, float(chi2.sf(statistic, n_groups - 1)), n_groups - 1, table)
+    free = n_groups if degrees_of_freedom == "groups" else n_groups - 1
+    return OneCalibration(statistic, float(chi2.sf(statistic, free)), free, table)
 
 
 def calibration_curve(
@@ -150,7 +173,8 @@ def calibration_curve(
         lower and upper, cut to [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or a single row.
+        DataError: arguments that `sstorch.metrics.checks` refuses, a time outside the observed ones, or a
+            single row.
         ConfigError: t no time > 0, or a span or confidence out of range.
 
     References:
@@ -162,8 +186,7 @@ def calibration_curve(
         >>> curve["observed"].round(6).tolist()
         [0.0, 1.0]
     """
-    if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"confidence: expected a number in (0, 1); got {confidence!r}.")
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
     points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
     half = norm.ppf(0.5 + 0.5 * confidence) * error
@@ -243,9 +266,7 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
     horizon, n = check_horizon(t, "t"), row_time.size
     if n < 2:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
-    distinct, position = np.unique(row_time, return_inverse=True)
-    events = np.bincount(position, weights=row_event)
-    at_risk = np.cumsum(np.bincount(position)[::-1])[::-1].astype(np.float64)
+    distinct, position, events, _, at_risk = risk_sets(row_time, row_event)
     events = np.where(distinct <= horizon, events, 0.0)
     kept = np.maximum(at_risk - 1.0, 1.0)  # where the row is the last at risk there is nobody else
     factor = 1.0 - events / at_risk
@@ -259,8 +280,12 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
 def _checked(
     time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, t: float
 ) -> tuple[FloatArray, BoolArray, FloatArray, float]:
+    check_same_order(time=time, event=event, survival=survival)
     row_time, row_event = check_time_event(time, event)
-    return row_time, row_event, check_probability(survival, "survival", row_time.size), check_horizon(t, "t")
+    horizon = check_horizon(t, "t")
+    predicted = check_probability(survival, "survival", row_time.size)
+    check_observed_horizon(horizon, row_time, "t")
+    return row_time, row_event, predicted, horizon
 
 
 def _smooth(
@@ -272,9 +297,8 @@ def _smooth(
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
     """Kaplan-Meier at t and Greenwood's variance (0 where everybody has failed)."""
-    distinct, position = np.unique(time, return_inverse=True)
-    n_events = np.bincount(position, weights=event)[distinct <= t]
-    at_risk = np.cumsum(np.bincount(position)[::-1])[::-1][distinct <= t]
+    counts = risk_sets(time, event)
+    n_events, at_risk = (count[counts.times <= t] for count in (counts.n_events, counts.at_risk))
     survival = float(np.prod(1.0 - n_events / at_risk))
     if survival == 0.0:
         return 0.0, 0.0

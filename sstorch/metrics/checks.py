@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.conversion import as_numbers, check_same_order
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -18,10 +19,7 @@ IntArray = npt.NDArray[np.intp]
 
 BRIER_CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
 
-_ROUNDING = 1e-9
 _ROWS_SHOWN = 5
-# Elements of one block of curves, 8 MB of float64: checks take no more memory than this beside the curves.
-_BLOCK = 2**20
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
@@ -38,7 +36,7 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
     Raises:
         DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
     """
-    array = _numbers(values, name)
+    array = as_numbers(values, name)
     if array.ndim != 1 or array.size == 0:
         raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
     if n_rows is not None and array.size != n_rows:
@@ -109,6 +107,7 @@ def check_time_event(
     Raises:
         DataError: shapes or lengths differ, a time is negative or not finite, an event is neither 0 nor 1.
     """
+    check_same_order(**{f"{prefix}time": time, f"{prefix}event": event})
     times = check_time(time, f"{prefix}time")
     return times, check_event(event, f"{prefix}event", times.size)
 
@@ -157,59 +156,6 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
             f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
         )
     return grid
-
-
-def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves on a grid.
-
-    The rounding allowed is 1e-9 for float64 and 16 machine epsilons for a coarser floating type (1.9e-6 for
-    float32), whose own rounding is larger than 1e-9.
-
-    Args:
-        survival: S_i(t_k) in [0, 1], not rising with t, shape (n_rows, n_times).
-        n_rows: number of rows, as in `time`.
-        n_times: number of grid times.
-
-    Returns:
-        The curves as float64, shape (n_rows, n_times).
-
-    Raises:
-        DataError: another shape, NaN, values outside [0, 1], or curves that rise.
-    """
-    curves = _numbers(survival, "survival")
-    if curves.shape != (n_rows, n_times):
-        hint = " It looks transposed: rows come first." if curves.shape == (n_times, n_rows) else ""
-        raise DataError(
-            f"survival: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
-            f"got {curves.shape}.{hint}"
-        )
-    given = getattr(survival, "dtype", None)
-    rounding = _ROUNDING
-    if isinstance(given, np.dtype) and np.issubdtype(given, np.floating):
-        rounding = max(_ROUNDING, 16.0 * float(np.finfo(given).eps))
-
-    lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
-    missing = np.isnan(lowest)
-    if missing.any():
-        raise DataError(f"survival: NaN in {name_rows(missing)}.")
-    outside = (lowest < -rounding) | (highest > 1.0 + rounding)
-    if outside.any():
-        i = int(outside.argmax())
-        raise DataError(
-            f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
-            f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
-        )
-    rises = np.zeros(n_rows, dtype=bool)
-    step = max(1, _BLOCK // n_times)
-    for start in range(0, n_rows, step):
-        part = curves[start : start + step]
-        rises[start : start + step] = (part[:, 1:] - part[:, :-1] > rounding).any(axis=1)
-    if rises.any():
-        raise DataError(
-            f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
-            "survival, not risk and not 1 - survival, with columns in the order of times."
-        )
-    return curves
 
 
 def check_convention(convention: str) -> str:
@@ -283,37 +229,40 @@ def check_horizon(value: float, name: str) -> float:
     Raises:
         ConfigError: anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < np.inf:
+    if not is_number(value) or not 0.0 < value < np.inf:
         raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
     return float(value)
 
 
-def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
-    """One probability per row.
+def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
+    """One number in (0, 1), or in (0, 1].
 
     Args:
-        values: numbers in [0, 1], shape (n_rows,).
+        value: the number.
         name: the argument's name, for the message.
-        n_rows: the length that the other arguments have.
+        expected: what the message says was expected.
+        closed: whether 1 is allowed.
 
     Raises:
-        DataError: not such a vector.
+        ConfigError: anything else.
     """
-    array = check_vector(values, name, n_rows)
-    wrong = (array < 0.0) | (array > 1.0)
-    if wrong.any():
-        raise DataError(
-            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
-            "survival, not risk, not a time and not a cumulative hazard."
-        )
-    return array
+    if not is_number(value) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
+        raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
+    return float(value)
 
 
-def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected an array of numbers in host memory; {error}.") from error
+def is_number(value: object) -> bool:
+    """Whether the value is a real number of Python or NumPy, and no boolean."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def check_floor(min_censoring_prob: float) -> float:
+    """A floor under the censoring distribution.
+
+    Raises:
+        ConfigError: no number in (0, 1].
+    """
+    return check_share(min_censoring_prob, "min_censoring_prob", "a probability in (0, 1]", closed=True)
 
 
 def name_rows(wrong: BoolArray) -> str:

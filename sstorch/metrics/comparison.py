@@ -9,7 +9,15 @@ import pandas as pd
 from scipy.stats import t as student
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import BoolArray, FloatArray, IntArray, check_time_event, check_vector
+from sstorch.metrics.checks import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_share,
+    check_time_event,
+    check_vector,
+)
+from sstorch.metrics.conversion import as_numbers, check_same_order
 from sstorch.metrics.evaluation import METRICS, check_names, score
 from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
 
@@ -88,7 +96,8 @@ def paired_bootstrap(
         Difference, interval, p-value and the number of resamples in which the metric was not defined.
 
     Raises:
-        DataError: lengths differ, or the metric is not defined for the rows or for most resamples.
+        DataError: lengths differ, the metric is not defined for the rows or for most resamples, or its
+            difference on the rows is not finite. Resamples where it is not finite count as undefined.
         ConfigError: too few resamples, or a confidence out of range.
 
     References:
@@ -104,12 +113,10 @@ def paired_bootstrap(
         (1.0, True)
     """
     row_time, row_event = check_time_event(time, event)
+    check_same_order(time=time, event=event, first=first, second=second)
     predictions = []
     for name, values in (("first", first), ("second", second)):
-        try:
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{name}: expected an array of numbers; {error}.") from error
+        array = as_numbers(values, name)
         if array.shape[:1] != row_time.shape:
             raise DataError(
                 f"{name}: expected a prediction for each of {row_time.size} rows; got shape {array.shape}."
@@ -141,6 +148,9 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two models on the same test rows, metric by metric, by `paired_bootstrap`.
 
+    Windows of integrals and horizons are those of all test rows in every resample. Only the AUC is averaged
+    over the times at which a resample has cases and controls.
+
     Args:
         first: a model as `evaluate` takes it.
         second: another one.
@@ -154,15 +164,17 @@ def compare(
 
     Returns:
         A row a metric, indexed by its name: first, second (the values), difference, lower, upper, p_value,
-        higher_is_better, n_undefined.
+        higher_is_better, n_undefined, and reason, why there is no comparison, or "".
 
     Raises:
-        DataError: as `evaluate`; a metric that is not defined for most resamples.
+        DataError: as `evaluate`; a metric asked for by name that is not finite for the rows, or not defined
+            for most resamples. With `metrics=None` its difference is NaN.
         ConfigError: as `evaluate` and `paired_bootstrap`.
 
     References:
         As `paired_bootstrap`.
     """
+    n_resamples = _check_resampling(n_resamples, confidence)
     known = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
     names = check_names(known if metrics is None else metrics, known)
     one, two = ScoredRows.of(first, train, test), ScoredRows.of(second, train, test)
@@ -172,18 +184,28 @@ def compare(
         def difference(rows: IntArray, name: str = name) -> float:
             return score(name, one.take(rows), tau) - score(name, two.take(rows), tau)
 
-        result = _bootstrap(difference, one.time.size, n_resamples, confidence, random_state)
+        values, reason = [np.nan, np.nan], ""
+        result = PairedComparison(np.nan, np.nan, np.nan, np.nan, 0)
+        try:
+            values = [score(name, rows, tau) for rows in (one, two)]
+            result = _bootstrap(difference, one.time.size, n_resamples, confidence, random_state)
+        except DataError as error:
+            if metrics is not None:
+                text = str(error)
+                raise DataError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
+            reason = str(error).removeprefix(f"{name}: ")
         table.append(
             {
                 "metric": name,
-                "first": score(name, one, tau),
-                "second": score(name, two, tau),
+                "first": values[0],
+                "second": values[1],
                 "difference": result.difference,
                 "lower": result.lower,
                 "upper": result.upper,
                 "p_value": result.p_value,
                 "higher_is_better": METRICS[name].higher_is_better,
                 "n_undefined": result.n_undefined,
+                "reason": reason,
             }
         )
     return pd.DataFrame(table).set_index("metric")
@@ -249,30 +271,46 @@ def corrected_resampled_t_test(
 
 
 def _check_confidence(confidence: float) -> None:
-    if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"confidence: expected a number in (0, 1); got {confidence!r}.")
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+
+
+def _check_resampling(n_resamples: int, confidence: float) -> int:
+    _check_confidence(confidence)
+    whole = isinstance(n_resamples, int | np.integer) and not isinstance(n_resamples, bool)
+    if not whole or n_resamples < 20:
+        raise ConfigError(f"n_resamples: expected an integer >= 20; got {n_resamples!r}.")
+    return int(n_resamples)
 
 
 def _bootstrap(
     difference: Callable[[IntArray], float], n: int, n_resamples: int, confidence: float, random_state: int
 ) -> PairedComparison:
-    _check_confidence(confidence)
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int) or n_resamples < 20:
-        raise ConfigError(f"n_resamples: expected an integer >= 20; got {n_resamples!r}.")
+    n_resamples = _check_resampling(n_resamples, confidence)
     value = difference(np.arange(n))
+    if not np.isfinite(value):
+        raise DataError(
+            f"metric: expected a finite difference on the rows themselves; got {value:g}, as where it is "
+            "infinite or NaN for one of the models."
+        )
     rng = np.random.default_rng(random_state)
-    drawn, undefined = [], None
+    drawn: list[float] = []
+    why, cause = "", None
     for _ in range(n_resamples):
         try:
-            drawn.append(difference(rng.integers(0, n, n)))
+            one = difference(rng.integers(0, n, n))
         except DataError as error:  # counted and reported: a resample may hold no comparable pair
-            undefined = error
+            why, cause = str(error), error
+            continue
+        if np.isfinite(one):
+            drawn.append(one)
+        else:
+            why, cause = f"the difference is {one:g}", None
     n_undefined = n_resamples - len(drawn)
-    if undefined is not None and n_undefined > n_resamples // 2:
+    if n_undefined > n_resamples // 2:
         raise DataError(
             f"{n_undefined} of {n_resamples} resamples leave the metric undefined, so that no interval can "
-            f"be given; the last: {undefined}"
-        ) from undefined
+            f"be given; the last: {why}"
+        ) from cause
     sample = np.array(drawn)
     tail = 0.5 - 0.5 * confidence
     lower, upper = np.quantile(sample, [tail, 1.0 - tail])

@@ -15,16 +15,17 @@ from sstorch.metrics.checks import (
     FloatArray,
     check_choice,
     check_horizon,
-    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_vector,
     check_weight,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.ipcw import Ipcw, ipcw_weights
 from sstorch.metrics.pairs import ComparablePairs
-from sstorch.metrics.units import check_same_unit
+from sstorch.metrics.probabilities import check_survival
+from sstorch.metrics.units import check_grid_unit, check_same_unit
 
 TiedTime = Literal["exclude", "censored_later"]
 TiedRisk = Literal["half", "discordant", "exclude"]
@@ -186,7 +187,7 @@ def concordance_harrell_risk(
         0.8333333333333334
     """
     pairs = _pairs(time, event, tied_time, tau, sample_weight)
-    return _from_risk(pairs, risk, tied_risk)
+    return _from_risk(pairs, time, risk, tied_risk)
 
 
 def concordance_uno_risk(
@@ -236,7 +237,7 @@ def concordance_uno_risk(
     """
     weight = _uno_weights(time, event, train, ipcw, min_censoring_prob)
     pairs = _pairs(time, event, tied_time, tau, sample_weight, weight)
-    return _from_risk(pairs, risk, tied_risk)
+    return _from_risk(pairs, time, risk, tied_risk)
 
 
 def _pairs(
@@ -247,6 +248,7 @@ def _pairs(
     sample_weight: npt.ArrayLike | None,
     event_weight: FloatArray | None = None,
 ) -> ComparablePairs:
+    check_same_order(time=time, event=event, sample_weight=sample_weight)
     row_time, row_event = check_time_event(time, event)
     check_choice(tied_time, "tied_time", TIED_TIME)
     horizon = None if tau is None else check_horizon(tau, "tau")
@@ -280,17 +282,14 @@ def _from_curves(
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
     total = _total(pairs)
-    if grid[0] > row_time.max():
-        raise DataError(
-            f"times: expected a grid within the observed times, {row_time.min():g} to {row_time.max():g}; "
-            f"got {grid[0]:g} to {grid[-1]:g}, where no curve can be read. Are both in one unit?"
-        )
-    check_same_unit(row_time[row_event], grid, ("event times", "times"))
+    check_same_order(time=time, survival=survival)
+    check_grid_unit(row_time, row_event, grid)
     column = np.searchsorted(grid, row_time[pairs.events], side="right") - 1
     return _share(*pairs.count_curves(curves, column), total, tied_risk)
 
 
-def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> float:
+def _from_risk(pairs: ComparablePairs, time: npt.ArrayLike, risk: npt.ArrayLike, tied_risk: str) -> float:
+    check_same_order(time=time, risk=risk)
     check_choice(tied_risk, "tied_risk", TIED_RISK)
     values = check_vector(risk, "risk", pairs.order.size)
     total = _total(pairs)

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import FloatArray, check_choice, check_horizon, check_survival, check_times
+from sstorch.metrics.checks import FloatArray, check_choice, check_horizon, check_times
+from sstorch.metrics.probabilities import check_survival
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:

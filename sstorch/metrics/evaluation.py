@@ -4,19 +4,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
+from sstorch.metrics.brier import kaplan_meier_curves
 from sstorch.metrics.calibration import integrated_calibration_index, one_calibration
 from sstorch.metrics.checks import FloatArray, check_horizon
 from sstorch.metrics.concordance import concordance_harrell, concordance_uno
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.d_calibration import d_calibration
-from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
-from sstorch.metrics.ipcw import count_floored
+from sstorch.metrics.integrated_brier import integrated_brier_score_over, relative_score
+from sstorch.metrics.ipcw import count_beyond, count_floored
 from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
-from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
+from sstorch.metrics.time_error import (
+    mean_absolute_error_margin,
+    mean_absolute_error_pseudo,
+    rmst_error_up_to,
+)
+from sstorch.metrics.units import check_observed_horizon
 
 
 @dataclass(frozen=True)
@@ -26,27 +33,40 @@ class Metric:
     Attributes:
         value: from the rows and tau, which None leaves to the rows.
         higher_is_better: direction; None where neither is, as of a p-value.
-        floored: whether weights 1 / G enter that a floor may hold down.
+        weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
+            where no floor enters.
+        censoring_weights: whether weights 1 / G enter at all.
     """
 
     value: Callable[[ScoredRows, float | None], float]
     higher_is_better: bool | None
-    floored: bool = False
+    weighted_times: Callable[[ScoredRows, float | None], FloatArray] | None = None
+    censoring_weights: bool = False
+
+
+def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
+    return integrated_brier_score_over(
+        rows.time,
+        rows.event,
+        curves,
+        times,
+        train=rows.train,
+        convention=convention,
+        follow_up=rows.whole[0],
+    )
 
 
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
     def value(rows: ScoredRows, _: float | None) -> float:
-        curves, times = rows.on_grid(convention)
-        return integrated_brier_score(
-            rows.time, rows.event, curves, times, train=rows.train, convention=convention
-        )
+        return _ibs_of(rows, *rows.on_grid(convention), convention)
 
     return value
 
 
 def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
     curves, times = rows.on_grid("graf")
-    return scaled_integrated_brier_score(rows.time, rows.event, curves, times, train=rows.train)
+    reference = kaplan_meier_curves(rows.train, times, rows.time.size)
+    return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
 
 
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
@@ -57,12 +77,18 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return concordance_uno(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=tau)
 
 
+def _auc_times(rows: ScoredRows, tau: float | None) -> npt.NDArray[np.bool_]:
+    """Which times of the grid have cases and controls among these rows, up to tau."""
+    _, times = rows.on_grid("osst")
+    first = rows.time[rows.event].min(initial=np.inf)
+    last = np.inf if tau is None else tau
+    inside: npt.NDArray[np.bool_] = (times >= first) & (times < rows.time.max()) & (times <= last)
+    return inside
+
+
 def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     curves, times = rows.on_grid("osst")
-    first = rows.time[rows.event].min(initial=np.inf)
-    inside = (times >= first) & (times < rows.time.max())
-    if tau is not None:
-        inside &= times <= tau
+    inside = _auc_times(rows, tau)
     if not inside.any():
         raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
     auc = cumulative_dynamic_auc(rows.time, rows.event, curves[:, inside], times[inside], train=rows.train)
@@ -75,7 +101,8 @@ def _d_calibration(rows: ScoredRows, _: float | None) -> float:
 
 def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
     """The predictions at one time: the median event time up to tau."""
-    events = rows.time[rows.event & (rows.time <= (np.inf if tau is None else tau))]
+    time, event = rows.whole
+    events = time[event & (time <= (np.inf if tau is None else tau))]
     if events.size == 0:
         raise DataError("event: no test row has an event, so that there is no median event time to look at.")
     t = float(np.median(events))
@@ -103,28 +130,55 @@ def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
     return mean_absolute_error_pseudo(rows.time, rows.event, predicted, train=rows.train)
 
 
+def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
+    time, event = rows.whole
+    if tau is None:
+        return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
+    check_observed_horizon(tau, time, "tau")
+    return tau
+
+
 def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
-    horizon = tau
-    if horizon is None:
-        horizon = min(float(rows.time[rows.event].max(initial=0.0)), float(rows.times[-1]))
-    return rmst_error(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=horizon)
+    horizon = _rmst_horizon(rows, tau)
+    if horizon == 0.0:
+        raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
+    return rmst_error_up_to(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=horizon)
+
+
+def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    return rows.time[rows.event & (rows.time < (np.inf if tau is None else tau))]
+
+
+def _auc_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    last = float(rows.on_grid("osst")[1][_auc_times(rows, tau)].max())
+    return rows.time[rows.event & (rows.time <= last)]
+
+
+def _brier_weighted(rows: ScoredRows, _: float | None) -> FloatArray:
+    return rows.time  # censored rows weigh while they are at risk
+
+
+def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    horizon = _rmst_horizon(rows, tau)
+    at: FloatArray = np.minimum(rows.time, horizon)[rows.event | (rows.time >= horizon)]
+    return at
 
 
 METRICS = {
     "c_harrell": Metric(_c_harrell, True),
-    "c_uno": Metric(_c_uno, True, floored=True),
-    "cd_auc": Metric(_cd_auc, True, floored=True),
-    "ibs_graf": Metric(_ibs("graf"), False, floored=True),
-    "ibs_sksurv": Metric(_ibs("sksurv"), False),
-    "ibs_surtree": Metric(_ibs("surtree"), True),
-    "ibs_osst": Metric(_ibs("osst"), False),
-    "scaled_ibs_graf": Metric(_scaled_ibs, True, floored=True),
+    "c_uno": Metric(_c_uno, True, _uno_weighted, True),
+    "cd_auc": Metric(_cd_auc, True, _auc_weighted, True),
+    "ibs_graf": Metric(_ibs("graf"), False, _brier_weighted, True),
+    "ibs_sksurv": Metric(_ibs("sksurv"), False, None, True),
+    "ibs_surtree": Metric(_ibs("surtree"), True, None, True),
+    "ibs_osst": Metric(_ibs("osst"), False, None, True),
+    "scaled_ibs_graf": Metric(_scaled_ibs, True, _brier_weighted, True),
     "d_calibration_p": Metric(_d_calibration, None),
     "one_calibration_p": Metric(_one_calibration, None),
     "ici": Metric(_ici, False),
     "mae_margin": Metric(_mae_margin, False),
     "mae_pseudo": Metric(_mae_pseudo, False),
-    "rmst_error": Metric(_rmst_error, False, floored=True),
+    "rmst_error": Metric(_rmst_error, False, _rmst_weighted, True),
 }
 
 
@@ -146,9 +200,9 @@ def evaluate(
     last test event), and "negative_log_likelihood" for an estimator with ``log_likelihood(X, y)``.
 
     Args:
-        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), which is asked
-            once, at the grids of all conventions; or the pair (survival, times) of curves of the test rows,
-            which every metric then reads on that grid.
+        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
+            scikit-survival, asked once, at the grids of all conventions; or the pair (survival, times) of
+            curves of the test rows, which every metric then reads on that grid.
         train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData` or
             (X, (time, event)).
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
@@ -157,11 +211,13 @@ def evaluate(
 
     Returns:
         A row a metric, indexed by its name: value; higher_is_better (True, False, or None for p-values);
-        n_floored, how many test rows have a weight 1 / G that the floor under G holds down.
+        n_floored, how many test rows have a weight 1 / G in this metric that the floor under G holds down;
+        n_beyond, how many were observed longer than every training row, where G is not known (0 without
+        weights); reason, why the value is NaN, or "".
 
     Raises:
-        DataError: rows, curves or model cannot be used, or a metric is not defined for these rows; the
-            message begins with its name.
+        DataError: rows, curves or model cannot be used, or a metric that was asked for by name is not defined
+            for these rows; the message begins with its name. With `metrics=None` such a metric is NaN.
         ConfigError: an unknown name, or tau is no time > 0.
 
     Examples:
@@ -174,6 +230,8 @@ def evaluate(
         Name: value, dtype: float64
     """
     likelihood = getattr(model, "log_likelihood", None)
+    if not callable(likelihood):
+        likelihood = None
     known = [*METRICS, "negative_log_likelihood"]
     names = check_names(known if metrics is None else metrics, known)
     if metrics is None and likelihood is None:
@@ -181,21 +239,37 @@ def evaluate(
     if tau is not None:
         check_horizon(tau, "tau")
     rows = ScoredRows.of(model, train, test)
-    n_floored = count_floored(rows.time, train=rows.train)
-    table = []
-    for name in names:
+    n_beyond = count_beyond(rows.time, train=rows.train)
+
+    def value_of(name: str) -> float:
         if name in METRICS:
-            metric = METRICS[name]
-            value = score(name, rows, tau)
-            table.append((name, value, metric.higher_is_better, n_floored if metric.floored else 0))
-        elif likelihood is None:
+            return score(name, rows, tau)
+        if likelihood is None:
             raise DataError(
                 f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
             )
+        X = test[0] if isinstance(test, tuple) else test.frame
+        return -float(likelihood(X, (rows.time, rows.event)))
+
+    table = []
+    for name in names:
+        metric = METRICS.get(name)
+        n_floored, reason = 0, ""
+        try:
+            value = value_of(name)
+        except DataError as error:
+            if metrics is not None:
+                raise
+            value, reason = np.nan, str(error).removeprefix(f"{name}: ")
         else:
-            X = test[0] if isinstance(test, tuple) else test.frame
-            table.append((name, -float(likelihood(X, (rows.time, rows.event))), False, 0))
-    frame = pd.DataFrame(table, columns=["metric", "value", "higher_is_better", "n_floored"])
+            if metric is not None and metric.weighted_times is not None:
+                at = metric.weighted_times(rows, tau)
+                n_floored = count_floored(at, train=rows.train) if at.size else 0
+        direction = False if metric is None else metric.higher_is_better
+        beyond = n_beyond if metric is not None and metric.censoring_weights else 0
+        table.append((name, value, direction, n_floored, beyond, reason))
+    columns = ["metric", "value", "higher_is_better", "n_floored", "n_beyond", "reason"]
+    frame = pd.DataFrame(table, columns=columns)
     frame["higher_is_better"] = frame["higher_is_better"].astype(object)
     return frame.set_index("metric")
 

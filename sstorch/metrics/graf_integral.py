@@ -28,9 +28,12 @@ def integrate_graf(
     censoring: KaplanMeier,
     min_censoring_prob: float | None,
     weight: FloatArray | None,
+    last: float,
 ) -> float:
-    """(1/tmax) integral of BS over [0, tmax]; arguments as in `integrated_brier_score`, checked."""
-    last = time.max()
+    """(1/last) integral of BS over [0, last]; arguments as in `integrated_brier_score`, checked.
+
+    `last` is the largest test time, or that of rows of which these are some.
+    """
     if last == 0.0:
         raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
     if times[-1] < last:

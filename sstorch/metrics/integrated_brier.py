@@ -33,16 +33,17 @@ from sstorch.metrics.brier import brier_curve, convention_censoring, kaplan_meie
 from sstorch.metrics.checks import (
     FloatArray,
     check_convention,
-    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_weight,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.graf_integral import integrate_graf
 from sstorch.metrics.grid import surtree_window
 from sstorch.metrics.ipcw import KaplanMeier
-from sstorch.metrics.units import check_same_unit
+from sstorch.metrics.probabilities import check_survival
+from sstorch.metrics.units import check_grid_unit, check_same_unit
 
 
 def integrated_brier_score(
@@ -100,8 +101,37 @@ def integrated_brier_score(
         >>> round(integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
         0.070741
     """
+    return integrated_brier_score_over(
+        time,
+        event,
+        survival,
+        times,
+        train=train,
+        convention=convention,
+        min_censoring_prob=min_censoring_prob,
+        sample_weight=sample_weight,
+    )
+
+
+def integrated_brier_score_over(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    convention: str = "graf",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    follow_up: FloatArray | None = None,
+) -> float:
+    """`integrated_brier_score` over the window of the given times `follow_up`, which hold those of the rows.
+
+    None takes the rows themselves. Resamples of the same rows are scored over one window by it.
+    """
     check_convention(convention)
     row_time, row_event = check_time_event(time, event)
+    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
     weight = check_weight(sample_weight, row_time.size)
@@ -111,11 +141,14 @@ def integrated_brier_score(
         weight = weight[counted]
     train_time, train_event = check_train(train)
     check_same_unit(row_time, train_time, ("time", "train time"))
+    check_grid_unit(row_time, row_event, grid)
+    window_time = row_time if follow_up is None else follow_up
     censoring = convention_censoring(train_time, train_event, convention)
     if convention == "graf":
-        return integrate_graf(row_time, row_event, curves, grid, censoring, min_censoring_prob, weight)
+        last = float(window_time.max())
+        return integrate_graf(row_time, row_event, curves, grid, censoring, min_censoring_prob, weight, last)
 
-    window = _window(row_time, train_time, censoring, grid, convention)
+    window = _window(window_time, train_time, censoring, grid, convention)
     grid = grid[window]
     widths = np.diff(grid)
 
@@ -129,7 +162,7 @@ def integrated_brier_score(
     value = integral(curves[:, window])
     if convention == "surtree":
         reference = integral(kaplan_meier_curves((train_time, train_event), grid, row_time.size))
-        return _relative(value, reference)
+        return relative_score(value, reference)
     return value
 
 
@@ -191,10 +224,15 @@ def scaled_integrated_brier_score(
     value = score(survival)
     if convention == "surtree":
         return value
-    return _relative(value, score(kaplan_meier_curves(train, times, np.size(time))))
+    return relative_score(value, score(kaplan_meier_curves(train, times, np.size(time))))
 
 
-def _relative(score: float, reference: float) -> float:
+def relative_score(score: float, reference: float) -> float:
+    """1 - score / reference.
+
+    Raises:
+        DataError: the reference, the score of Kaplan-Meier, is 0.
+    """
     if reference == 0.0:
         raise DataError(
             "train: the integrated Brier score of Kaplan-Meier is 0, so that nothing can be scaled by it."

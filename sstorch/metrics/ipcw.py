@@ -6,16 +6,19 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import DataError
 from sstorch.metrics.checks import (
-    BoolArray,
     FloatArray,
     check_choice,
+    check_event,
+    check_floor,
     check_time,
     check_time_event,
     check_train,
     check_weight,
 )
+from sstorch.metrics.conversion import as_numbers, check_same_order
+from sstorch.metrics.risk_sets import risk_sets
 
 # Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
 Ipcw = Literal["G(t-)", "G(t)"]
@@ -63,24 +66,36 @@ class KaplanMeier:
         Raises:
             DataError: see `sstorch.metrics.checks.check_time_event`.
         """
+        check_same_order(time=time, event=event, sample_weight=sample_weight)
         row_time, row_event = check_time_event(time, event)
         weight = check_weight(sample_weight, row_time.size)
         if weight is not None:
             counted = weight > 0.0
             row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
-        distinct, n_events, _, at_risk = _counts(row_time, row_event, weight)
-        return cls(distinct, np.cumprod(1.0 - n_events / at_risk, dtype=np.float64))
+        counts = risk_sets(row_time, row_event, weight)
+        return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
-        """S(t), any shape in, the same shape out."""
+        """S(t), any shape in, the same shape out.
+
+        Raises:
+            DataError: no numbers, or NaN.
+        """
         return self._read(t, side="right")
 
     def before(self, t: npt.ArrayLike) -> FloatArray:
-        """S(t-), the limit from the left: any shape in, the same shape out."""
+        """S(t-), the limit from the left: any shape in, the same shape out.
+
+        Raises:
+            DataError: no numbers, or NaN.
+        """
         return self._read(t, side="left")
 
     def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
-        position = np.searchsorted(self.times, np.asarray(t, dtype=np.float64), side=side)
+        at = as_numbers(t, "t")
+        if np.isnan(at).any():
+            raise DataError("t: expected times; got NaN.")
+        position = np.searchsorted(self.times, at, side=side)
         steps: FloatArray = np.concatenate(([1.0], self.values))
         return steps[position]
 
@@ -116,7 +131,7 @@ def censoring_distribution(
         ([1.0, 0.5, 0.0], [1.0, 0.5])
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
-    distinct, n_events, n_censored, at_risk = _counts(*check_time_event(time, event))
+    distinct, _, n_events, n_censored, at_risk = risk_sets(*check_time_event(time, event))
     if tied_events == "at_risk":
         return KaplanMeier(distinct, np.cumprod(1.0 - n_censored / at_risk, dtype=np.float64))
     # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.
@@ -144,11 +159,7 @@ def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = N
         ConfigError: `min_censoring_prob` is outside (0, 1].
     """
     if min_censoring_prob is not None:
-        if not 0.0 < min_censoring_prob <= 1.0:
-            raise ConfigError(
-                f"min_censoring_prob: expected a probability in (0, 1]; got {min_censoring_prob!r}."
-            )
-        return float(min_censoring_prob)
+        return check_floor(min_censoring_prob)
     return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
 
 
@@ -195,17 +206,20 @@ def count_floored(
     train: tuple[npt.ArrayLike, npt.ArrayLike],
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
+    event: npt.ArrayLike | None = None,
 ) -> int:
     """Number of rows with a weight that the floor under G holds down.
 
     These are the rows with G(t_i-), or G(t_i), below the floor: G falls, so that no weight of the other rows,
-    at their own time or while they are at risk, is touched.
+    at their own time or while they are at risk, is touched. A Brier score over all times weighs every row,
+    censored ones while they are at risk; Uno's concordance and the AUC weigh events only: give them `event`.
 
     Args:
         time: observed times of the test rows, shape (n,).
         train: the pair (time, event) of the training rows.
         ipcw: as in `ipcw_weights`.
         min_censoring_prob: as in `censoring_floor`.
+        event: True or 1 for the rows whose weight counts, shape (n,); None counts all.
 
     Returns:
         The number of rows, from 0 to n.
@@ -215,14 +229,40 @@ def count_floored(
         ConfigError: an unknown `ipcw`, or `min_censoring_prob` is outside (0, 1].
 
     Examples:
-        >>> count_floored([2.0, 5.0], train=([1.0, 3.0], [1, 0]))
+        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]))
+        2
+        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]), event=[1, 0, 1])
         1
     """
     times = check_time(time)
+    weighted = np.ones(times.size, dtype=bool) if event is None else check_event(event, n_rows=times.size)
     check_choice(ipcw, "ipcw", IPCW_FORMS)
     censoring = censoring_distribution(*check_train(train))
     g = censoring.before(times) if ipcw == "G(t-)" else censoring.at(times)
-    return int(np.count_nonzero(g < censoring_floor(censoring, min_censoring_prob)))
+    return int(np.count_nonzero(weighted & (g < censoring_floor(censoring, min_censoring_prob))))
+
+
+def count_beyond(time: npt.ArrayLike, *, train: tuple[npt.ArrayLike, npt.ArrayLike]) -> int:
+    """Number of rows observed longer than every training row.
+
+    There G is not estimated. It keeps its last value, or the floor where that is 0: `count_floored` counts
+    the second case only. Where the last training row had its event, G stays positive and no floor is touched.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train: the pair (time, event) of the training rows.
+
+    Returns:
+        The number of rows, from 0 to n.
+
+    Raises:
+        DataError: see `sstorch.metrics.checks`.
+
+    Examples:
+        >>> count_beyond([2.0, 5.0], train=([1.0, 3.0], [0, 1]))
+        1
+    """
+    return int(np.count_nonzero(check_time(time) > check_train(train)[0].max()))
 
 
 def _read(
@@ -232,15 +272,3 @@ def _read(
     check_choice(ipcw, "ipcw", IPCW_FORMS)
     g = censoring.before(time) if ipcw == "G(t-)" else censoring.at(time)
     return np.maximum(g, censoring_floor(censoring, min_censoring_prob))
-
-
-def _counts(
-    time: FloatArray, event: BoolArray, weight: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Distinct times with, at each, the (weighted) numbers of events, of censorings and of rows at risk."""
-    distinct, position = np.unique(time, return_inverse=True)
-    each = 1.0 if weight is None else weight
-    n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
-    n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
-    at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
-    return distinct, n_events, n_censored, at_risk

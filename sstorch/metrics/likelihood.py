@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_vector, check_weight, name_rows
+from sstorch.metrics.conversion import check_same_order
 
 
 def log_likelihood(
@@ -38,6 +39,9 @@ def log_likelihood(
         >>> log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
         -1.25
     """
+    check_same_order(
+        event=event, cumulative_hazard=cumulative_hazard, log_hazard=log_hazard, sample_weight=sample_weight
+    )
     observed = check_event(event)
     hazard = check_vector(cumulative_hazard, "cumulative_hazard", observed.size)
     log_h = check_vector(log_hazard, "log_hazard", observed.size)

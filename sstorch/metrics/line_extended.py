@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.metrics.checks import BoolArray, FloatArray
+from sstorch.metrics.risk_sets import risk_sets
 
 
 class LineExtendedKaplanMeier:
@@ -17,9 +18,7 @@ class LineExtendedKaplanMeier:
     """
 
     def __init__(self, time: FloatArray, event: BoolArray) -> None:
-        distinct, position = np.unique(time, return_inverse=True)
-        n_events = np.bincount(position, weights=event)
-        at_risk = np.cumsum(np.bincount(position)[::-1])[::-1]
+        distinct, _, n_events, _, at_risk = risk_sets(time, event)
         self.nodes: FloatArray = np.concatenate(([0.0], distinct))  # S is constant from each to the next
         self.steps: FloatArray = _product_limit(n_events, at_risk)
         self.steps_with_one_more: FloatArray = _product_limit(n_events, at_risk + 1)

@@ -1,5 +1,6 @@
 """Test rows, their curves and the training rows: what the metrics of a table are computed from."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
@@ -8,8 +9,11 @@ import numpy.typing as npt
 
 from sstorch.data import SurvivalData, parse_target
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import BoolArray, FloatArray, IntArray, check_survival, check_times
+from sstorch.metrics.checks import BoolArray, FloatArray, IntArray, check_times
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.grid import evaluation_times
+from sstorch.metrics.probabilities import check_survival
+from sstorch.metrics.step_functions import predict_curves
 
 Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -34,6 +38,8 @@ class ScoredRows:
         times: the grid, shape (n_times,).
         train: (time, event) of the training rows.
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
+        whole: (time, event) of all test rows, where these are some of them, see `take`: windows and horizons
+            come from them, so that resamples of the same rows are scored over the same stretch of time.
     """
 
     time: FloatArray
@@ -42,14 +48,15 @@ class ScoredRows:
     times: FloatArray
     train: tuple[FloatArray, BoolArray]
     grids: dict[str, IntArray]
+    whole: tuple[FloatArray, BoolArray]
 
     @classmethod
     def of(cls, model: PredictsSurvival | Curves, train: Rows, test: Rows) -> Self:
         """Predict, or take, the curves of the test rows.
 
         Args:
-            model: a fitted estimator with ``predict_survival_function(X, times)``, or the pair (survival,
-                times) of curves of the test rows.
+            model: a fitted estimator, see `predict_curves`, or the pair (survival, times) of curves of the
+                test rows.
             train: training rows, `SurvivalData` or (X, y) with y as `sstorch.data.parse_target` accepts.
             test: test rows, likewise. X is not read where curves are given.
 
@@ -58,10 +65,17 @@ class ScoredRows:
         """
         _, train_time, train_event = split_rows(train, "train")
         X, time, event = split_rows(test, "test")
+        if isinstance(test, tuple):
+            given = test[1]
+            parts = {"y": given} if not isinstance(given, tuple) else {"time": given[0], "event": given[1]}
+            curves = {"survival": model[0]} if _is_curves(model) else {}
+            check_same_order(X=X, **parts, **curves)
         if _is_curves(model):
             grid = check_times(model[1])
             survival = check_survival(model[0], time.size, grid.size)
-            return cls(time, event, survival, grid, (train_time, train_event), {})
+            return cls(time, event, survival, grid, (train_time, train_event), {}, (time, event))
+        if isinstance(model, type):
+            raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
             raise DataError(
                 "model: expected an estimator with predict_survival_function(X, times), or the pair "
@@ -74,14 +88,16 @@ class ScoredRows:
             except DataError:
                 continue  # too few times for it: its metric says so if it is asked for
         grid = np.unique(np.concatenate(list(own.values()))) if own else np.unique(time)
-        survival = check_survival(model.predict_survival_function(X, grid), time.size, grid.size)
+        predicted = predict_curves(model, X, grid)
+        check_same_order(X=X, survival=predicted)
+        survival = check_survival(predicted, time.size, grid.size)
         grids = {name: np.searchsorted(grid, times) for name, times in own.items()}
-        return cls(time, event, survival, grid, (train_time, train_event), grids)
+        return cls(time, event, survival, grid, (train_time, train_event), grids, (time, event))
 
     def take(self, rows: IntArray) -> Self:
-        """Some test rows, repetitions allowed; grids and training rows stay."""
-        return type(self)(
-            self.time[rows], self.event[rows], self.survival[rows], self.times, self.train, self.grids
+        """Some test rows, repetitions allowed; grids, windows and training rows stay."""
+        return dataclasses.replace(
+            self, time=self.time[rows], event=self.event[rows], survival=self.survival[rows]
         )
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:

@@ -2,12 +2,18 @@
 
 Most metrics need the training rows of a fold for their censoring weights, and scikit-learn hands a scorer
 only the rows it scores. Either the training rows are given once (a fixed split), or all rows that
-cross-validation splits are given: the training rows of a fold are then those that are not scored, which is
-exact for every splitter whose training rows are the complement of its test rows. (Scores of the
-training rows themselves, as with `return_train_score=True`, are then weighted by the test rows.)
+cross-validation splits are given: the training rows of a fold are then those that are not scored.
+
+That is exact only where the rows fitted on are the complement of the rows scored. It is not where rows are
+held out elsewhere: in the inner loop of a nested cross-validation (the complement holds the outer test rows),
+with `train_size` of `ShuffleSplit` (rows in neither part), and with `return_train_score=True` (the complement
+of the training rows are the test rows). There give `train=`, or use `sstorch.metrics.evaluate`; in nested
+cross-validation make the scorer in the outer loop, with `all_rows` the outer training rows. An estimator that
+keeps the event times it was fitted on as `event_times_`, as `SoftSurvivalTree` does, or their number as
+`n_samples_fit_`, is refused where the complement holds others or more.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,11 +40,13 @@ class SurvivalScorer:
         metric: a name of `evaluate` with a direction, such as "ibs_graf" or "c_uno".
         train: y of the training rows, for a fixed split; or
         all_rows: y of all rows that are split: the training rows are those of them that are not scored. Times
-            and events are compared as a bag, so that the order does not matter.
+            and events are compared as a bag, so that the order does not matter. Not for nested loops, nor
+            with `train_size` or `return_train_score`: see the module's description.
         tau: as in `evaluate`.
 
     Raises:
         ConfigError: an unknown metric, both or neither of `train` and `all_rows`, or tau is no time > 0.
+        DataError: `train` or `all_rows` is no y.
 
     Examples:
         >>> from sklearn.model_selection import cross_val_score
@@ -52,8 +60,8 @@ class SurvivalScorer:
     """
 
     metric: str
-    train: Any = None
-    all_rows: Any = None
+    train: Any = field(default=None, repr=False)
+    all_rows: Any = field(default=None, repr=False)
     tau: float | None = None
 
     def __post_init__(self) -> None:
@@ -65,9 +73,12 @@ class SurvivalScorer:
         """Score a fitted estimator on some rows.
 
         Raises:
-            DataError: as `evaluate`, or rows that are not among `all_rows`.
+            DataError: as `evaluate`, rows that are not among `all_rows`, or an estimator that is known not to
+                be fitted on all the others.
         """
         train = _training_rows(y, self.train, self.all_rows)
+        if self.all_rows is not None:
+            _check_fitted_on(estimator, *train)
         value = score(self.metric, ScoredRows.of(estimator, (None, train), (X, y)), self.tau)
         return value if METRICS[self.metric].higher_is_better else -value
 
@@ -96,8 +107,8 @@ class RiskScore:
     """
 
     metric: str = "c_harrell"
-    train: Any = None
-    all_rows: Any = None
+    train: Any = field(default=None, repr=False)
+    all_rows: Any = field(default=None, repr=False)
     tau: float | None = None
 
     def __post_init__(self) -> None:
@@ -137,6 +148,40 @@ def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
         )
     if tau is not None:
         check_horizon(tau, "tau")
+    for name, rows in (("train", train), ("all_rows", all_rows)):
+        if rows is not None:
+            try:
+                parse_target(rows)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from error
+
+
+def _check_fitted_on(estimator: Any, time: FloatArray, event: BoolArray) -> None:
+    """Refuse weights from rows that the estimator, as far as it tells, was not fitted on."""
+    fitted = getattr(estimator, "best_estimator_", estimator)
+    fitted = fitted[-1] if hasattr(fitted, "steps") else fitted
+    remedy = (
+        "as in a nested loop, with train_size or with return_train_score; give train=, y of the rows it was "
+        "fitted on."
+    )
+    n_fitted = getattr(fitted, "n_samples_fit_", None)
+    if n_fitted is not None and time.size > n_fitted:
+        raise DataError(
+            f"all_rows: {time.size} rows are not scored, but the estimator was fitted on {n_fitted}, {remedy}"
+        )
+    known = getattr(fitted, "event_times_", None)
+    own = np.unique(time[event & (time > 0.0)])  # zeros may have been moved before the fit
+    if known is None or own.size == 0:
+        return
+    known = np.unique(np.asarray(known, dtype=np.float64))
+    after = np.searchsorted(known, own).clip(max=known.size - 1)
+    near = np.minimum(np.abs(known[after] - own), np.abs(known[np.maximum(after - 1, 0)] - own))
+    strange = near > 1e-6 * own  # the estimator may have kept float32
+    if strange.any():
+        raise DataError(
+            f"all_rows: a row that is not scored has its event at {own[strange][0]:g}, where the estimator "
+            f"has seen no event, {remedy}"
+        )
 
 
 def _training_rows(y: Any, train: Any, all_rows: Any) -> tuple[FloatArray, BoolArray]:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sstorch.exceptions import ConfigError
-from sstorch.metrics.checks import FloatArray
+from sstorch.metrics.checks import FloatArray, check_share
 
 
 def local_linear(
@@ -30,8 +29,7 @@ def local_linear(
     References:
         Cleveland (1979), Journal of the American Statistical Association 74, 829-836.
     """
-    if not 0.0 < span <= 1.0:
-        raise ConfigError(f"span: expected a share of the rows in (0, 1]; got {span!r}.")
+    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
     nearest = min(x.size, int(np.ceil(span * x.size)))
     smoother = [_weights_at(x, point, nearest) for point in points]
     curve = np.array([row @ y for row in smoother])

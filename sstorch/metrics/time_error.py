@@ -16,14 +16,21 @@ from sstorch.metrics.checks import (
     check_choice,
     check_horizon,
     check_time_event,
+    check_times,
     check_train,
     check_vector,
     check_weight,
 )
+from sstorch.metrics.conversion import check_same_order
 from sstorch.metrics.curves import restricted_mean_survival_time
 from sstorch.metrics.ipcw import Ipcw, ipcw_weights
 from sstorch.metrics.line_extended import LineExtendedKaplanMeier
-from sstorch.metrics.units import check_same_unit
+from sstorch.metrics.units import (
+    check_grid_unit,
+    check_observed_horizon,
+    check_predicted_unit,
+    check_same_unit,
+)
 
 
 def mean_absolute_error_margin(
@@ -44,7 +51,7 @@ def mean_absolute_error_margin(
         time: observed times of the test rows, shape (n,).
         event: True or 1 where the event was observed, shape (n,).
         predicted_time: one predicted time per row, such as `median_survival_time`, shape (n,), in the unit of
-            `time`. Infinite predictions make the error infinite.
+            `time`, which is checked as far as data can tell. Infinite predictions make the error infinite.
         train: the pair (time, event) of the training rows, which give S.
         sample_weight: weights of the rows, shape (n,); None is one each. They do not enter S.
 
@@ -147,8 +154,8 @@ def rmst_error(
         The weighted mean error.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, times in different units, a grid that ends
-            before tau, or no row of which min(T, tau) is known.
+        DataError: arguments that `sstorch.metrics.checks` refuses, times in different units, a tau outside
+            the observed times, a grid that ends before tau, or no row of which min(T, tau) is known.
         ConfigError: tau is no time > 0, an unknown `error` or `ipcw`, or a floor outside (0, 1].
 
     References:
@@ -159,12 +166,44 @@ def rmst_error(
         >>> rmst_error(*rows, [[0.5, 0.0], [1.0, 1.0]], [1.0, 2.0], train=rows, tau=2.0)
         0.0
     """
+    row_time, _ = check_time_event(time, event)
+    check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
+    return rmst_error_up_to(
+        time,
+        event,
+        survival,
+        times,
+        train=train,
+        tau=tau,
+        error=error,
+        ipcw=ipcw,
+        min_censoring_prob=min_censoring_prob,
+        sample_weight=sample_weight,
+    )
+
+
+def rmst_error_up_to(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    tau: float,
+    error: Literal["absolute", "squared"] = "absolute",
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """`rmst_error` with a tau that need not lie within the times of these rows, such as of a resample."""
     check_choice(error, "error", ("absolute", "squared"))
+    check_same_order(time=time, event=event, survival=survival, sample_weight=sample_weight)
     row_time, row_event = check_time_event(time, event)
     check_same_unit(row_time, check_train(train)[0], ("time", "train time"))
     horizon = check_horizon(tau, "tau")
     predicted = restricted_mean_survival_time(survival, times, tau=horizon)
     check_vector(predicted, "survival", row_time.size)
+    check_grid_unit(row_time, row_event, check_times(times))
     target = np.minimum(row_time, horizon)
     weight = ipcw_weights(
         target,
@@ -193,6 +232,8 @@ def _checked(
         raise DataError(
             f"predicted_time: expected times >= 0; got {predicted.min():g}. Pass times, not risk scores."
         )
+    check_same_order(time=time, predicted_time=predicted_time, sample_weight=sample_weight)
+    check_predicted_unit(row_time, predicted)
     train_time, train_event = check_train(train)
     check_same_unit(row_time, train_time, ("time", "train time"))
     if not (train_event & (train_time > 0.0)).any():

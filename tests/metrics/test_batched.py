@@ -352,7 +352,7 @@ def test_refusals():
     )
     refused(r"times: expected a tensor of 1 or more", ibs, time, event, curves, [1.0, 2.0], train=train)
     refused(
-        r"train: expected the pair \(time, event\) of the training rows; got NoneType",
+        r"train: expected the pair \(time, event\) of the training rows.*; got NoneType",
         ibs,
         time,
         event,

@@ -232,6 +232,6 @@ def test_grids_that_cannot_be_integrated():
     with pytest.raises(DataError, match=r"largest test time, 3; the grid ends at 2.*evaluation_times"):
         integrated_brier_score(*rows, curves, [1.0, 2.0], train=rows)
     with pytest.raises(DataError, match="all test times are 0"):
-        integrated_brier_score([0.0, 0.0], [1, 0], curves[:2], [1.0, 2.0], train=rows)
+        integrated_brier_score([0.0, 0.0], [1, 0], curves[:2], [0.0, 2.0], train=rows)
     with pytest.raises(DataError, match=r"needs two times in \[1, 3\).*got 1\."):
         integrated_brier_score(*rows, curves, [2.0, 3.0], train=rows, convention="sksurv")

@@ -112,12 +112,20 @@ def test_pseudo_observations_leave_each_row_out(rows, t):
 
 
 @settings(max_examples=60, deadline=None)
-@given(cohorts(min_size=4), st.sampled_from(["binomial", "greenwood"]), st.data())
-def test_one_calibration_equals_lifelines_in_each_group(rows, variance, data):
+@given(
+    cohorts(min_size=4),
+    st.sampled_from(["binomial", "greenwood", "effective"]),
+    st.sampled_from(["groups", "groups-1"]),
+    st.data(),
+)
+def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom, data):
     n, t, n_bins = rows.time.size, 3.5, 3
+    assume(rows.time.min() <= t <= rows.time.max())
     predicted = np.array(data.draw(st.lists(st.integers(1, 7), min_size=n, max_size=n))) / 8
     try:
-        result = one_calibration(*rows, predicted, t=t, n_bins=n_bins, variance=variance)
+        result = one_calibration(
+            *rows, predicted, t=t, n_bins=n_bins, variance=variance, degrees_of_freedom=freedom
+        )
     except DataError as error:
         if "all predictions are equal" not in str(error) and "variance 0" not in str(error):
             raise
@@ -132,7 +140,7 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, variance, data):
         assert row.n == len(own)
         assert row.observed == pytest.approx(km.predict(t), abs=CLOSE)
         assert row.predicted == pytest.approx(np.mean(predicted[own]), abs=CLOSE)
-        if variance == "greenwood" and row.observed > 0:
+        if variance != "binomial" and row.observed > 0:
             greenwood = sum(
                 row.observed**2 * d / (r * (r - d))
                 for u, d, r in zip(
@@ -140,12 +148,54 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, variance, data):
                 )
                 if u <= t and r > d
             )
-            assert row.variance == pytest.approx(greenwood, abs=CLOSE)
+            null, known = row.predicted * (1 - row.predicted), (rows.event | (rows.time >= t))[own].sum()
+            if variance == "greenwood":
+                assert row.variance == pytest.approx(greenwood, abs=CLOSE)
+            elif greenwood > 0:
+                share = greenwood / (row.observed * (1 - row.observed))
+                assert row.variance == pytest.approx(null * share, abs=CLOSE)
+            else:
+                assert row.variance == pytest.approx(null / max(1, known), abs=CLOSE)
         if row.variance > 0:
             statistic += (row.observed - row.predicted) ** 2 / row.variance
     assert result.statistic == pytest.approx(statistic, rel=1e-9)
-    assert result.degrees_of_freedom == len(groups) - 1
-    assert result.p_value == pytest.approx(chi2.sf(statistic, len(groups) - 1), abs=CLOSE)
+    free = len(groups) - (freedom == "groups-1")
+    assert result.degrees_of_freedom == free
+    assert result.p_value == pytest.approx(chi2.sf(statistic, free), abs=CLOSE)
+
+
+def test_variances_by_hand():
+    """Four rows, one event and one censoring before t: S = 3/4, 3/4 at risk; S = 1 in the other group."""
+    time, event = [1.0, 2.0, 9.0, 9.0, 2.0, 9.0, 9.0, 9.0], [1, 0, 0, 0, 0, 0, 0, 0]
+    predicted = [0.5, 0.5, 0.5, 0.5, 0.8, 0.8, 0.8, 0.8]
+    greenwood = 0.75**2 / (4 * 3)
+    for variance, expected in (
+        ("binomial", [0.25 / 4, 0.16 / 4]),
+        ("effective", [0.25 * greenwood / (0.75 * 0.25), 0.16 / 3]),
+    ):
+        table = one_calibration(time, event, predicted, t=5.0, n_bins=2, variance=variance).table
+        assert table["variance"].tolist() == pytest.approx(expected)
+    own = one_calibration(
+        [1, 1, 2, 9, 1, 9, 9, 9], [1, 1, 1, 0, 1, 0, 0, 0], predicted, t=5.0, n_bins=2, variance="greenwood"
+    )
+    assert own.table["variance"].tolist() == pytest.approx([0.25 * 0.75 / 4, 0.25 * 0.75 / 4])
+
+
+def test_true_predictions_are_rejected_as_often_as_stated_with_and_without_censoring():
+    rng = np.random.default_rng(7)
+    for scale in (np.inf, 1.0):
+        rejected = {"effective": 0, "binomial": 0}
+        for _ in range(300):
+            rate = rng.gamma(4.0, 0.25, 300)
+            life = rng.exponential(1 / rate)
+            censoring = np.full(300, np.inf) if scale == np.inf else rng.exponential(scale, 300)
+            time, event = np.minimum(life, censoring), life <= censoring
+            t = float(np.median(time[event]))
+            for variance in rejected:
+                result = one_calibration(time, event, np.exp(-rate * t), t=t, variance=variance)
+                rejected[variance] += result.p_value < 0.05
+        assert 3 <= rejected["effective"] <= 27  # 15 expected; 3 standard errors
+        assert scale == np.inf or rejected["binomial"] > 27
 
 
 def test_one_calibration_equals_survival_eval():
@@ -155,7 +205,9 @@ def test_one_calibration_equals_survival_eval():
     p_value, details = oracle.one_calibration(
         1 - predicted, time, event, 0.7, num_bins=10, adjust_variance=False, return_details=True
     )
-    result = one_calibration(time, event, predicted, t=0.7)
+    result = one_calibration(
+        time, event, predicted, t=0.7, variance="binomial", degrees_of_freedom="groups-1"
+    )
     np.testing.assert_allclose(
         result.table["observed"], 1 - np.array(details["observed_probabilities"]), atol=CLOSE
     )
@@ -218,7 +270,7 @@ def test_the_index_is_defined_for_any_predictions(rows, data):
     n = rows.time.size
     predicted = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))) / 4
     assume(n > 1)
-    for t in (0.5, 2.5, 30.0):
+    for t in (rows.time.min(), rows.time.mean(), rows.time.max()):
         assert 0.0 <= integrated_calibration_index(*rows, predicted, t=t) <= 1.0
 
 
@@ -239,9 +291,23 @@ def test_refusals():
         one_calibration(*rows, predicted, t=2.0, variance="km")
     with pytest.raises(ConfigError, match="t: expected one finite time > 0; got nan"):
         integrated_calibration_index(*rows, predicted, t=np.nan)
-    with pytest.raises(ConfigError, match=r"span: expected a share of the rows in \(0, 1\]; got 0"):
-        integrated_calibration_index(*rows, predicted, t=2.0, span=0)
-    with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got 95"):
-        calibration_curve(*rows, predicted, t=2.0, confidence=95)
+    for span in (0, "a", True):
+        with pytest.raises(ConfigError, match=r"span: expected a share of the rows in \(0, 1\]; got"):
+            integrated_calibration_index(*rows, predicted, t=2.0, span=span)
+    for confidence in (95, "a"):
+        with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got"):
+            calibration_curve(*rows, predicted, t=2.0, confidence=confidence)
+    for function in (one_calibration, integrated_calibration_index, calibration_curve):
+        for t in (365.0, 0.01):
+            with pytest.raises(DataError, match=r"t: expected a time within the observed ones, 1 to 3; got"):
+                function(*rows, predicted, t=t)
+    with pytest.raises(ConfigError, match="degrees_of_freedom: 'n' is unknown"):
+        one_calibration(*rows, predicted, t=2.0, degrees_of_freedom="n")
+    days = np.linspace(30.0, 3000.0, 50)
+    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
+        d_calibration(days, np.ones(50), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])
+    grid = np.linspace(0.1, 35.0, 30)
+    with pytest.raises(DataError, match=r"time and times: expected times in one unit"):
+        d_calibration(days, np.ones(50), np.full((50, 30), 0.5), grid)
     with pytest.raises(DataError, match="one row cannot be left out"):
         pseudo_observations([1.0], [1], t=1.0)

@@ -1,10 +1,25 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from sstorch.exceptions import DataError
-from sstorch.metrics import brier_score, concordance_harrell, concordance_harrell_risk
-from sstorch.metrics.checks import check_survival, name_rows
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    KaplanMeier,
+    brier_score,
+    concordance_harrell,
+    concordance_harrell_risk,
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_risk,
+    d_calibration,
+    integrated_brier_score,
+    mean_absolute_error_margin,
+    one_calibration,
+    paired_bootstrap,
+    rmst_error,
+)
+from sstorch.metrics.checks import name_rows
+from sstorch.metrics.probabilities import check_probability, check_survival
 
 TIME, EVENT, TIMES = [1.0, 2.0, 3.0], [1, 1, 0], [1.0, 2.0]
 CURVES = np.array([[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]])
@@ -81,11 +96,118 @@ def test_rounding_is_that_of_the_type():
     rising = np.array([[0.5, 0.5 + 5e-10]])
     check_survival(rising, 1, 2)
     rising = np.array([[0.5, 0.5 + 1e-7]])
-    check_survival(rising.astype(np.float32), 1, 2)
-    with pytest.raises(DataError, match="they rise in row 0"):
-        check_survival(rising, 1, 2)
+    for single in (
+        rising.astype(np.float32),
+        pd.DataFrame(rising).astype(np.float32),
+        pd.DataFrame(rising).astype("Float32"),
+        torch.tensor(rising, dtype=torch.float32),
+    ):
+        check_survival(single, 1, 2)
+    for double in (rising, pd.DataFrame(rising), torch.tensor(rising)):
+        with pytest.raises(DataError, match="they rise in row 0"):
+            check_survival(double, 1, 2)
     with pytest.raises(DataError, match="they rise in row 0"):
         check_survival(np.array([[0.5, 0.501]], dtype=np.float32), 1, 2)
+
+
+def test_small_rises_do_not_add_up():
+    steps = 0.5 + np.arange(5000)[None] * 9e-10  # each within the rounding
+    with pytest.raises(DataError, match="they rise in row 0"):
+        check_survival(steps, 1, 5000)
+    for half in (CURVES.astype(np.float16), torch.tensor(CURVES).bfloat16(), torch.tensor(CURVES).half()):
+        with pytest.raises(DataError, match="survival: expected "):
+            check_survival(half, 3, 2)
+    with pytest.raises(DataError, match="got 16 bits or less"):
+        check_survival(CURVES.astype(np.float16), 3, 2)
+
+
+def test_probabilities_may_be_rounded():
+    got = check_probability(np.array([1.0 + 1e-7, -1e-7], dtype=np.float32), "survival", 2)
+    assert got.tolist() == [1.0, 0.0]
+    with pytest.raises(DataError, match="expected probabilities"):
+        check_probability([1.0 + 1e-7, 0.0], "survival", 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        (["1", "2", "3"], "got text"),
+        (pd.Series(["1", "2", "3"], dtype=object), "got text"),
+        (np.array([1, 2, 3], dtype="m8[D]"), "got time spans; divide by one unit"),
+        (pd.to_timedelta([1, 2, 3], unit="D"), "got time spans"),
+        (np.array([1, 2, 3], dtype="M8[D]"), "got dates"),
+        (np.array([1, 2, 3]) + 0j, "got complex numbers"),
+        (np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "masked entries"),
+        (torch.tensor([1.0, 2.0, 3.0], requires_grad=True), r"requires grad; pass time\.detach"),
+        (torch.ones(3, device="meta"), "got a tensor on meta"),
+        (pd.Series([1.0, None, 3.0], dtype="Float64"), "NaN in row 1|array of numbers"),
+    ],
+)
+def test_what_is_no_number_is_refused(values, got):
+    with pytest.raises(DataError, match=got):
+        concordance_harrell_risk(values, EVENT, [3.0, 2.0, 1.0])
+
+
+def test_row_labels_in_another_order_are_refused():
+    time, event = pd.Series(TIME, index=[7, 8, 9]), pd.Series(EVENT, index=[7, 8, 9])
+    curves, weight = pd.DataFrame(CURVES, index=[9, 8, 7]), pd.Series([1.0, 1.0, 1.0], index=[8, 7, 9])
+    train = (TIME, EVENT)
+    match = "time and {}: the same row labels in a different order; bring"
+    for call, name in (
+        (lambda: brier_score(time, event, curves, TIMES, train=train), "survival"),
+        (lambda: integrated_brier_score(time, event, curves, TIMES, train=train), "survival"),
+        (lambda: concordance_harrell(time, event, curves, TIMES), "survival"),
+        (lambda: concordance_harrell_risk(time, event, curves[0]), "risk"),
+        (lambda: concordance_harrell_risk(time, event, TIME, sample_weight=weight), "sample_weight"),
+        (lambda: concordance_harrell_risk(time, event[::-1], TIME), "event"),
+        (lambda: cumulative_dynamic_auc(time, event, curves, TIMES, train=train), "survival"),
+        (lambda: cumulative_dynamic_auc_risk(time, event, curves[0], TIMES, train=train), "risk"),
+        (lambda: d_calibration(time, event, curves, TIMES), "survival"),
+        (lambda: one_calibration(time, event, curves[0], t=2.0), "survival"),
+        (lambda: mean_absolute_error_margin(time, event, weight, train=train), "predicted_time"),
+        (lambda: rmst_error(time, event, curves, TIMES, train=train, tau=2.0), "survival"),
+        (lambda: paired_bootstrap(len, time, event, curves, curves), "first"),
+    ):
+        with pytest.raises(DataError, match=match.format(name)):
+            call()
+    other = pd.DataFrame(CURVES, index=["a", "b", "c"])  # other labels say nothing about the order
+    assert concordance_harrell(time, event, other, TIMES) == 1.0
+
+
+def test_units_of_grids_predictions_and_horizons():
+    days = np.linspace(30.0, 3000.0, 60)
+    years, event, train = days / 365.25, np.ones(60), (days, np.ones(60))
+    curves = np.exp(-np.outer(1 / days, days))
+    in_years = (years, event)
+    for call in (
+        lambda: brier_score(days, event, curves[:, ::2], years[::2] / 40, train=train),
+        lambda: integrated_brier_score(days, event, curves, years / 40, train=train, convention="osst"),
+        lambda: integrated_brier_score(*in_years, curves, days, train=in_years),
+        lambda: integrated_brier_score(*in_years, curves, days, train=in_years, convention="osst"),
+        lambda: d_calibration(days, event, curves, years / 40),
+        lambda: rmst_error(*in_years, curves, days, train=in_years, tau=5.0),
+        lambda: brier_score(days, event, curves[:, :3], [1.0, 2.0, 3.0], train=train),
+    ):
+        with pytest.raises(DataError, match="in one unit"):
+            call()
+    for predicted in (years / 40, 365.25 * days):
+        with pytest.raises(DataError, match="time and predicted_time: expected times in one unit"):
+            mean_absolute_error_margin(days, event, predicted, train=train)
+    assert mean_absolute_error_margin(days, event, 30 * days, train=train) > 0  # prolonged curves
+    for tau in (1.0, 5000.0):
+        with pytest.raises(DataError, match="tau: expected a time within the observed ones, 30 to 3000"):
+            rmst_error(days, event, curves, days, train=train, tau=tau)
+    rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
+    late = np.where(rare, days, 3000.0)
+    assert brier_score(late, rare, curves[:, :20], days[:20], train=(late, rare)).size == 20
+
+
+def test_options_that_are_no_numbers():
+    for floor in ("a", True, 0.0):
+        with pytest.raises(ConfigError, match="min_censoring_prob: expected a probability"):
+            brier_score(TIME, EVENT, CURVES, TIMES, train=(TIME, EVENT), min_censoring_prob=floor)
+    with pytest.raises(DataError, match="t: expected times; got NaN"):
+        KaplanMeier.fit(TIME, EVENT).at([1.0, np.nan])
 
 
 def test_frames_and_lists_are_welcome():

@@ -104,3 +104,18 @@ def test_refusals():
         ConfigError, match="n_train, n_test: expected numbers of rows, integers >= 1; got 8 and 0"
     ):
         corrected_resampled_t_test([0.5, 0.6], [0.5, 0.1], n_train=8, n_test=0)
+
+
+def test_differences_that_are_not_finite():
+    rows = (np.arange(1.0, 31.0), np.ones(30))
+    with pytest.raises(DataError, match="expected a finite difference on the rows themselves; got nan"):
+        paired_bootstrap(lambda t, e, p: np.nan, *rows, rows[0], rows[0], n_resamples=50)
+
+    def infinite_without_the_first_row(t, e, p):
+        return float(np.mean(p)) if (t == 1.0).any() else np.inf
+
+    result = paired_bootstrap(
+        infinite_without_the_first_row, *rows, rows[0], rows[0] - 1, n_resamples=np.int64(200)
+    )
+    assert 40 < result.n_undefined < 110  # (1 - 1/30)^30 = 36 %
+    assert (result.difference, result.lower, result.upper) == pytest.approx((1.0, 1.0, 1.0))

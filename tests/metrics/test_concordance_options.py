@@ -201,7 +201,7 @@ def test_mismatched_units_are_refused():
         concordance_uno_risk(days, event, risk, train=(days / 365.25, event))
     years = np.linspace(0.1, 8.0, 30)
     curves = np.exp(-np.outer(1 / days, years))
-    with pytest.raises(DataError, match="event times and times: expected times in one unit"):
+    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
         concordance_harrell(days, event, curves, years)
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
         concordance_harrell(days / 365.25, event, curves, years * 365.25)

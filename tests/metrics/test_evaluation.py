@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -6,7 +8,8 @@ from sstorch import metrics
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import compare, evaluate
-from sstorch.metrics.evaluation import METRICS
+from sstorch.metrics.evaluation import METRICS, score
+from sstorch.metrics.scored_rows import ScoredRows
 
 
 class Exponential:
@@ -60,7 +63,9 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
         assert table.loc[f"ibs_{convention}", "value"] == pytest.approx(expected, rel=1e-12)
     assert table.loc["negative_log_likelihood", "value"] == -model.log_likelihood(*TEST)
     assert table["higher_is_better"].tolist().count(None) == 2
-    assert table.loc["c_uno", "n_floored"] == metrics.count_floored(time, train=TRAIN[1])
+    assert table.loc["ibs_graf", "n_floored"] == metrics.count_floored(time, train=TRAIN[1]) == 1
+    assert table.loc["c_uno", "n_floored"] == metrics.count_floored(time, train=TRAIN[1], event=event) == 0
+    assert (table["reason"] == "").all()
     assert "negative_log_likelihood" not in evaluate(CurvesOnly(), TRAIN, TEST).index
 
 
@@ -136,3 +141,147 @@ def test_comparison_of_a_model_with_itself_and_with_noise():
     same = compare((good, grid), (good, grid), TRAIN, TEST, metrics=names, n_resamples=30)
     assert (same["p_value"] == 1.0).all()
     assert (same["difference"] == 0.0).all()
+
+
+def test_a_metric_that_is_not_defined_has_a_reason():
+    """Kaplan-Meier gives everybody one curve: one group leaves no test, a flat curve no finite median."""
+    grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
+    km = np.tile(metrics.KaplanMeier.fit(*TRAIN[1]).at(grid), (120, 1))
+    table = evaluate((km, grid), TRAIN, TEST)
+    assert table.index.tolist() == list(METRICS)
+    assert table.index[table["value"].isna()].tolist() == ["one_calibration_p"]
+    assert "all predictions are equal" in table.loc["one_calibration_p", "reason"]
+    with pytest.raises(DataError, match=r"^one_calibration_p: survival: all predictions are equal"):
+        evaluate((km, grid), TRAIN, TEST, metrics=["one_calibration_p"])
+
+    flat = np.ones((120, grid.size))
+    table = compare((flat, grid), (flat, grid), TRAIN, TEST, n_resamples=20)
+    assert table.loc["mae_margin", "first"] == np.inf
+    assert table.loc["mae_margin", ["difference", "p_value"]].isna().all()
+    assert "expected a finite difference" in table.loc["mae_margin", "reason"]
+    assert table.loc["ibs_graf", "reason"] == ""
+    with pytest.raises(DataError, match=r"^mae_margin: metric: expected a finite difference.*got nan"):
+        compare((flat, grid), (flat, grid), TRAIN, TEST, metrics=["mae_margin"], n_resamples=20)
+
+
+def test_the_horizon_is_the_median_event_time_and_tau_belongs_to_the_window():
+    time, event = TEST[1]
+    grid = np.unique(time)
+    curves = Exponential().predict_survival_function(TEST[0], grid)
+    t = float(np.median(time[event]))
+    assert t != np.median(time)
+    at = curves[:, np.searchsorted(grid, t, side="right") - 1]
+    table = evaluate((curves, grid), TRAIN, TEST, metrics=["ici", "one_calibration_p"])
+    assert table.loc["ici", "value"] == metrics.integrated_calibration_index(time, event, at, t=t)
+    assert table.loc["one_calibration_p", "value"] == metrics.one_calibration(time, event, at, t=t).p_value
+
+    tau = float(np.sort(time[event])[40])
+    inside = (grid >= time[event].min()) & (grid <= tau)
+    auc = metrics.cumulative_dynamic_auc(time, event, curves[:, inside], grid[inside], train=TRAIN[1])
+    expected = metrics.mean_cumulative_dynamic_auc(auc, grid[inside], time, event)
+    assert evaluate((curves, grid), TRAIN, TEST, metrics=["cd_auc"], tau=tau).loc[
+        "cd_auc", "value"
+    ] == pytest.approx(expected, abs=1e-14)
+
+
+def test_only_weights_that_enter_are_counted_as_floored():
+    """G ends at 0 at 2. Events at 3 and 4 and a censoring at 5 lie beyond."""
+    train = (None, ([1.0, 2.0, 2.0], [1, 0, 0]))
+    test = (None, ([0.5, 1.5, 3.0, 4.0, 5.0], [1, 1, 1, 1, 0]))
+    curves = np.exp(-np.outer([0.9, 0.6, 0.5, 0.4, 0.3], [0.5, 1.5, 3.0, 4.0, 5.0]))
+    model = (curves, [0.5, 1.5, 3.0, 4.0, 5.0])
+
+    def counts(tau):
+        table = evaluate(model, train, test, tau=tau)
+        return table.loc[["c_uno", "cd_auc", "ibs_graf", "rmst_error", "ibs_sksurv"], "n_floored"].tolist()
+
+    assert counts(None) == [2, 2, 3, 3, 0]
+    assert counts(4.0) == [1, 2, 3, 3, 0]
+    assert counts(2.0) == [0, 0, 3, 0, 0]
+    table = evaluate(model, train, test)
+    assert table.loc[["c_uno", "ibs_osst", "c_harrell", "ici"], "n_beyond"].tolist() == [3, 3, 0, 0]
+
+
+def test_windows_and_horizons_stay_in_resamples():
+    rows = ScoredRows.of(Exponential(), TRAIN, TEST)
+    early = rows.take(np.argsort(rows.time)[:60])
+    assert early.whole[0].max() == rows.time.max() > early.time.max()
+    for name in ("ibs_graf", "ibs_sksurv", "ibs_surtree", "rmst_error", "ici"):
+        alone = ScoredRows(
+            early.time, early.event, early.survival, early.times, early.train, early.grids, early.whole
+        )
+        assert score(name, early, None) == score(name, alone, None)
+        moved = dataclasses.replace(early, whole=(early.time, early.event))
+        assert score(name, early, None) != score(name, moved, None)
+
+
+class StepFunction:
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __call__(self, t):
+        if np.min(t) < self.x[0] or np.max(t) > self.x[-1]:
+            raise ValueError("outside the domain")
+        return self.y[np.searchsorted(self.x, t, side="right") - 1]
+
+
+class StepModel:
+    """As scikit-survival: step functions on the training times."""
+
+    def predict_survival_function(self, X, return_array=False):
+        x = np.linspace(2.0, 40.0, 50)
+        return [StepFunction(x, np.exp(-rate * x)) for rate in np.asarray(X)[:, 0]]
+
+
+class NoTimes:
+    def predict_survival_function(self, X):
+        return None
+
+
+def test_step_functions_are_read_and_other_forms_are_refused():
+    rows = ScoredRows.of(StepModel(), TRAIN, TEST)
+    assert (rows.survival[:, rows.times < 2.0] == 1.0).all()
+    np.testing.assert_array_equal(rows.survival[:, rows.times > 40.0][:, 0], np.exp(-40.0 * TEST[0][:, 0]))
+    k = int(np.searchsorted(rows.times, 20.0))
+    x = np.linspace(2.0, 40.0, 50)
+    before = x[x <= rows.times[k]][-1]
+    np.testing.assert_array_equal(rows.survival[:, k], np.exp(-before * TEST[0][:, 0]))
+    for wrong in (NoTimes(), NoTimes):
+        with pytest.raises(DataError, match="model: expected"):
+            evaluate(wrong, TRAIN, TEST)
+    with pytest.raises(DataError, match=r"NoTimes.*\(X, times\).*scikit-survival.*takes \(X\)"):
+        evaluate(NoTimes(), TRAIN, TEST)
+    with pytest.raises(DataError, match="got the class StepModel itself"):
+        evaluate(StepModel, TRAIN, TEST)
+
+
+def test_scikit_survival_models_are_scored():
+    linear_model = pytest.importorskip("sksurv.linear_model")
+    y = np.array(list(zip(TRAIN[1][1], TRAIN[1][0], strict=True)), dtype=[("event", bool), ("time", float)])
+    model = linear_model.CoxPHSurvivalAnalysis().fit(TRAIN[0], y)
+    table = evaluate(model, TRAIN, TEST, metrics=["c_harrell", "ibs_graf"])
+    assert table.loc["c_harrell", "value"] > 0.5
+    assert table.loc["ibs_graf", "value"] < 0.25
+
+
+def test_labels_in_another_order_are_refused():
+    X, (time, event) = TEST
+    frame = pd.DataFrame(X, columns=["rate"])
+    target = pd.DataFrame({"time": time, "event": event})
+    with pytest.raises(DataError, match="X and y: the same row labels in a different order"):
+        evaluate(CurvesOnly(), TRAIN, (frame, target.iloc[::-1]))
+    grid = np.unique(time)
+    curves = pd.DataFrame(Exponential().predict_survival_function(X, grid), columns=grid)
+    names = ["c_harrell"]
+    got = evaluate((curves, grid), TRAIN, (frame, (target["time"], target["event"])), metrics=names)
+    assert got.equals(evaluate((curves.to_numpy(), grid), TRAIN, TEST, metrics=names))
+    with pytest.raises(DataError, match="survival: the same row labels in a different order"):
+        evaluate((curves[::-1], grid), TRAIN, (frame, (target["time"], target["event"])), metrics=names)
+
+
+class ScoreIsANumber(CurvesOnly):
+    log_likelihood = -3.0
+
+
+def test_a_likelihood_that_is_no_method_is_left_out():
+    assert "negative_log_likelihood" not in evaluate(ScoreIsANumber(), TRAIN, TEST).index

@@ -40,3 +40,10 @@ def test_grids_that_do_not_exist():
         evaluation_times([2, 3, 9], [1, 5], "sksurv")
     with pytest.raises(ConfigError, match="'harrell' is unknown"):
         evaluation_times([2, 3, 9], [1, 5], "harrell")
+
+
+def test_the_surtree_window_takes_the_entries_of_the_sorted_distinct_times():
+    """Ten distinct times: entries 1 and 9, the latter the largest and stepped back; 11: entries 1 and 9."""
+    assert evaluation_times(np.arange(1.0, 11.0), [1.0], "surtree")[[0, -1]].tolist() == [2.0, 9.999]
+    assert evaluation_times(np.arange(1.0, 12.0), [1.0], "surtree")[[0, -1]].tolist() == [2.0, 10.0]
+    assert evaluation_times(np.arange(1.0, 21.0), [1.0], "surtree")[[0, -1]].tolist() == [3.0, 19.0]

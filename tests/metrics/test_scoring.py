@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_score
 
 from sstorch import metrics
 from sstorch.exceptions import ConfigError, DataError
@@ -112,3 +112,45 @@ def test_refusals():
         RiskScore("c_uno", all_rows=Y)(([1.0, 999.0], [1, 1]), [1.0, 2.0])
     with pytest.raises(DataError, match="all of all_rows are scored"):
         SurvivalScorer("ibs_graf", all_rows=Y)(Rates(), X, Y)
+
+
+class Remembers(Rates):
+    """Keeps the event times that it was fitted on, or the number of rows."""
+
+    def fit(self, X, y):
+        self.event_times_ = np.unique(y["time"][y["event"]])
+        self.n_samples_fit_ = len(y)
+        return self
+
+
+class Times(Remembers):
+    def fit(self, X, y):
+        super().fit(X, y)
+        del self.n_samples_fit_
+        return self
+
+
+def test_rows_that_the_estimator_was_not_fitted_on_are_refused_where_it_tells():
+    scorer = SurvivalScorer("ibs_graf", all_rows=Y)
+    plain = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=scorer)
+    for model, match in ((Remembers(), "fitted on 45"), (Times(), "has seen no event")):
+        np.testing.assert_array_equal(cross_val_score(model, X, Y, cv=FOLDS, scoring=scorer), plain)
+        inner = ShuffleSplit(2, train_size=0.3, test_size=0.3, random_state=0)
+        with pytest.raises(DataError, match=match):
+            cross_val_score(model, X, Y, cv=inner, scoring=scorer, error_score="raise")
+    train, test = next(ShuffleSplit(1, train_size=0.3, test_size=0.3, random_state=0).split(X))
+    given = SurvivalScorer("ibs_graf", train=Y[train])
+    assert np.isfinite(given(Remembers().fit(X[train], Y[train]), X[test], Y[test]))
+    grid = GridSearchCV(Times(), {"factor": [1.0]}, cv=FOLDS, scoring=make_scorer(RiskScore())).fit(
+        X[train], Y[train]
+    )
+    with pytest.raises(DataError, match="has seen no event"):
+        scorer(grid, X[test], Y[test])
+
+
+def test_scorers_do_not_print_the_data_and_check_it_at_once():
+    assert repr(SurvivalScorer("ibs_graf", all_rows=Y)) == "SurvivalScorer(metric='ibs_graf', tau=None)"
+    with pytest.raises(DataError, match="train: y is a int"):
+        SurvivalScorer("ibs_graf", train=3)
+    with pytest.raises(DataError, match="all_rows: y is a plain array"):
+        RiskScore("c_uno", all_rows=np.ones(3))

@@ -83,7 +83,7 @@ def test_without_censoring_all_errors_are_plain_means():
 @settings(max_examples=60, deadline=None)
 @given(scored(), st.sampled_from([1.5, 3.0, 6.5]), st.booleans())
 def test_rmst_error_equals_loops(rows, tau, squared):
-    assume(rows.times[-1] >= tau)
+    assume(rows.times[-1] >= tau and rows.time.min() <= tau <= rows.time.max())
     floor = last_positive_g(rows.train)
     nodes = np.concatenate(([0.0], rows.times)) if rows.times[0] > 0 else rows.times
     total = mass = 0.0
@@ -127,8 +127,8 @@ def test_refusals():
         mean_absolute_error_pseudo(*rows, [1.0, np.nan, 3.0], train=rows)
     with pytest.raises(DataError, match="no training row has an event"):
         mean_absolute_error_pseudo(*rows, [1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0]))
-    with pytest.raises(DataError, match="expected a grid that reaches tau = 5; it ends at 2"):
-        rmst_error(*rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=5.0)
+    with pytest.raises(DataError, match=r"expected a grid that reaches tau = 2\.5; it ends at 2"):
+        rmst_error(*rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.5)
     with pytest.raises(DataError, match="survival: expected 3 rows"):
         rmst_error(*rows, [[0.5, 0.2]] * 2, [1.0, 2.0], train=rows, tau=2.0)
     with pytest.raises(ConfigError, match="error: 'mse' is unknown"):
@@ -137,3 +137,13 @@ def test_refusals():
         median_survival_time([0.5, 0.2], [1.0, 2.0])
     infinite = mean_absolute_error_margin(*rows, [1.0, 2.0, np.inf], train=rows)
     assert infinite == np.inf
+
+
+def test_weights_of_rmst_errors_are_repetitions():
+    time, event = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1, 0, 1, 1])
+    survival, times = [[0.5, 0.0], [0.9, 0.5], [1.0, 0.8], [0.7, 0.6]], [2.0, 5.0]
+    train, again = (time, event), np.repeat(np.arange(4), [3, 1, 2, 1])
+    got = rmst_error(time, event, survival, times, train=train, tau=4.5, sample_weight=[3, 1, 2, 1])
+    expected = rmst_error(time[again], event[again], np.array(survival)[again], times, train=train, tau=4.5)
+    assert got == pytest.approx(expected, rel=1e-12)
+    assert got != pytest.approx(rmst_error(time, event, survival, times, train=train, tau=4.5), rel=1e-3)

@@ -5,9 +5,9 @@ for tensors with leading batch dimensions: `time` and `event` are (..., n), `ris
 (..., n, n_times), `times` is (n_times,) or (..., n_times), `train` is the pair (time, event), each (...,
 n_train). Leading dimensions broadcast, and every result has them: one number a problem.
 
-Rows of weight 0 do not count, so that problems of different sizes fit one batch with padding. Comparisons are
-made in the dtype that is given, sums in float64. Brier scores and likelihoods are differentiable in the
-predictions.
+Rows of weight 0 do not count, so that problems of different sizes fit one batch with padding; training rows
+are padded as `train=(time, event, weight)`. Comparisons are made in the dtype that is given, sums in float64.
+Brier scores and likelihoods are differentiable in the predictions.
 """
 
 from sstorch.metrics.batched.brier import brier_score, integrated_brier_score

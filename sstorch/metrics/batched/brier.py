@@ -6,6 +6,8 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.batched.arguments import (
     Problems,
+    Train,
+    check_devices,
     check_overlap,
     curves_on_grid,
     leading_of,
@@ -24,7 +26,7 @@ def brier_score(
     survival: Tensor,
     times: Tensor,
     *,
-    train: tuple[Tensor, Tensor],
+    train: Train,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: Tensor | None = None,
@@ -36,7 +38,7 @@ def brier_score(
         event: (..., n).
         survival: (..., n, n_times).
         times: (n_times,) or (..., n_times).
-        train: (time, event) of the training rows, each (..., n_train).
+        train: (time, event) of the training rows, each (..., n_train), or with a weight, 0 for padding.
         convention: "graf", "sksurv" or "osst".
         min_censoring_prob: as there.
         sample_weight: (..., n), or None.
@@ -58,7 +60,6 @@ def brier_score(
     rows, curves, grid, censoring = _checked(
         time, event, survival, times, train, convention, min_censoring_prob, sample_weight
     )
-    check_overlap(rows, grid)
     return rows.result(_curve(rows, curves, grid, censoring, convention, min_censoring_prob))
 
 
@@ -68,7 +69,7 @@ def integrated_brier_score(
     survival: Tensor,
     times: Tensor,
     *,
-    train: tuple[Tensor, Tensor],
+    train: Train,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: Tensor | None = None,
@@ -80,7 +81,7 @@ def integrated_brier_score(
         event: (..., n).
         survival: (..., n, n_times).
         times: (n_times,) or (..., n_times); for "graf" it reaches the largest test time of every problem.
-        train: (time, event) of the training rows, each (..., n_train).
+        train: (time, event) of the training rows, each (..., n_train), or with a weight, 0 for padding.
         convention: "graf", "sksurv" or "osst".
         min_censoring_prob: as there.
         sample_weight: (..., n), or None.
@@ -122,7 +123,7 @@ def _checked(
     event: Tensor,
     survival: Tensor,
     times: Tensor,
-    train: tuple[Tensor, Tensor],
+    train: Train,
     convention: str,
     min_censoring_prob: float | None,
     sample_weight: Tensor | None,
@@ -132,11 +133,15 @@ def _checked(
         raise ConfigError(
             f"min_censoring_prob: convention {convention!r} has no floor under G; leave it None."
         )
+    check_devices(
+        time=time, event=event, survival=survival, times=times, train=train, sample_weight=sample_weight
+    )
     shapes = (leading_of("survival", survival, 2), leading_of("times", times), leading_of_train(train))
     rows = Problems.of(time, event, sample_weight, *shapes)
     curves, grid = curves_on_grid(survival, times, rows.time.shape[-1], rows.shape)
     tied_events = "at_risk" if convention == "osst" else "removed"
-    censoring = CensoringDistribution.fit(*train_rows(train, rows.shape), tied_events)
+    censoring = CensoringDistribution.fit(train_rows(train, rows), tied_events)
+    check_overlap(rows, grid)
     return rows, curves.double(), grid, censoring
 
 

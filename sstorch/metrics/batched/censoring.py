@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sstorch.exceptions import ConfigError
+from sstorch.metrics.batched.arguments import Problems
+from sstorch.metrics.checks import check_floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,18 +22,21 @@ class CensoringDistribution:
     values: Tensor
 
     @classmethod
-    def fit(cls, time: Tensor, event: Tensor, tied_events: str = "removed") -> "CensoringDistribution":
+    def fit(cls, rows: Problems, tied_events: str = "removed") -> "CensoringDistribution":
         """Product-limit estimate, as `sstorch.metrics.censoring_distribution`.
 
-        Row by row in the order of time, events first among ties: a censoring with r rows at risk is the
-        factor 1 - 1 / r, and the factors of tied censorings telescope to 1 - c / r. With
+        Row by row in the order of time, events first among ties: a censoring of weight w with r at risk is
+        the factor 1 - w / r, and the factors of tied censorings telescope to 1 - c / r. With
         `tied_events="at_risk"` censorings go first.
         """
+        time, event = rows.time, rows.event
         first = event if tied_events == "at_risk" else ~event
         order = first.int().argsort(dim=-1, stable=True)
         order = order.gather(-1, time.gather(-1, order).argsort(dim=-1, stable=True))
-        left = torch.arange(time.shape[-1], 0, -1, device=time.device, dtype=torch.float64)
-        factor = torch.where(event.gather(-1, order), 1.0, 1.0 - 1.0 / left)
+        weight = rows.row_weight.gather(-1, order)
+        left = weight.flip(-1).cumsum(-1).flip(-1)
+        counts = ~event.gather(-1, order) & (weight > 0)
+        factor = torch.where(counts, 1.0 - weight / torch.where(counts, left, 1.0), 1.0)
         values = torch.cat((torch.ones_like(time[..., :1]), factor.cumprod(-1)), dim=-1)
         return cls(time.gather(-1, order).contiguous(), values)
 
@@ -54,11 +58,7 @@ class CensoringDistribution:
             # G is read at distinct times only: among ties it passes through values it never takes.
             taken = self.at(self.times)
             return torch.where(taken > 0, taken, 1.0).amin(-1, keepdim=True)
-        if not 0.0 < min_censoring_prob <= 1.0:
-            raise ConfigError(
-                f"min_censoring_prob: expected a probability in (0, 1]; got {min_censoring_prob!r}."
-            )
-        return torch.full_like(self.times[..., :1], min_censoring_prob)
+        return torch.full_like(self.times[..., :1], check_floor(min_censoring_prob))
 
     def _read(self, t: Tensor, right: bool) -> Tensor:
         return self.values.gather(-1, torch.searchsorted(self.times, t.contiguous(), right=right))

@@ -6,6 +6,8 @@ from torch import Tensor
 from sstorch.exceptions import DataError
 from sstorch.metrics.batched.arguments import (
     Problems,
+    Train,
+    check_devices,
     check_overlap,
     curves_on_grid,
     flat,
@@ -15,14 +17,14 @@ from sstorch.metrics.batched.arguments import (
     train_rows,
 )
 from sstorch.metrics.batched.censoring import CensoringDistribution
+from sstorch.metrics.batched.counting import dense_rank, running, share
 from sstorch.metrics.checks import check_choice, check_horizon
 from sstorch.metrics.concordance import TIED_RISK, TIED_TIME, TiedRisk, TiedTime
 from sstorch.metrics.ipcw import IPCW_FORMS, Ipcw
 
 # Elements of one (problems x rows x events) block: 32 MB of float64 an array.
 _BLOCK = 2**22
-# Weighted sums of the same pairs in another order agree to this share.
-_ROUNDING = 1e-12
+_BLOCK_CPU = 2**18  # blocks that stay in the cache
 
 
 @torch.no_grad()
@@ -69,7 +71,7 @@ def concordance_uno_risk(
     event: Tensor,
     risk: Tensor,
     *,
-    train: tuple[Tensor, Tensor],
+    train: Train,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
@@ -83,7 +85,7 @@ def concordance_uno_risk(
         time: (..., n).
         event: (..., n).
         risk: (..., n), higher where the event is expected earlier.
-        train: (time, event) of the training rows, each (..., n_train).
+        train: (time, event) of the training rows, each (..., n_train), or with a weight, 0 for padding.
         tied_time: as there.
         tied_risk: as there.
         tau: as there.
@@ -133,6 +135,7 @@ def concordance_harrell(
         DataError: arguments that cannot be used, or a problem without comparable pair.
         ConfigError: an unknown option.
     """
+    check_devices(time=time, event=event, survival=survival, times=times, sample_weight=sample_weight)
     rows = Problems.of(
         time, event, sample_weight, leading_of("survival", survival, 2), leading_of("times", times)
     )
@@ -146,7 +149,7 @@ def concordance_uno(
     survival: Tensor,
     times: Tensor,
     *,
-    train: tuple[Tensor, Tensor],
+    train: Train,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
@@ -161,7 +164,7 @@ def concordance_uno(
         event: (..., n).
         survival: (..., n, n_times).
         times: (n_times,) or (..., n_times).
-        train: (time, event) of the training rows, each (..., n_train).
+        train: (time, event) of the training rows, each (..., n_train), or with a weight, 0 for padding.
         tied_time: as there.
         tied_risk: as there.
         tau: as there.
@@ -176,6 +179,9 @@ def concordance_uno(
         DataError: arguments that cannot be used, or a problem without comparable pair.
         ConfigError: an unknown option.
     """
+    check_devices(
+        time=time, event=event, survival=survival, times=times, train=train, sample_weight=sample_weight
+    )
     shapes = (leading_of("survival", survival, 2), leading_of("times", times), leading_of_train(train))
     rows = Problems.of(time, event, sample_weight, *shapes)
     return _curves(
@@ -188,8 +194,9 @@ def _risk_rows(
     event: Tensor,
     risk: Tensor,
     sample_weight: Tensor | None,
-    train: tuple[Tensor, Tensor] | None = None,
+    train: Train | None = None,
 ) -> tuple[Problems, Tensor]:
+    check_devices(time=time, event=event, risk=risk, train=train, sample_weight=sample_weight)
     others = [leading_of("time", time), leading_of("risk", risk)]
     if risk.shape[-1] != time.shape[-1]:
         raise DataError(f"risk: expected a tensor of shape (..., {time.shape[-1]}); got {tuple(risk.shape)}.")
@@ -201,9 +208,9 @@ def _risk_rows(
     return rows, scores
 
 
-def _uno(rows: Problems, train: tuple[Tensor, Tensor], ipcw: str, min_censoring_prob: float | None) -> Tensor:
+def _uno(rows: Problems, train: Train, ipcw: str, min_censoring_prob: float | None) -> Tensor:
     check_choice(ipcw, "ipcw", IPCW_FORMS)
-    censoring = CensoringDistribution.fit(*train_rows(train, rows.shape))
+    censoring = CensoringDistribution.fit(train_rows(train, rows))
     g = censoring.before(rows.time) if ipcw == "G(t-)" else censoring.at(rows.time)
     return torch.maximum(g, censoring.floor(min_censoring_prob)) ** -2.0
 
@@ -222,6 +229,8 @@ def _risk(
     check_choice(tied_time, "tied_time", TIED_TIME)
     check_choice(tied_risk, "tied_risk", TIED_RISK)
     pair_weight = _pair_weight(rows, uno, tau)
+    if rows.time.shape[0] == 0:
+        return rows.result(rows.time.new_empty(0))
     order = (~rows.event).int().argsort(dim=-1, stable=True)
     order = order.gather(-1, rows.time.gather(-1, order).argsort(dim=-1, stable=True))
     time, event = rows.time.gather(-1, order), rows.event.gather(-1, order)
@@ -229,19 +238,19 @@ def _risk(
     group_end = torch.searchsorted(time, time, right=True)
     begin = group_end
     if tied_time == "censored_later":
-        n_events = _running(event.long())
+        n_events = running(event.long())
         group_begin = torch.searchsorted(time, time)
         begin = group_begin + n_events.gather(-1, group_end) - n_events.gather(-1, group_begin)
     n = time.shape[-1]
-    mass = _running(weight)
+    mass = running(weight)
     total = (pair_weight * (mass[:, -1:] - mass.gather(-1, begin))).sum(-1)
 
-    own = _dense_rank(risk).gather(-1, order)
+    own = dense_rank(risk).gather(-1, order)
     rank, end = own, torch.full_like(begin, n)
     lower = torch.zeros_like(time)
     for bit in reversed(range(int(own.max()).bit_length())):
         zero = (rank >> bit) & 1 == 0
-        zeros_before, mass = _running(zero.long()), _running(weight * zero)
+        zeros_before, mass = running(zero.long()), running(weight * zero)
         n_zeros = zeros_before[:, -1:]
         up = (own >> bit) & 1 == 1
         lower += torch.where(up, mass.gather(-1, end) - mass.gather(-1, begin), 0.0)
@@ -252,9 +261,9 @@ def _risk(
         place = torch.where(zero, before, n_zeros + torch.arange(n, device=time.device) - before)
         rank = torch.empty_like(rank).scatter_(-1, place, rank)
         weight = torch.empty_like(weight).scatter_(-1, place, weight)
-    mass = _running(weight)
+    mass = running(weight)
     equal = mass.gather(-1, end) - mass.gather(-1, begin)
-    return _share(rows, (pair_weight * lower).sum(-1), (pair_weight * equal).sum(-1), total, tied_risk)
+    return share(rows, (pair_weight * lower).sum(-1), (pair_weight * equal).sum(-1), total, tied_risk)
 
 
 def _curves(
@@ -272,51 +281,42 @@ def _curves(
     curves, grid = curves_on_grid(survival, times, n, rows.shape)
     check_overlap(rows, grid)
     pair_weight, weight = _pair_weight(rows, uno, tau), rows.row_weight
-    column = torch.searchsorted(grid, rows.time, right=True) - 1
+    if n_problems == 0:
+        return rows.result(rows.time.new_empty(0))
+    # Rows in the order of time: partners of a row stand behind it. One row of `table` is one grid time, so
+    # that a query copies a contiguous row; the last one is S = 1, before the grid.
+    order = rows.time.argsort(dim=-1, stable=True)
+    time, event = rows.time.gather(-1, order), rows.event.gather(-1, order)
+    pair_weight, weight = pair_weight.gather(-1, order), weight.gather(-1, order)
+    table = curves.detach().gather(1, order[..., None].expand_as(curves)).transpose(1, 2)
+    table = torch.cat((table, table.new_ones(n_problems, 1, n)), dim=1)
+    height = table.shape[1]
+    table = table.reshape(-1, n)
+    column = torch.searchsorted(grid, time, right=True) - 1
+    column = torch.where(column < 0, height - 1, column)
+    column += height * torch.arange(n_problems, device=column.device)[:, None]
     # Rows that count as the earlier of a pair come first; the others need not be looked at.
     first = (pair_weight <= 0).int().argsort(dim=-1, stable=True)
     first = first[:, : int((pair_weight > 0).sum(-1).max())]
-    concordant, tied, total = (torch.zeros_like(rows.time[:, 0]) for _ in range(3))
-    for query in first.split(max(1, _BLOCK // (n_problems * n)), dim=-1):
-        columns = column.gather(-1, query)[:, None, :].expand(-1, n, -1)
-        values = torch.where(columns >= 0, curves.gather(-1, columns.clamp(min=0)), 1.0)
-        own = values.gather(1, query[:, None, :])
-        own_time = rows.time.gather(-1, query)[:, None, :]
-        later = rows.time[..., None] > own_time
+    concordant, tied, total = (torch.zeros_like(time[:, 0]) for _ in range(3))
+    block = _BLOCK if time.device.type != "cpu" else _BLOCK_CPU
+    for query in first.split(max(1, block // (n_problems * n)), dim=-1):
+        if query.shape[-1] == 0:
+            break  # no row counts as the earlier of a pair
+        start = int(query[:, 0].min())  # in the order of time nothing before it can be a partner
         if tied_time == "censored_later":
-            later |= (rows.time[..., None] == own_time) & ~rows.event[..., None]
-        pairs = later * weight[..., None] * pair_weight.gather(-1, query)[:, None, :]
-        total += pairs.sum((1, 2))
-        concordant += torch.where(values > own, pairs, 0.0).sum((1, 2))
-        tied += torch.where(values == own, pairs, 0.0).sum((1, 2))
-    return _share(rows, concordant, tied, total, tied_risk)
-
-
-def _share(rows: Problems, concordant: Tensor, tied: Tensor, total: Tensor, tied_risk: str) -> Tensor:
-    untied = total - tied if tied_risk == "exclude" else total
-    empty = untied <= _ROUNDING * total
-    if bool(empty.any()):
-        problem = int(empty.nonzero()[0])
-        raise DataError(
-            f"no comparable pair in problem {problem}, {int(rows.event[problem].sum())} events in "
-            f"{rows.event.shape[-1]} rows: concordance needs a row whose event comes before the time of "
-            "another."
-        )
-    if tied_risk == "half":
-        concordant = concordant + 0.5 * tied
-    return rows.result((concordant / untied).clamp(0.0, 1.0))  # weighted sums may round past the ends
-
-
-def _running(values: Tensor) -> Tensor:
-    """Sums of the first 0, 1, ..., n entries, (b, n) -> (b, n + 1)."""
-    return torch.cat((torch.zeros_like(values[:, :1]), values.cumsum(-1)), dim=-1)
-
-
-def _dense_rank(values: Tensor) -> Tensor:
-    """0 for the smallest value of a problem, 1 for the next, equal values alike, (b, n)."""
-    ordered, order = values.sort(dim=-1)
-    steps = torch.cat((torch.zeros_like(order[:, :1]), (ordered[:, 1:] > ordered[:, :-1]).long()), dim=-1)
-    return torch.empty_like(order).scatter_(-1, order, steps.cumsum(-1))
-
-
-__all__ = ["concordance_harrell", "concordance_harrell_risk", "concordance_uno", "concordance_uno_risk"]
+            start = int(torch.searchsorted(time, time.gather(-1, query[:, :1])).min())
+        values = table[column.gather(-1, query).flatten()].view(n_problems, -1, n)[..., start:]
+        own = table[column.gather(-1, query).flatten(), query.flatten()].view(n_problems, -1, 1)
+        own_time = time.gather(-1, query)[..., None]
+        later = time[:, None, start:] > own_time
+        if tied_time == "censored_later":
+            later |= (time[:, None, start:] == own_time) & ~event[:, None, start:]
+        own_weight, partner = pair_weight.gather(-1, query), weight[:, start:, None]
+        for count, marked in (
+            (total, later),
+            (concordant, later & (values > own)),
+            (tied, later & (values == own)),
+        ):
+            count += ((marked.double() @ partner)[..., 0] * own_weight).sum(-1)
+    return share(rows, concordant, tied, total, tied_risk)

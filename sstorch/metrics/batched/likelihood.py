@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.batched.arguments import Problems, leading_of, refuse
+from sstorch.metrics.batched.arguments import Problems, check_devices, leading_of, refuse
 
 
 def log_likelihood(
@@ -33,6 +33,9 @@ def log_likelihood(
         >>> log_likelihood(event, torch.tensor([[0.5, 1.0]]), torch.tensor([-1.0, -2.0])).tolist()
         [-1.25]
     """
+    check_devices(
+        event=event, cumulative_hazard=cumulative_hazard, log_hazard=log_hazard, sample_weight=sample_weight
+    )
     shapes = [leading_of("event", event)]
     for name, value in (("cumulative_hazard", cumulative_hazard), ("log_hazard", log_hazard)):
         shapes.append(leading_of(name, value))
