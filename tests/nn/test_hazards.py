@@ -446,6 +446,22 @@ def test_few_distinct_times_fall_back_to_fewer_knots() -> None:
     assert (family.design(y)[2, :, 1:] == 0).all()
 
 
+def test_crowded_events_still_give_curves_that_fall_in_single_precision() -> None:
+    """Half of the events within a hair of each other: knots closer than 1e-4 of the range count as one."""
+    crowd = 0.3 + 1e-6 * torch.arange(20).double()
+    log_time = torch.cat([crowd, torch.linspace(-2, 2, 20).double()])[None]
+    ones = torch.ones_like(log_time)
+    with pytest.warns(DataWarning, match="fewer are used"):
+        family = Spline("hazard", knots=6).prepare(log_time, ones, ones, torch.zeros(1).double())
+    assert (family.ends.diff(dim=-1)[family.ends.diff(dim=-1) > 0] > 1e-4).all()
+    single = family.to(dtype=torch.float32)
+    y = torch.linspace(0.29, 0.31, 4001)[None]
+    shape = 3 * torch.randn(1, 1, 7, generator=torch.Generator().manual_seed(0))
+    hazard = single.cumulative_hazard(y, torch.zeros(1, 1), shape)
+    # Rounding of the largest term of the sum, no more.
+    assert (hazard.diff(dim=-1) >= -1e-6 * shape.exp().max()).all()
+
+
 def test_given_knots_and_breakpoints_are_in_original_units() -> None:
     log_time = torch.linspace(-1, 1, 20).double()[None]
     ones, scale = torch.ones_like(log_time), torch.tensor([math.log(30.0)]).double()

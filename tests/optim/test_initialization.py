@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import davies_bouldin_score
@@ -98,6 +99,10 @@ def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
     assert all(torch.isfinite(p).all() for p in tree.parameters())
     empty = int(tree.apply_leaf(sample.x)[0][label == 3][0])
     assert float(tree.leaf(4 + empty).slope[0].detach().abs().sum()) == 0.0
+    intercept, _ = tree.family.start(sample.log_time, sample.event, sample.weight)
+    assert float(tree.leaf(4 + empty).intercept[0].detach()) == pytest.approx(float(intercept[0]), rel=1e-12)
+    others = [leaf for leaf in (4, 5, 6, 7) if leaf != 4 + empty]
+    assert all(float(tree.leaf(leaf).slope[0].detach().abs().sum()) > 0 for leaf in others)
     same = Sample(
         DesignMatrix(torch.full((1, 9, 2), 0.5, dtype=torch.float64), (1,)),
         sample.log_time[:1, :9], sample.event[1:, :9], sample.weight[:1, :9],
