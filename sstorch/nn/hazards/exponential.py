@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from sstorch.nn.functional import saturating_exp
-from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.rate import RateFamily
 
 
-class Exponential(HazardFamily):
+class Exponential(RateFamily):
     """H(t) = mu t with log mu = g: a constant hazard, no shape parameter.
 
     flexsurv's "exp"; lifelines' ``ExponentialFitter`` has lambda_ = 1 / mu.
@@ -34,17 +34,6 @@ class Exponential(HazardFamily):
         """See :meth:`HazardFamily.restricted_mean`: (1 - exp(-mu tau)) / mu."""
         return exponential_integral(linear, torch.exp(log_tau))
 
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: H = 1."""
-        return -log_time
-
-    def guess(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.guess`: the maximum itself, see :func:`log_rate`."""
-        rate = log_rate(log_time, event, weight, log_entry)
-        return rate, rate.new_zeros(*rate.shape, 0)
-
 
 def exponential_integral(log_rate: Tensor, length: Tensor) -> Tensor:
     """Integral of exp(-rate s) over s from 0 to ``length``, which may be infinite; shapes broadcast."""
@@ -59,17 +48,3 @@ def exponential_integral(log_rate: Tensor, length: Tensor) -> Tensor:
     rate_inverse = torch.exp(-torch.where(long | ~finite, log_rate, torch.zeros_like(log_rate)))
     above = -torch.expm1(-torch.where(long, product, torch.ones_like(product))) * rate_inverse
     return torch.where(finite, torch.where(long, above, below), rate_inverse)
-
-
-def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
-    """Log of events per time at risk, (R, M) -> (R,), finite also without events.
-
-    Problems without events count half an average row as one, so that their rate is small but not zero.
-    """
-    if log_entry is not None:
-        # log(exp(y) - exp(entry)), time at risk from the entry on.
-        log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))
-    at_risk = torch.logsumexp(weight.log() + log_time, dim=-1)
-    events = (weight * event).sum(-1)
-    half_row = 0.5 * weight.sum(-1) / (weight > 0).sum(-1)
-    return torch.where(events > 0, events, half_row).log() - at_risk

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from sstorch.nn.functional import log_expm1_ratio, saturating_exp
-from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.hazards.exponential import log_rate
+from sstorch.nn.hazards.rate import RateFamily
 
 
-class Gompertz(HazardFamily):
+class Gompertz(RateFamily):
     """h(t) = b exp(a t) with log b = g and shape parameter a, of either sign, per unit of model time.
 
     With a < 0 the survival function levels off at exp(b / a) > 0, a share of the cured; a = 0 is exponential.
@@ -38,14 +37,3 @@ class Gompertz(HazardFamily):
         far = torch.where(near, torch.ones_like(x), x)
         ratio = torch.where(near, 1 - x * (1 / 2 - x * (1 / 3 - x / 4)), torch.log1p(far) / far)
         return torch.where(reached, exponential.log() + ratio.log(), torch.inf)
-
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: b t = 1."""
-        return -log_time
-
-    def guess(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.guess`: the exponential distribution."""
-        rate = log_rate(log_time, event, weight, log_entry)
-        return rate, rate.new_zeros(*rate.shape, 1)

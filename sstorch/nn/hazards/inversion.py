@@ -39,14 +39,12 @@ def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Ten
             below = cumulative_hazard(middle) < target
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         solution = (low + high) / 2
-    # Only a gradient is taken from this step, so it is left out where there is none to take.
-    with torch.enable_grad():
+    at_solution = cumulative_hazard(solution)
+    if at_solution.requires_grad:
         y = solution.clone().requires_grad_()
         hazard = cumulative_hazard(y)
-        (slope,) = torch.autograd.grad(hazard.sum(), y, retain_graph=True)
-    if torch.is_grad_enabled() and hazard.requires_grad:
-        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(hazard)
-        at_solution = cumulative_hazard(solution)
+        (slope,) = torch.autograd.grad(hazard.sum(), y)
+        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(at_solution)
         change = (at_solution - at_solution.detach()) / torch.where(usable, slope, torch.ones_like(slope))
         solution = solution - torch.where(usable, change, torch.zeros_like(change))
     return solution.masked_fill(never, torch.inf).masked_fill(at_once, -torch.inf)

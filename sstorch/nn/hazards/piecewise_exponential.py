@@ -12,12 +12,13 @@ from torch import Tensor
 
 from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import saturating_exp
-from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.exponential import exponential_integral, log_rate
+from sstorch.nn.hazards.base import Ancillary
+from sstorch.nn.hazards.exponential import exponential_integral
 from sstorch.nn.hazards.placement import check_placement, placement_times
+from sstorch.nn.hazards.rate import RateFamily
 
 
-class PiecewiseExponential(HazardFamily):
+class PiecewiseExponential(RateFamily):
     """A hazard that is constant between breakpoints.
 
     exp(g) is the hazard of the first interval; shape parameter k is the log ratio of the hazard of interval
@@ -102,17 +103,6 @@ class PiecewiseExponential(HazardFamily):
             hazard = hazard + torch.where(passes, saturating_exp(log_passed), 0.0)
             left = right
         return total
-
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: mu t = 1 in the first interval."""
-        return -log_time
-
-    def guess(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.guess`: one rate in all intervals."""
-        rate = log_rate(log_time, event, weight, log_entry)
-        return rate, rate.new_zeros(*rate.shape, len(self.shape_names))
 
     def options(self) -> dict[str, Any]:
         """See :meth:`HazardFamily.options`."""

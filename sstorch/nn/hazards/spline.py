@@ -15,17 +15,17 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn.functional import log_expm1, saturating_exp
 from sstorch.nn.hazards import knots as basis
-from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.exponential import log_rate
+from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, normal_link, odds_link
 from sstorch.nn.hazards.log_normal import normal_quantile
 from sstorch.nn.hazards.placement import check_placement, placement_times
+from sstorch.nn.hazards.rate import RateFamily
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
 _NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit", "theta": "spline"}
 
 
-class Spline(HazardFamily):
+class Spline(RateFamily):
     """A natural cubic spline in log time on the scale of hazards, odds, the normal, or in between.
 
     H = link(eta) with eta = g + s(y). The derivative of s is sum_j w_j N_j(y) with the functions N_j >= 0 of
@@ -129,10 +129,6 @@ class Spline(HazardFamily):
         log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
         return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
 
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: eta = 0 where s(y) is about y."""
-        return -log_time
-
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.defined`."""
         return None if self.monotone else self._spline(log_time, shape)[1] > 0
@@ -171,8 +167,7 @@ class Spline(HazardFamily):
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.guess`: s(y) = y, with the intercept of a constant hazard."""
-        rate = log_rate(log_time, event, weight, log_entry)
-        shape = rate.new_zeros(*rate.shape, len(self.shape_names))
+        rate, shape = super().guess(log_time, event, weight, log_entry)
         if not self.monotone:
             shape[..., : self.n_internal + 1] = 1.0
         return rate, shape
