@@ -331,7 +331,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "module_")
         if not self.module_.topology.branches:
             return []
-        weights = self.module_.gate_weights(self.module_.topology.branches)
+        weights = self.module_.gate_parameters().weight
         used = (weights != 0).any(dim=-2).cpu().numpy()
         return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
 

@@ -45,8 +45,8 @@ class Sample:
         total = self.weight.sum(-1, keepdim=True)
         return self.weight / torch.where(total > 0, total, torch.ones_like(total))
 
-    def select(self, problems: Tensor) -> Sample:
-        """The same rows for the problems at ascending positions (K,)."""
+    def select(self, problems: Tensor | slice) -> Sample:
+        """The same rows for the problems at ascending positions (K,), or in a slice."""
         return Sample(
             self.x.select(problems),
             self.log_time[problems],
@@ -71,6 +71,18 @@ class Sample:
         rows = torch.where(real, rows, rows[:, :1])
         part = self.take(rows)
         return replace(part, weight=part.weight * real)
+
+    def thin(self, stride: int) -> Sample:
+        """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.
+
+        Their log times and events are zero.
+        """
+        x, spread = self.x.thin(stride), self.x.spread
+        real = self.weight > 0
+        # Padding repeats a row that has already been counted.
+        log_time, event = (spread(torch.where(real, v, 0.0), stride) for v in (self.log_time, self.event))
+        weight = spread(self.weight, stride)
+        return Sample(x, log_time, event, weight)
 
     def take(self, rows: Tensor) -> Sample:
         """The rows at positions ``rows`` (R, M') of each problem, with their weights."""

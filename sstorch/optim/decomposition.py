@@ -10,10 +10,10 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.run import Minimizer, Trainer, TrainingRun
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step, minimize_step
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Nodec(Trainer):
     race: Race | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=100))
-    minimizer: Minimizer = minimize
+    minimizer: Minimizer = minimize_step
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:

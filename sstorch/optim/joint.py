@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 
 from sstorch.optim.decomposition import Nodec
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.run import Minimizer, Trainer, TrainingRun
-from sstorch.optim.steps import JointStep
+from sstorch.optim.steps import JointStep, minimize_step
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Joint(Trainer):
     """
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
-    minimizer: Minimizer = minimize
+    minimizer: Minimizer = minimize_step
 
     @property
     def n_passes(self) -> int:
