@@ -41,7 +41,7 @@ class Nodec(Trainer):
     patience: int | None = None
     race: Race | None = None
     gradient_tolerance: float = 1e-5
-    lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=100))
+    lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
     minimizer: Minimizer = minimize_step
 
     def __post_init__(self) -> None:
