@@ -89,6 +89,37 @@ class History:
         """The records of one problem, numbered 0."""
         return History(_only(self._steps, problem), _only(self._macro, problem))
 
+    def until(self, macro_iteration: int) -> History:
+        """The records as they stood at the end of a macro iteration; the tables are shared."""
+        return History(_until(self._steps, macro_iteration), _until(self._macro, macro_iteration))
+
+    def to_arrays(self) -> Columns:
+        """All records as arrays of numbers, text as code points, from which they are rebuilt exactly."""
+        tables = {"steps": self._steps, "macro_iterations": self._macro}
+        return {
+            f"{table}/{number}/{position}/{name}": _as_numbers(column)
+            for table, blocks in tables.items()
+            for number, block in enumerate(blocks)
+            for position, (name, column) in enumerate(block.items())
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Columns) -> History:
+        """Rebuild the records from :meth:`to_arrays`, in whatever order the arrays come."""
+        tables: dict[str, dict[int, dict[int, tuple[str, NDArray[Any]]]]] = {
+            "steps": {},
+            "macro_iterations": {},
+        }
+        for key, values in arrays.items():
+            table, number, position, name = key.split("/")
+            column = name, _text(values) if values.ndim == 2 else values
+            tables[table].setdefault(int(number), {})[int(position)] = column
+        steps, macro = (
+            [dict(block[position] for position in range(len(block))) for _, block in sorted(blocks.items())]
+            for blocks in tables.values()
+        )
+        return cls(steps, macro)
+
     def save(self, folder: Path) -> None:
         """Write ``steps.parquet`` and ``macro_iterations.parquet`` into an existing folder.
 
@@ -122,3 +153,16 @@ def _only(blocks: list[Columns], problem: int) -> list[Columns]:
         if rows.any():
             chosen.append({**{k: v[rows] for k, v in block.items()}, "problem": np.zeros(rows.sum(), int)})
     return chosen
+
+
+def _until(blocks: list[Columns], macro_iteration: int) -> list[Columns]:
+    return [block for block in blocks if block["macro_iteration"][0] <= macro_iteration]
+
+
+def _as_numbers(column: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as they are; texts as the code points of their characters, shape (n, width)."""
+    return column.view(np.uint32).reshape(len(column), -1) if column.dtype.kind == "U" else column
+
+
+def _text(code_points: NDArray[np.uint32]) -> NDArray[np.str_]:
+    return np.ascontiguousarray(code_points).view(f"<U{code_points.shape[1]}").reshape(-1)

@@ -2,6 +2,7 @@
 
 from sstorch.optim.adam import Adam
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
@@ -18,6 +19,7 @@ __all__ = [
     "Adam",
     "AutogradFunction",
     "BatchedFunction",
+    "Checkpoint",
     "HardTree",
     "Joint",
     "LBFGSOptions",

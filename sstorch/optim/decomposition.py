@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
 
 import torch
@@ -86,12 +86,15 @@ class _Scheduler:
         self.thresholds = settings.thresholds
         self.n_rows = run.sample.n_rows
         self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
+        if run.notes:
+            self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
+            self.unimproved = run.notes["unimproved"]
 
     def run(self) -> None:
         settings, state = self.settings, self.state
         # A single leaf has no branch node to visit: its one step is the leaf's.
         nodes = state.tree.topology.branches or state.tree.topology.leaves
-        for _ in range(settings.macro_iterations):
+        while state.n_passes < settings.macro_iterations and len(state.active):
             trained = state.active
             for node in nodes:
                 self._visit(node)
@@ -103,8 +106,8 @@ class _Scheduler:
             stationary[trained] = gradient_norm <= settings.gradient_tolerance
             state.active = state.active[~stationary[state.active]]
             self.thresholds = self.thresholds.scaled(settings.zeta)
-            if len(state.active) == 0:
-                break
+            thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
+            state.save(thresholds=thresholds, unimproved=self.unimproved)
 
     def _visit(self, node: int) -> None:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
