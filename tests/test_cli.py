@@ -15,6 +15,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import SoftSurvivalTree, SurvivalData
@@ -263,11 +264,61 @@ def test_a_data_set_whose_package_is_missing_is_refused_before_anything_is_writt
 def test_a_folder_that_holds_a_run_is_left_as_it_is(
     run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (run[0] / "status.json").read_text()
-    for overrides, message in (([], "holds a run already"), (["tree.depth=9"], "depth must be")):
+    files = {path: path.stat().st_mtime_ns for path in run[0].rglob("*")}
+    for overrides, message in (
+        (
+            ["tree.depth=2"],
+            "holds a run already, of another configuration: config.tree.depth is 1 there",
+        ),
+        (["tree.depth=9"], "depth must be"),
+    ):
         assert _sstorch(monkeypatch, run[0], "experiment=quick", *overrides) == 2
         assert message in capsys.readouterr().err
-        assert (run[0] / "status.json").read_text() == before
+    assert _sstorch(monkeypatch, run[0], "experiment=quick", "logger=none") == 0
+    told = capsys.readouterr()
+    assert told.out == f"done: {run[0]} holds this very run, completed; nothing is left to do\n"
+    assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
+
+
+def test_a_killed_run_goes_on_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["experiment=quick", "trainer.macro_iterations=12", "cv.n_starts=4", "init=kmeans"]
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    assert _sstorch(monkeypatch, whole, *overrides) == 0
+    capsys.readouterr()
+    command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", *overrides]
+    checkpoint = folder / "checkpoint.safetensors"
+
+    def n_passes() -> int:
+        with safe_open(checkpoint, framework="numpy") as file:
+            return int(file.get_tensor("run/n_passes"))
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 3):
+            time.sleep(0.01)
+        # While it runs nobody else may.
+        assert _sstorch(monkeypatch, folder, *overrides) == 2
+        assert "another run is writing beside" in capsys.readouterr().err
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert 3 <= n_passes() < 12
+    assert json.loads((folder / "status.json").read_text()) == {"status": "running"}
+
+    assert _sstorch(monkeypatch, folder, *overrides, "cv.seed=1") == 2
+    assert "config.cv.seed is 0 there and 1 here. Repeat that one" in capsys.readouterr().err
+    assert _sstorch(monkeypatch, folder, *overrides) == 0
+    assert f"resume   goes on from {checkpoint}" in capsys.readouterr().out
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
+    for name in ("model/tensors.safetensors", "scores.csv", "folds.csv", "tree.txt"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    for name in ("steps", "macro_iterations"):
+        tables = [pd.read_parquet(path / "history" / f"{name}.parquet") for path in (folder, whole)]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
+    for tag in ("train/objective", "node/1/BN/objective"):
+        ours, theirs = ([(event.step, event.value) for event in board.Scalars(tag)] for board in boards)
+        assert ours == theirs
 
 
 def test_an_unwritable_place_is_refused_in_one_line(
@@ -308,7 +359,10 @@ def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_p
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err + out
-    assert err.splitlines()[-1] == f"sstorch: interrupted; what was done so far is in {folder}"
+    assert err.splitlines()[-1] == (
+        f"sstorch: interrupted; what was done so far is in {folder}; the same command with "
+        f"hydra.run.dir={folder} goes on from there"
+    )
     assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
     assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
     board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
