@@ -25,7 +25,7 @@ from sstorch.evaluation import SCORES
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -507,6 +507,27 @@ def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     assert names
     for name in names:
         assert isinstance(_compose(f"{group}={name}"), Config)
+
+
+@pytest.mark.parametrize(("leaf", "init"), [("log_logistic", "random"), ("spline_po", "cox")])
+def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: str, init: str) -> None:
+    config = _compose("experiment=paper", f"leaf={leaf}", f"init={init}", "tree=depth1")
+    ours, theirs = config.estimator().get_params(), SoftSurvivalTree.paper(1, leaf).get_params()
+    for tree in (ours, theirs):
+        tree["leaf"] = (make_family(tree["leaf"]).name, make_family(tree["leaf"]).options())
+    assert ours == theirs
+    trainer = ours["trainer"]
+    assert trainer == Nodec.paper()
+    assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
+    assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
+    assert (ours["ridge"], ours["gate_ridge"], ours["fused"], ours["gate_sparsity"]) == (1e-3, 0.0, 0.0, 0.0)
+    assert (config.cv.n_folds, config.cv.n_starts, ours["holdout"]) == (5, 20, 0.0)
+    # What the user says wins.
+    config = _compose(
+        "experiment=paper", "cv=three_folds", "tree.gate_ridge=0.5", "trainer.macro_iterations=2"
+    )
+    assert (config.cv.n_folds, config.tree.gate_ridge, config.trainer.macro_iterations) == (3, 0.5, 2)
+    assert SoftSurvivalTree.paper(gate_ridge=0.5, n_starts=3).get_params()["gate_ridge"] == 0.5
 
 
 def test_quick_experiment_composes() -> None:

@@ -26,8 +26,8 @@ from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.summary import describe_tree, node_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree
-from sstorch.optim import Checkpoint, Trainer
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.optim import Checkpoint, Nodec, Trainer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -143,6 +143,34 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.missing_categories = missing_categories
         self.holdout = holdout
         self.gate_sparsity = gate_sparsity
+
+    @classmethod
+    def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
+        """The tree with the published settings: ``Nodec.paper()``, ridge 1e-3 on leaves, gates free.
+
+        Starts are from ``init="cox"`` for spline leaves and random for the others. The published splines can
+        rise: they are ``Spline(..., monotone=False)``.
+
+        Args:
+            depth: D.
+            leaf: hazard family.
+            parameters: other parameters; they win over the published ones.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+        """
+        published: dict[str, Any] = {
+            "n_starts": 20,
+            "trainer": Nodec.paper(),
+            "init": "cox" if isinstance(make_family(leaf), Spline) else "random",
+            "ridge": 1e-3,
+            "gate_ridge": 0.0,
+            "gate_sparsity": 0.0,
+            "fused": 0.0,
+            "holdout": 0.0,
+            "prediction": "hbp",
+        }
+        return cls(depth, leaf, **(published | parameters))
 
     # ------------------------------------------------------------------ fit
 

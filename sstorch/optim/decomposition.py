@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -57,6 +58,15 @@ class Nodec(Trainer):
             raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
         if not _is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations, no patience, no race.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
+        """
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None)
 
     @property
     def thresholds(self) -> Thresholds:
