@@ -25,7 +25,7 @@ from sstorch.evaluation import SCORES
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -465,7 +465,7 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
     [
         (["trainer=nodec", "trainer.race=true"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
-        (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
+        (["trainer=nodec_joint", "trainer.zeta=0.9", "trainer.annealing=0.2"], NodecJoint),
         (["trainer=adam", "trainer.epochs=3"], Adam),
     ],
 )
@@ -474,10 +474,12 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
     assert type(trainer) is kind
     if isinstance(trainer, Nodec):
         assert trainer.race == Race()
+        assert trainer.annealing is None
     if isinstance(trainer, Joint):
         assert trainer.lbfgs.max_iterations == 7
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
+        assert trainer.nodec.annealing == Annealing(0.2, 3)
     if isinstance(trainer, Adam):
         assert trainer.epochs == 3
 

@@ -11,13 +11,23 @@ import torch
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer, initialize_random, problem_seed
+from sstorch.optim import (
+    Adam,
+    Annealing,
+    Joint,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+    initialize_random,
+    problem_seed,
+)
 from tests.batches import random_sample
 
 CASES: dict[str, Trainer] = {
     "nodec": Nodec(macro_iterations=5, patience=4),
     "race": Nodec(macro_iterations=4, race=Race((1, 3))),
-    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
+    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3, annealing=Annealing(passes=1))),
     "joint": Joint(),
     "adam": Adam(epochs=6, batch_size=32),
 }
