@@ -94,7 +94,7 @@ class History:
         return History(_until(self._steps, macro_iteration), _until(self._macro, macro_iteration))
 
     def to_arrays(self) -> Columns:
-        """All records as a few arrays of numbers, from which they are rebuilt exactly; text as code points."""
+        """All records as a few arrays of numbers, to be rebuilt exactly from; text as code points."""
         return _to_arrays(self._steps, "steps") | _to_arrays(self._macro, "macro_iterations")
 
     @classmethod
