@@ -344,6 +344,26 @@ def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
     assert status == {"status": "failed", "error": "a defect"}
 
 
+def test_a_sweep_given_again_trains_only_what_was_not_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    sweep = [place, "experiment=quick", "tree.depth=0,1", "logger=none", "--multirun"]
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    statuses = [tmp_path / "sweep" / job / "status.json" for job in "01"]
+    completed = statuses[0].read_text()
+    statuses[1].write_text('{"status": "interrupted"}')
+    scores = (tmp_path / "sweep" / "1" / "scores.csv").read_bytes()
+    capsys.readouterr()
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"done: {tmp_path / 'sweep' / '0'} holds this very run, completed")
+    assert told.count("trees trained and scored") == 1
+    assert statuses[0].read_text() == completed
+    assert json.loads(statuses[1].read_text())["status"] == "completed"
+    assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"

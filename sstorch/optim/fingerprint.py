@@ -72,7 +72,11 @@ def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         yield f"{name}.parameters", _tensor_text(value.state_dict())
     elif isinstance(value, nn.Module):
         for path, module in value.named_modules():
-            yield f"{name}.{path}".rstrip("."), f"{type(module).__name__}({module.extra_repr()})"
+            here = f"{name}.{path}".rstrip(".")
+            yield here, f"{type(module).__name__}({module.extra_repr()})"
+            for attribute, item in vars(module).items():
+                if isinstance(item, bool | int | float | str | Tensor) and attribute[0] != "_":
+                    yield from _entries(item, f"{here}.{attribute}")
         for path, tensor in value.state_dict().items():
             yield from _entries(tensor, f"{name}.{path}")
     elif is_dataclass(value) and not isinstance(value, type):

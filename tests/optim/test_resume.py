@@ -270,6 +270,18 @@ def test_fingerprints() -> None:
     assert ours["v.t"] != fingerprint(torch.zeros(2, dtype=torch.float64), "v.t")["v.t"]
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
     assert differences(ours, ours) == ""
+
+    class Module(torch.nn.Module):
+        def __init__(self, exact: bool, groups: torch.Tensor) -> None:
+            super().__init__()
+            self.exact, self.groups = exact, groups
+
+    ours, exact, groups = (
+        fingerprint(torch.nn.ModuleList([Module(exact, groups)]), "m")
+        for exact, groups in ((True, torch.ones(3)), (False, torch.ones(3)), (True, torch.zeros(3)))
+    )
+    assert differences(ours, exact) == "m.0.exact is True there and False here"
+    assert differences(ours, groups) == "m.0.groups differs"
     many = differences({str(k): k for k in range(10)}, {})
     assert many.startswith("0 is only there; 1 is only there")
     assert many.endswith("; and 4 more")
