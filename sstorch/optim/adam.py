@@ -98,7 +98,8 @@ def _recall(optimizer: torch.optim.Adam, order: torch.Generator, notes: Mapping[
     for key, value in notes.items():
         if key != "order":
             number, name = key.split(".")
-            states[int(number)][name] = value
+            # Where the optimiser counts its steps: on the host.
+            states[int(number)][name] = value.cpu() if name == "step" else value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(states)})
     order.set_state(notes["order"].cpu())
 

@@ -27,7 +27,8 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
 from sstorch.optim.file_lock import FileLock
 from sstorch.optim.fingerprint import differences, fingerprint
-from tests.batches import random_sample, random_tree
+from tests.batches import random_sample, random_tree, to_device
+from tests.conftest import devices
 from tests.optim.killed_run import CASES, train
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +150,22 @@ def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         train("nodec", path, [_Stop()], leaf)
     _assert_same(train("nodec", path, leaf=leaf), _undisturbed("nodec", leaf))
+
+
+@devices
+def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
+    def start(path: Path | None, *callbacks: Callback) -> SoftTree:
+        tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
+        trainer = CASES["adam"]
+        trainer.train(tree, OBJECTIVE, to_device(sample, device), callbacks, checkpoint=path)
+        return tree
+
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", _Stop())
+    resumed, whole = start(tmp_path / "run"), start(None)
+    for ours, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert ours.device.type == torch.device(device).type
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------ other runs are refused
