@@ -32,8 +32,8 @@ class Checkpoint:
     ``cross_validate``. The file is written at the start and after every pass, aside first and then moved into
     place, so that it is whole at any moment. A later run with the same settings, data and initial solutions
     goes on from there and ends, on the same machine with the same number of threads, with the same trees, bit
-    for bit, as one that was never disturbed; on CUDA, where some sums have no fixed order, up to rounding. Any
-    other run is refused.
+    for bit, as one that was never disturbed; on CUDA, where some sums have no fixed order, up to rounding.
+    Any other run is refused.
 
     Args:
         path: of the file; its folder is made if missing.
