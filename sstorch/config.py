@@ -13,7 +13,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
-from sstorch.optim import Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import Adam, Annealing, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
 
 
 @dataclass
@@ -76,11 +76,20 @@ class LeafConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+_NODEC_FIELDS = (
+    "eps",
+    "macro_iterations",
+    "zeta",
+    "patience",
+    "race",
+    "annealing",
+    "annealing_passes",
+)
 # What each trainer reads of its configuration.
 _TRAINER_FIELDS = {
-    "nodec": ("eps", "macro_iterations", "zeta", "patience", "race"),
+    "nodec": _NODEC_FIELDS,
     "joint": ("max_iterations",),
-    "nodec+joint": ("eps", "macro_iterations", "zeta", "patience", "race", "max_iterations"),
+    "nodec+joint": (*_NODEC_FIELDS, "max_iterations"),
     "adam": ("epochs", "batch_size", "learning_rate"),
 }
 
@@ -95,6 +104,8 @@ class TrainerConfig:
     zeta: float = 0.8
     patience: int | None = None
     race: bool = False
+    annealing: float | None = None
+    annealing_passes: int = 3
     max_iterations: int = 1000
     epochs: int = 50
     batch_size: int = 256
@@ -118,6 +129,7 @@ class TrainerConfig:
             zeta=self.zeta,
             patience=self.patience,
             race=Race() if self.race else None,
+            annealing=None if self.annealing is None else Annealing(self.annealing, self.annealing_passes),
         )
         joint = Joint(LBFGSOptions(max_iterations=self.max_iterations))
         if self.name == "adam":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import get_args
 
@@ -96,6 +96,11 @@ class BatchSettings:
             dtype=dtype,
             seed=seed,
         )
+
+    def facts(self) -> dict[str, object]:
+        """Every setting but the trainer by name, the leaf as a family, for comparison with another run's."""
+        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "trainer"}
+        return {**facts, "leaf": make_family(self.leaf)}
 
     @property
     def torch_dtype(self) -> torch.dtype:

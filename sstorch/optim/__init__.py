@@ -1,7 +1,9 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.adam import Adam
+from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
@@ -16,8 +18,10 @@ from sstorch.optim.run import Trainer, TrainingRun
 __all__ = [
     "THRESHOLDS",
     "Adam",
+    "Annealing",
     "AutogradFunction",
     "BatchedFunction",
+    "Checkpoint",
     "HardTree",
     "Joint",
     "LBFGSOptions",

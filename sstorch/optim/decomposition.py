@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
+from sstorch.objective import TrainingObjective
+from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
@@ -27,6 +30,8 @@ class Nodec(Trainer):
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         race: drops the worse starts on the way; None trains all to the end.
+        annealing: keeps the gates soft in the first macro iterations, which spend no patience; None does not.
+            It must end before the last macro iteration.
         gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
         lbfgs: tolerances and limits of the minimisation in each step.
         minimizer: what minimises each step; the batched L-BFGS unless compared with another.
@@ -40,6 +45,7 @@ class Nodec(Trainer):
     zeta: float = 0.8
     patience: int | None = None
     race: Race | None = None
+    annealing: Annealing | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
     minimizer: Minimizer = minimize_step
@@ -55,8 +61,22 @@ class Nodec(Trainer):
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
         if self.patience is not None and (not _is_number(self.patience, Integral) or self.patience < 1):
             raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
+        if self.annealing is not None and self.annealing.passes >= self.macro_iterations:
+            raise ConfigError(
+                f"annealing.passes must be below macro_iterations = {self.macro_iterations}, so that the "
+                f"last ones train the objective itself, got {self.annealing.passes}"
+            )
         if not _is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations, no patience, no race.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
+        """
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None, annealing=None)
 
     @property
     def thresholds(self) -> Thresholds:
@@ -86,12 +106,15 @@ class _Scheduler:
         self.thresholds = settings.thresholds
         self.n_rows = run.sample.n_rows
         self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
+        if run.notes:
+            self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
+            self.unimproved = run.notes["unimproved"]
 
     def run(self) -> None:
         settings, state = self.settings, self.state
         # A single leaf has no branch node to visit: its one step is the leaf's.
         nodes = state.tree.topology.branches or state.tree.topology.leaves
-        for _ in range(settings.macro_iterations):
+        while state.n_passes < settings.macro_iterations and len(state.active):
             trained = state.active
             for node in nodes:
                 self._visit(node)
@@ -103,8 +126,8 @@ class _Scheduler:
             stationary[trained] = gradient_norm <= settings.gradient_tolerance
             state.active = state.active[~stationary[state.active]]
             self.thresholds = self.thresholds.scaled(settings.zeta)
-            if len(state.active) == 0:
-                break
+            thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
+            state.save(thresholds=thresholds, unimproved=self.unimproved)
 
     def _visit(self, node: int) -> None:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
@@ -122,7 +145,7 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
-                step: Step = BranchStep.make(sub, state.objective.select(active[chosen]), own, node)
+                step: Step = BranchStep.make(sub, self._gate_objective(active[chosen]), own, node)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
@@ -149,6 +172,12 @@ class _Scheduler:
                 self._minimize("LN", node, leaf_step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
 
+    def _gate_objective(self, problems: Tensor) -> TrainingObjective:
+        objective, annealing = self.state.objective.select(problems), self.settings.annealing
+        if annealing is None:
+            return objective
+        return annealing.restrain(objective, self.state.n_passes + 1, problems.device)
+
     def _minimize(
         self, name: str, node: int, step: Step, problems: Tensor, count: Tensor, share: Tensor
     ) -> None:
@@ -159,6 +188,9 @@ class _Scheduler:
         """Note improvements of E, and retire problems whose patience is spent."""
         state = self.state
         better = state.keep_best()
+        annealing = self.settings.annealing
+        if annealing is not None and state.n_passes < annealing.passes:
+            return
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]

@@ -58,8 +58,7 @@ class NodecJoint(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
-        everyone = run.active
         self.nodec.advance(run)
         run.go_to_best()
-        run.active = everyone
+        run.active = torch.arange(run.tree.n_problems, device=run.active.device)
         self.joint.advance(run)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import torch
@@ -14,9 +15,11 @@ from sstorch.monitoring.callbacks import Callback, StepContext
 from sstorch.monitoring.history import History
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
+from sstorch.optim.resume import environment, restore, to_arrays
 from sstorch.optim.steps import JointStep, LeafStep, Step, freeze_except
 
 Minimizer = Callable[[Step, Tensor, LBFGSOptions], OptimizationResult]
@@ -41,6 +44,7 @@ class Trainer(ABC):
         sample: Sample,
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> History:
         """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
@@ -51,14 +55,35 @@ class Trainer(ABC):
             callbacks: told of every inner step and pass.
             held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
                 there instead of the lowest E, and patience counts improvements of it.
+            checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
+                initial solutions, training goes on from the last pass it holds, or is over at once.
 
         Returns:
-            The records of the run.
+            The records of the run, those from before an interruption included.
+
+        Raises:
+            ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
+                held by another process, or cannot be written.
+            FormatError: it is truncated, altered or of an unknown format version.
         """
-        run = TrainingRun(tree, objective, sample, callbacks, held_out)
-        with run.session(self.n_passes):
-            self.advance(run)
-        run.objective.sparsify(tree, sample)
+        with ExitStack() as stack:
+            if checkpoint is not None:
+                checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+                checkpoint.identify(
+                    trainer=self,
+                    objective=objective,
+                    sample=sample,
+                    held_out=held_out,
+                    start=tree,
+                    environment=environment(sample.weight.device),
+                )
+            run = TrainingRun(tree, objective, sample, callbacks, held_out, checkpoint)
+            with run.session(self.n_passes):
+                if not run.finished:
+                    self.advance(run)
+            if not run.finished:
+                run.objective.sparsify(tree, sample)
+                run.finish()
         return run.history
 
 
@@ -71,6 +96,8 @@ class TrainingRun:
         best: their criterion, shape (R,): E, or the loss on the rows held out.
         active: ascending positions of the problems that still train.
         n_passes: passes recorded so far.
+        notes: what the trainer noted at the last :meth:`save` of a run that is resumed, else empty.
+        finished: whether the run was finished when its checkpoint was written.
     """
 
     def __init__(
@@ -80,6 +107,7 @@ class TrainingRun:
         sample: Sample,
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.tree = tree
         self.held_out = held_out
@@ -94,6 +122,9 @@ class TrainingRun:
         # Any finite point is better than one that is not.
         self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
         self.active = everyone
+        self.notes: Mapping[str, Tensor] = {}
+        self.finished = False
+        self._checkpoint = checkpoint
 
     @contextmanager
     def session(self, n_passes: int) -> Iterator[None]:
@@ -102,7 +133,9 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
-            self.record_pass(self.active)
+            if not self._resume():
+                self.record_pass(self.active)
+                self.save()
             yield
         finally:
             # Also after an interruption the trees are the best so far, and as trainable as they came.
@@ -110,6 +143,32 @@ class TrainingRun:
             self.tree.requires_grad_(True)
             for callback in self.callbacks:
                 callback.on_train_end(self.history)
+
+    def save(self, **notes: Tensor) -> None:
+        """Write the checkpoint, if there is to be one: the run as it stands between two passes.
+
+        Args:
+            notes: what the trainer needs to go on from here, beside the run itself.
+        """
+        if self._checkpoint is not None:
+            self._checkpoint.write(to_arrays(self, notes))
+
+    def finish(self) -> None:
+        """Note that training is over and the present points are the results."""
+        self.best_tree.load_state_dict(self.tree.state_dict())
+        self.finished = True
+        self.save()
+
+    def _resume(self) -> bool:
+        """Become the run that the checkpoint holds, if it holds one, and tell the callbacks of its passes."""
+        arrays = None if self._checkpoint is None else self._checkpoint.read()
+        if arrays is None:
+            return False
+        restore(self, arrays)
+        for number in range(self.n_passes + 1):
+            for callback in self.callbacks:
+                callback.on_macro_iteration(number, self.history.until(number))
+        return True
 
     def go_to_best(self) -> None:
         """Make the best points the present ones."""
