@@ -64,6 +64,14 @@ class TrainingObjective(nn.Module):
         Returns:
             shape (R,), in nats per row of model time; +inf where a leaf's hazard overflows.
         """
+        return self.data_term(tree, sample) + self.penalty(tree)
+
+    def penalty(self, tree: SoftTree) -> Tensor:
+        """What the penalties add to E, shape (R,)."""
+        return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
+
+    def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
+        """What the rows add to E, or some of them: one of several shards; shape (R,)."""
         gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.normalised_weight
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []
@@ -76,10 +84,10 @@ class TrainingObjective(nn.Module):
                 gradient = torch.cat([part.flatten(1) for part in found[1:]], dim=1)
                 values.append(with_gradient(parameters, found[0], gradient))
             else:
-                values.append(self.data_term(*parts))
-        return torch.cat(values) + self.gate_penalty(gates) + self.leaf_penalty(leaves)
+                values.append(self.plain_data_term(*parts))
+        return torch.cat(values)
 
-    def data_term(
+    def plain_data_term(
         self,
         gates: GateParameters,
         leaves: LeafParameters,

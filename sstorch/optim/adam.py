@@ -54,7 +54,9 @@ class Adam(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
-        tree, sample = run.tree, run.sample
+        if not run.rows.is_whole:
+            raise ConfigError("mini-batches are drawn from all rows: use a single shard")
+        tree, sample = run.tree, run.rows.parts[0]
         n_rows = sample.weight.shape[1]
         parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)

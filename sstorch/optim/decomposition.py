@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
 from typing import Self
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
-from sstorch.objective import TrainingObjective
+from sstorch.nn import SoftTree
+from sstorch.objective import Shards, TrainingObjective
 from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.run import Minimizer, Trainer, TrainingRun
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step, minimize_step
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class _Scheduler:
         self.settings = settings
         self.state = run
         self.thresholds = settings.thresholds
-        self.n_rows = run.sample.n_rows
+        self.n_rows = run.rows.n_rows
         self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
         if run.notes:
             self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
@@ -134,8 +137,7 @@ class _Scheduler:
         state, active = self.state, self.state.active
         topology = state.tree.topology
         tree, everything = state.sub_batch(active)
-        inside = tree.visits(everything.x, node)
-        rows = everything.restrict(inside)
+        rows = everything.restrict(lambda part: tree.visits(part.x, node))
         count = rows.n_rows
         if node in topology.branches:
             update = classify(tree, rows, node, self.thresholds, self.n_rows[active])
@@ -145,14 +147,14 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
-                step: Step = BranchStep.make(sub, self._gate_objective(active[chosen]), own, node)
+                step = _branch_step(sub, self._gate_objective(active[chosen]), own, node)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
                 mine = update.select(chosen)
                 left = reassign(sub, own, node, mine, self.thresholds.reassigned)
-                step = LogisticStep.make(sub, own, node, left, balancing_weights(own, mine))
+                step = _logistic_step(sub, own, node, left, balancing_weights(own, mine))
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
@@ -160,7 +162,7 @@ class _Scheduler:
         else:
             share = torch.full_like(state.best[active], torch.nan)
         if node > 1 or topology.depth <= 1:
-            n_events = (rows.event * rows.weight).sum(-1)
+            n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
             trains = (count >= 2) & (n_events > 0)
             idle = (count >= 2) & ~trains
             state.skip(active[idle], node, count[idle], share[idle])
@@ -168,8 +170,8 @@ class _Scheduler:
             if len(chosen):
                 # Gates above s have not moved, so I_s is the same; gates from s down have.
                 sub, own = state.tree.select(active[chosen]), rows.select(chosen)
-                leaf_step = LeafStep.make(sub, state.objective.select(active[chosen]), own, node)
-                self._minimize("LN", node, leaf_step, active[chosen], count[chosen], share[chosen])
+                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node)
+                self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
 
     def _gate_objective(self, problems: Tensor) -> TrainingObjective:
@@ -179,7 +181,7 @@ class _Scheduler:
         return annealing.restrain(objective, self.state.n_passes + 1, problems.device)
 
     def _minimize(
-        self, name: str, node: int, step: Step, problems: Tensor, count: Tensor, share: Tensor
+        self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
     ) -> None:
         settings = self.settings
         self.state.minimize(settings.minimizer, settings.lbfgs, name, node, step, problems, count, share)
@@ -194,6 +196,21 @@ class _Scheduler:
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]
+
+
+def _branch_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node))
+
+
+def _leaf_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: LeafStep.make(tree, objective, part, node))
+
+
+def _logistic_step(
+    tree: SoftTree, rows: Shards, node: int, left: Sequence[Tensor], weight: Sequence[Tensor]
+) -> ShardedStep:
+    parts = zip(rows.parts, left, weight, strict=True)
+    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *own) for part, *own in parts), rows)
 
 
 def _positions(mask: Tensor) -> Tensor:

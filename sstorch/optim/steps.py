@@ -18,7 +18,6 @@ from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, T
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
-from sstorch.objective.blocks import problem_blocks
 from sstorch.objective.closed_form import (
     gate_value_and_gradient,
     leaf_value_and_gradient,
@@ -27,10 +26,7 @@ from sstorch.objective.closed_form import (
     with_gradient,
 )
 from sstorch.objective.likelihood import parameter_losses
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
-from sstorch.optim.metric import BlockMetric
-from sstorch.optim.result import OptimizationResult
-from sstorch.optim.step_curvature import add_to_diagonal, blocks, gate_curvature, leaf_curvature, stride_of
+from sstorch.optim.step_curvature import blocks, gate_curvature, leaf_curvature, stride_of
 
 # A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
 # non-finite. At the ceiling the gates still send the row away from that leaf.
@@ -73,8 +69,15 @@ class Step(ABC):
         """What penalties add to the objective, shape (K,), differentiable."""
 
     @abstractmethod
-    def metric(self, x: Tensor) -> BlockMetric:
-        """Inverse curvature near ``x`` (K, d), in blocks: one a node."""
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives near ``x`` (K, d) of what the rows add, blocks (K, n, b, b): one a node.
+
+        There are as many tensors as sizes of blocks, in the order of the parameters.
+        """
+
+    @abstractmethod
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives of the penalties, or bounds >= 0, (K, n, b) for each of these tensors."""
 
     @abstractmethod
     def select(self, problems: Tensor | slice) -> Self:
@@ -87,7 +90,7 @@ class Step(ABC):
 
     def value(self) -> Tensor:
         """Objective (K,) at the present parameters, differentiable in these."""
-        return self.value_at(self._flat())
+        return self.value_at(self.flat())
 
     def value_at(self, x: Tensor) -> Tensor:
         """Objective (K,) at parameters ``x`` (K, d), differentiable."""
@@ -97,18 +100,18 @@ class Step(ABC):
 
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the rows add to the objective (K,), and its gradient (K, d)."""
-        return self.written_data(x) or _by_autograd(self.plain_data, x)
+        return self.written_data(x) or by_autograd(self.plain_data, x)
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
         value, gradient = self.data_and_gradient(x)
-        penalty, of_penalty = _by_autograd(self.penalty, x)
+        penalty, of_penalty = by_autograd(self.penalty, x)
         return value + penalty, gradient + of_penalty
 
     @torch.no_grad()
     def read(self) -> Tensor:
         """Present parameters, one row per problem, shape (K, d)."""
-        return self._flat()
+        return self.flat()
 
     @torch.no_grad()
     def read_from(self, tree: SoftTree) -> Tensor:
@@ -129,7 +132,8 @@ class Step(ABC):
             else:
                 parameter[self.problems] = values
 
-    def _flat(self) -> Tensor:
+    def flat(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d), differentiable."""
         values = [p if self.problems is None else p[self.problems] for p in self.parameters]
         return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
 
@@ -191,13 +195,16 @@ class BranchStep(Step):
         return self.objective.gate_penalty(self._all(self._thawed(x)))
 
     @torch.no_grad()
-    def metric(self, x: Tensor) -> BlockMetric:
-        """See :meth:`Step.metric`."""
-        thawed, stride = self._thawed(x), stride_of(self.sample.x)
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
+        stride = stride_of(self.sample.x)
         rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.losses, stride) * stride
-        curvature = gate_curvature(rows, thawed.logits(rows), losses)
-        penalty = self.objective.gate_curvature(self._all(thawed))
-        return BlockMetric.invert(add_to_diagonal(curvature, penalty[:, self._places]))
+        return (gate_curvature(rows, self._thawed(x).logits(rows), losses),)
+
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        return (self.objective.gate_curvature(self._all(self._thawed(x)))[:, self._places],)
 
     def select(self, problems: Tensor | slice) -> Self:
         """See :meth:`Step.select`."""
@@ -291,13 +298,16 @@ class LeafStep(Step):
         return self.objective.leaf_penalty(self._all(self._thawed(x)))
 
     @torch.no_grad()
-    def metric(self, x: Tensor) -> BlockMetric:
-        """See :meth:`Step.metric`."""
-        thawed, stride = self._thawed(x), stride_of(self.sample.x)
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
+        stride = stride_of(self.sample.x)
         probability = self.sample.x.spread(self.probability, stride) * stride
-        curvature = leaf_curvature(self.family, thawed, self.sample.thin(stride), probability)
-        penalty = self.objective.leaf_curvature(self._all(thawed))
-        return BlockMetric.invert(add_to_diagonal(curvature, penalty[:, self._places]))
+        return (leaf_curvature(self.family, self._thawed(x), self.sample.thin(stride), probability),)
+
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self._places],)
 
     def select(self, problems: Tensor | slice) -> Self:
         """See :meth:`Step.select`."""
@@ -367,15 +377,18 @@ class LogisticStep(Step):
         return x[:, :-1].square().sum(-1) / 2
 
     @torch.no_grad()
-    def metric(self, x: Tensor) -> BlockMetric:
-        """See :meth:`Step.metric`."""
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
         stride = stride_of(self.sample.x)
         rows, weight = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
         left = torch.sigmoid(GateParameters.unflatten(x[:, None]).logits(rows))
-        curvature = blocks(rows, weight[:, None] * left * (1 - left))
+        return (blocks(rows, weight[:, None] * left * (1 - left)),)
+
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
         ridge = torch.ones_like(x)
         ridge[:, -1] = 0
-        return BlockMetric.invert(add_to_diagonal(curvature, ridge[:, None]))
+        return (ridge[:, None],)
 
     def select(self, problems: Tensor | slice) -> Self:
         """See :meth:`Step.select`."""
@@ -420,7 +433,7 @@ class JointStep(Step):
 
     def plain_data(self, x: Tensor) -> Tensor:
         """See :meth:`Step.plain_data`."""
-        return self.objective.data_term(*self._parts(x), self.family, self.sample, self.weight)
+        return self.objective.plain_data_term(*self._parts(x), self.family, self.sample, self.weight)
 
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
         """See :meth:`Step.written_data`."""
@@ -437,20 +450,25 @@ class JointStep(Step):
         return self.objective.gate_penalty(gates) + self.objective.leaf_penalty(leaves)
 
     @torch.no_grad()
-    def metric(self, x: Tensor) -> BlockMetric:
-        """See :meth:`Step.metric`."""
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
         (gates, leaves), stride = self._parts(x), stride_of(self.sample.x)
         rows = self.sample.thin(stride)
         weight = self.sample.x.spread(self.weight, stride)[:, None, :] * stride
         logits = gates.logits(rows.x)
         probability = log_path_probability(self.tree.topology, logits).exp() * weight
-        curvatures = [leaf_curvature(self.family, leaves, rows, probability)]
-        curvatures[0] = add_to_diagonal(curvatures[0], self.objective.leaf_curvature(leaves))
-        if logits.shape[1]:
-            losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
-            curvature = gate_curvature(rows.x, logits, weight * losses)
-            curvatures.insert(0, add_to_diagonal(curvature, self.objective.gate_curvature(gates)))
-        return BlockMetric.invert(*curvatures)
+        of_leaves = leaf_curvature(self.family, leaves, rows, probability)
+        if logits.shape[1] == 0:
+            return (of_leaves,)
+        losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
+        return gate_curvature(rows.x, logits, weight * losses), of_leaves
+
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        gates, leaves = self._parts(x)
+        of_leaves = self.objective.leaf_curvature(leaves)
+        return (self.objective.gate_curvature(gates), of_leaves) if gates.bias.shape[1] else (of_leaves,)
 
     def select(self, problems: Tensor | slice) -> Self:
         """See :meth:`Step.select`."""
@@ -471,34 +489,8 @@ class JointStep(Step):
         return gates, _leaves_at(x[:, end:].unflatten(1, (n_leaves, -1)), self.tree)
 
 
-class BlockedStep:
-    """A step that is evaluated in blocks of problems."""
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        weight = step.sample.weight
-        self._blocks = [
-            (some, step.select(some)) for some in problem_blocks(len(weight), step.n_elements, weight.device)
-        ]
-
-    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Step.value_and_gradient`."""
-        penalty, of_penalty = _by_autograd(self._step.penalty, x)
-        parts = [block.data_and_gradient(x[some]) for some, block in self._blocks]
-        values, gradients = zip(*parts, strict=True)
-        return torch.cat(values) + penalty, torch.cat(gradients) + of_penalty
-
-    def select(self, problems: Tensor) -> BlockedStep:
-        """See :meth:`Step.select`."""
-        return BlockedStep(self._step.select(problems))
-
-
-def minimize_step(step: Step, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
-    """Minimise a step from ``start`` (K, d), in blocks, directions scaled by its curvature there."""
-    return minimize(BlockedStep(step), start, options, step.metric(start))
-
-
-def _by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value (K,) of a function at ``x`` (K, d), and its gradient (K, d), without a graph."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         value = function(x)
