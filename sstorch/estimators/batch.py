@@ -131,7 +131,9 @@ def _train_batch(
         initialize_cox(tree, sample, seeds)
     else:
         initialize_random(tree, sample, seeds)
-    history = settings.trainer.train(tree, objective, sample, callbacks, held_out, checkpoint)
+    history = settings.trainer.train(
+        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards
+    )
     with torch.no_grad():
         final = objective(tree, sample)
         criterion = final if held_out is None else TrainingObjective()(tree, held_out)

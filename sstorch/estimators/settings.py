@@ -36,6 +36,7 @@ class BatchSettings:
     fused: float
     gate_sparsity: float
     holdout: float
+    n_shards: int
     missing_numbers: Numeric
     missing_categories: Categorical
     device: str
@@ -56,6 +57,7 @@ class BatchSettings:
         fused: object,
         gate_sparsity: object,
         holdout: object,
+        n_shards: object,
         missing_numbers: Numeric,
         missing_categories: Categorical,
         device: str,
@@ -90,6 +92,7 @@ class BatchSettings:
             fused=_coefficient("fused", fused),
             gate_sparsity=_coefficient("gate_sparsity", gate_sparsity),
             holdout=_share("holdout", holdout),
+            n_shards=_positive_integer("n_shards", n_shards),
             missing_numbers=missing_numbers,
             missing_categories=missing_categories,
             device=str(device),

@@ -64,6 +64,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             know of it.
         holdout: share of the training rows, stratified by event, that is not trained on: each tree is kept at
             the point of its training, and the start is chosen, with the lowest loss there. 0 trains on all.
+        n_shards: training works through the rows in so many parts, which bounds its memory; processes of an
+            initialised ``torch.distributed`` share them, and with the same number train the same tree.
         prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
             of all leaves' curves by their probabilities.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
@@ -124,6 +126,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         missing_numbers: Numeric = "mean",
         missing_categories: Categorical = "zeros",
         holdout: float = 0.0,
+        n_shards: int = 1,
         gate_sparsity: float = 0.0,
     ) -> None:
         self.depth = depth
@@ -142,6 +145,7 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self.missing_numbers = missing_numbers
         self.missing_categories = missing_categories
         self.holdout = holdout
+        self.n_shards = n_shards
         self.gate_sparsity = gate_sparsity
 
     @classmethod

@@ -14,6 +14,8 @@ from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.sharded_step import minimize_step
+from sstorch.optim.single_precision import minimize_step_in_single
 
 __all__ = [
     "THRESHOLDS",
@@ -40,5 +42,7 @@ __all__ = [
     "initialize_kmeans",
     "initialize_random",
     "minimize",
+    "minimize_step",
+    "minimize_step_in_single",
     "problem_seed",
 ]

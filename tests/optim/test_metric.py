@@ -65,7 +65,7 @@ def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
     if kind == "logistic":
         step = LogisticStep.make(tree, sample, 1, left, sample.weight)
         step.write(torch.zeros_like(step.read()))
-    options = LBFGSOptions(gradient_tolerance=1e-7, relative_tolerance=0.0)
+    options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
     scaled = minimize_step(ShardedStep.whole(step), step.read(), options)
     plain = minimize(step, step.read(), options)
     torch.testing.assert_close(scaled.value, plain.value, rtol=1e-9, atol=1e-9)

@@ -273,6 +273,10 @@ class HazardFamily(nn.Module, ABC):
         buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
         return self._with(buffers, batch_shape)
 
+    def in_dtype(self, dtype: torch.dtype) -> Self:
+        """The family with its constants in another floating point type."""
+        return self._with({name: value.to(dtype) for name, value in self._constant_items()}, self.batch_shape)
+
     def options(self) -> dict[str, Any]:
         """Arguments, plain values, with which the registry makes this family again."""
         return {"ancillary": self.ancillary}
