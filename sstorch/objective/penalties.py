@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.nn import SoftTree
+from sstorch.objective.sample import Sample
 
 
 class Penalty(nn.Module):
@@ -39,6 +41,55 @@ class Penalty(nn.Module):
         if self.coefficient.ndim == 0:
             return type(self)(self.coefficient)
         return type(self)(self.coefficient[problems.to(self.coefficient.device)])
+
+
+class StepTerm(ABC):
+    """What a penalty on rows adds to one training step, with everything frozen in the step kept."""
+
+    @abstractmethod
+    def value(self, tree: SoftTree, problems: Tensor | None) -> Tensor:
+        """Value at the present parameters of the problems at positions (K,) of ``tree``, shape (K,)."""
+
+    @abstractmethod
+    def select(self, problems: Tensor) -> StepTerm:
+        """The term of the problems at positions (K',) of the present K."""
+
+
+class RowPenalty(Penalty, ABC):
+    """A penalty on what the tree predicts for its rows, all of them in every step.
+
+    ``trains_gates`` tells whether it acts where gates are trained, by a relaxation that is smooth in them.
+    """
+
+    trains_gates: bool
+
+    @abstractmethod
+    def forward(
+        self, tree: SoftTree, sample: Sample, problems: Tensor | None = None, relaxed: bool = False
+    ) -> Tensor:
+        """Value per problem, shape (K,).
+
+        Args:
+            tree: R problems.
+            sample: rows of the problems at ``problems``.
+            problems: ascending positions (K,) in ``tree``; all if None.
+            relaxed: the relaxation instead of the penalty itself.
+        """
+
+    @abstractmethod
+    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> StepTerm:
+        """The penalty as a function of the leaves under ``node``, gates frozen.
+
+        Args:
+            tree: K problems.
+            sample: all rows of each problem.
+            node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
+                penalty does against the mean over all rows.
+        """
+
+    @abstractmethod
+    def branch_term(self, tree: SoftTree, sample: Sample, node: int) -> StepTerm:
+        """The relaxation as a function of the gates, leaves frozen; arguments as above."""
 
 
 class Ridge(Penalty):

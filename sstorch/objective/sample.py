@@ -21,6 +21,8 @@ class Sample:
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
+        group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
+        n_groups: number of groups.
     """
 
     x: DesignMatrix
@@ -28,6 +30,8 @@ class Sample:
     event: Tensor
     weight: Tensor
     log_entry: Tensor | None = None
+    group: Tensor | None = None
+    n_groups: int = 0
 
     @property
     def n_problems(self) -> int:
@@ -53,6 +57,8 @@ class Sample:
             self.event[problems],
             self.weight[problems],
             None if self.log_entry is None else self.log_entry[problems],
+            None if self.group is None else self.group[problems],
+            self.n_groups,
         )
 
     def restrict(self, keep: Tensor) -> Sample:
@@ -80,4 +86,6 @@ class Sample:
             self.event.gather(-1, rows),
             self.weight.gather(-1, rows),
             None if self.log_entry is None else self.log_entry.gather(-1, rows),
+            None if self.group is None else self.group.gather(-1, rows),
+            self.n_groups,
         )

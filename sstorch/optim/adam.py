@@ -63,7 +63,7 @@ class Adam(Trainer):
             for rows in torch.randperm(n_rows, generator=order).split(self.batch_size):
                 freeze_except(tree, parameters)
                 part = sample.take(rows.to(sample.weight.device).expand(tree.n_problems, -1))
-                value = run.objective(tree, part)
+                value = run.objective(tree, part, relaxed=True)
                 gradients = torch.autograd.grad(value.sum(), parameters)
                 usable = _all_finite(gradients)
                 for parameter, gradient in zip(parameters, gradients, strict=True):

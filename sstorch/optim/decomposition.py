@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
+from sstorch.objective import Sample
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.race import Race
@@ -122,7 +123,8 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
-                step: Step = BranchStep.make(sub, state.objective.select(active[chosen]), own, node)
+                objective = state.objective.select(active[chosen])
+                step: Step = BranchStep.make(sub, objective, own, node, self._all_rows(everything, chosen))
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
@@ -145,9 +147,16 @@ class _Scheduler:
             if len(chosen):
                 # Gates above s have not moved, so I_s is the same; gates from s down have.
                 sub, own = state.tree.select(active[chosen]), rows.select(chosen)
-                leaf_step = LeafStep.make(sub, state.objective.select(active[chosen]), own, node)
+                objective = state.objective.select(active[chosen])
+                leaf_step = LeafStep.make(
+                    sub, objective, own, node, everything=self._all_rows(everything, chosen)
+                )
                 self._minimize("LN", node, leaf_step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
+
+    def _all_rows(self, everything: Sample, chosen: Tensor) -> Sample | None:
+        """All rows of some problems, if there is a penalty that needs them."""
+        return everything.select(chosen) if len(self.state.objective.row_penalties) else None
 
     def _minimize(
         self, name: str, node: int, step: Step, problems: Tensor, count: Tensor, share: Tensor

@@ -32,7 +32,7 @@ class Joint(Trainer):
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`; recorded as one step, JOINT, of the root."""
         tree, sample = run.tree.select(run.active), run.sample.select(run.active)
-        step = JointStep.make(tree, run.objective.select(run.active), sample)
+        step = JointStep.make(tree, run.objective.select(run.active), sample, relaxed=True)
         share = torch.full_like(run.best[run.active], torch.nan)
         run.minimize(self.minimizer, self.lbfgs, "JOINT", 1, step, run.active, sample.n_rows, share)
         run.keep_best()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.functional import log_sigmoid_pair
 from sstorch.nn.routing import log_path_probability
-from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective import Sample, StepTerm, TrainingObjective, expected_loss, leaf_losses
 
 # A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
 # non-finite. At the ceiling the gates still send the row away from that leaf.
@@ -103,6 +103,7 @@ class BranchStep(Step):
         nodes: the thawed gates, a full binary tree of ``topology`` in heap order.
         topology: of the thawed gates.
         losses: normalised weight x expected loss below each end of that tree, shape (K, F, M).
+        terms: of the penalties on rows that train gates.
     """
 
     objective: TrainingObjective
@@ -110,11 +111,27 @@ class BranchStep(Step):
     nodes: tuple[int, ...]
     topology: Topology
     losses: Tensor
+    terms: tuple[StepTerm, ...] = ()
 
     @classmethod
     @torch.no_grad()
-    def make(cls, tree: SoftTree, objective: TrainingObjective, sample: Sample, node: int) -> Self:
-        """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it."""
+    def make(
+        cls,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        node: int,
+        everything: Sample | None = None,
+    ) -> Self:
+        """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it.
+
+        Args:
+            tree: R problems.
+            objective: gives the penalties.
+            sample: rows I_s.
+            node: s.
+            everything: all rows, for penalties on rows; without them these do not act.
+        """
         whole = tree.topology
         nodes = [node] if node == 1 else whole.branches_under(node)
         levels = 1 if node == 1 else whole.depth - whole.level(node)
@@ -127,13 +144,16 @@ class BranchStep(Step):
         parameters = tuple(p for gate in gates for p in (gate.weight, gate.bias))
         freeze_except(tree, parameters)
         weighted = losses * sample.normalised_weight[:, None, :]
-        return cls(tree, parameters, None, objective, sample, tuple(nodes), Topology(levels), weighted)
+        terms = () if everything is None else objective.branch_terms(tree, everything, node)
+        return cls(tree, parameters, None, objective, sample, tuple(nodes), Topology(levels), weighted, terms)
 
     def value(self) -> Tensor:
         """See :meth:`Step.value`: E restricted to the subtree and to I_s, up to a constant."""
         logits = self.tree.gate_logits(self.sample.x, self.nodes, self.problems)
         probability = log_path_probability(self.topology, logits).exp()
-        return expected_loss(probability, self.losses) + self.objective.gate_penalty(self.tree, self.problems)
+        value = expected_loss(probability, self.losses)
+        value = value + self.objective.gate_penalty(self.tree, self.problems)
+        return sum((term.value(self.tree, self.problems) for term in self.terms), value)
 
     def select(self, problems: Tensor) -> Self:
         """See :meth:`Step.select`."""
@@ -142,6 +162,7 @@ class BranchStep(Step):
             problems=self._positions(problems),
             sample=self.sample.select(problems),
             losses=self.losses[problems],
+            terms=tuple(term.select(problems) for term in self.terms),
         )
 
 
@@ -155,6 +176,7 @@ class LeafStep(Step):
         nodes: the thawed leaves.
         probability: P_in within the subtree x normalised weight, shape (K, L', M).
         relevant: where the probability is not zero, boolean.
+        terms: of the penalties on rows.
     """
 
     objective: TrainingObjective
@@ -162,6 +184,7 @@ class LeafStep(Step):
     nodes: tuple[int, ...]
     probability: Tensor
     relevant: Tensor
+    terms: tuple[StepTerm, ...] = ()
 
     @classmethod
     @torch.no_grad()
@@ -172,6 +195,7 @@ class LeafStep(Step):
         sample: Sample,
         node: int,
         probability: Tensor | None = None,
+        everything: Sample | None = None,
     ) -> Self:
         """Thaw the leaves under ``node``.
 
@@ -181,6 +205,7 @@ class LeafStep(Step):
             sample: rows I_s.
             node: root of the subtree.
             probability: of the leaves, shape (R, L', M); the tree's own soft routing if None.
+            everything: all rows, for penalties on rows; without them these do not act.
         """
         nodes = tuple(tree.topology.leaves_under(node))
         if probability is None:
@@ -188,13 +213,15 @@ class LeafStep(Step):
         parameters = tuple(p for n in nodes for p in tree.leaf(n).trained())
         freeze_except(tree, parameters)
         weighted = probability * sample.normalised_weight[:, None, :]
-        return cls(tree, parameters, None, objective, sample, nodes, weighted, weighted > 0)
+        terms = () if everything is None else objective.leaf_terms(tree, everything, node)
+        return cls(tree, parameters, None, objective, sample, nodes, weighted, weighted > 0, terms)
 
     def value(self) -> Tensor:
         """See :meth:`Step.value`: E restricted to the subtree and to I_s, up to a constant."""
         losses = leaf_losses(self.tree, self.sample, self.nodes, self.problems, self.relevant)
-        penalty = self.objective.leaf_penalty(self.tree, self.problems)
-        return expected_loss(self.probability, losses) + penalty
+        value = expected_loss(self.probability, losses)
+        value = value + self.objective.leaf_penalty(self.tree, self.problems)
+        return sum((term.value(self.tree, self.problems) for term in self.terms), value)
 
     def select(self, problems: Tensor) -> Self:
         """See :meth:`Step.select`."""
@@ -204,6 +231,7 @@ class LeafStep(Step):
             sample=self.sample.select(problems),
             probability=self.probability[problems],
             relevant=self.relevant[problems],
+            terms=tuple(term.select(problems) for term in self.terms),
         )
 
 
@@ -270,18 +298,22 @@ class JointStep(Step):
     Attributes:
         objective: E.
         sample: all rows of each problem.
+        relaxed: with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it.
     """
 
     objective: TrainingObjective
     sample: Sample
+    relaxed: bool = False
 
     @classmethod
-    def make(cls, tree: SoftTree, objective: TrainingObjective, sample: Sample) -> Self:
+    def make(
+        cls, tree: SoftTree, objective: TrainingObjective, sample: Sample, relaxed: bool = False
+    ) -> Self:
         """Thaw every parameter."""
         # A family may have no shape: a parameter without elements.
         parameters = tuple(parameter for parameter in tree.parameters() if parameter.numel())
         freeze_except(tree, parameters)
-        return cls(tree, parameters, None, objective, sample)
+        return cls(tree, parameters, None, objective, sample, relaxed)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -290,7 +322,9 @@ class JointStep(Step):
 
     def value(self) -> Tensor:
         """See :meth:`Step.value`."""
-        return self.objective(self.tree, self.sample, self.problems)  # type: ignore[no-any-return]
+        return self.objective(  # type: ignore[no-any-return]
+            self.tree, self.sample, self.problems, self.relaxed
+        )
 
     def select(self, problems: Tensor) -> Self:
         """See :meth:`Step.select`."""

@@ -1,0 +1,374 @@
+"""Group parity: a penalty on differences between the survival curves of sensitive groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from numbers import Integral
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import roots_legendre
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import SoftTree
+from sstorch.nn.routing import visits
+from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
+from sstorch.objective.penalties import RowPenalty, StepTerm
+from sstorch.objective.sample import Sample
+
+Rule = Literal["quadrature", "observed_times"]
+Pairs = Literal["mean", "sum"]
+Gates = Literal["frozen", "relaxed"]
+FloatArray = npt.NDArray[np.float64]
+
+# Nodes of a part of the quadrature between two knots, at least.
+_PANEL_NODES = 12
+
+
+@dataclass(frozen=True)
+class L2Parity:
+    """Settings of the L2 penalty between the survival curves of sensitive groups.
+
+    The penalty is rho times the mean (or sum) over the pairs i, j of rows of different groups, by the product
+    of their weights, of the integral of (S_i(t) - S_j(t))^2 between the extreme observed training times, in
+    the time unit of the data. S_i is the curve of the leaf at the end of row i's most probable path.
+
+    Attributes:
+        gates: ``"frozen"``: the penalty acts where leaves are trained with the gates frozen, the paper's way.
+            ``"relaxed"``: gates are trained with it too, by its relaxation in which S_i is the average of the
+            leaves' curves weighted by their probabilities (the penalty itself is piecewise constant in the
+            gates).
+        pairs: ``"mean"``: rho = 10 then is the paper's 10 / (N_M N_F). ``"sum"``: the paper's sum over pairs.
+        rule: ``"quadrature"``: Gauss-Legendre nodes in log time, in which the curves are smooth.
+            ``"observed_times"``: the sum over the distinct observed training times, without a unit, in place
+            of the integral: the paper's rule.
+        n_nodes: of the quadrature; some more if it is split at knots or breakpoints of the leaves.
+
+    Raises:
+        ConfigError: a value does not exist or is out of range.
+
+    References:
+        Consolo, Amaldi and Carrizosa, group fairness of soft survival trees.
+    """
+
+    gates: Gates = "frozen"
+    pairs: Pairs = "mean"
+    rule: Rule = "quadrature"
+    n_nodes: int = 64
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("gates", get_args(Gates)),
+            ("pairs", get_args(Pairs)),
+            ("rule", get_args(Rule)),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"fairness {name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}"
+                )
+        if not _is_integer(self.n_nodes) or self.n_nodes < 2:
+            raise ConfigError(f"fairness n_nodes must be at least 2, an integer, got {self.n_nodes!r}")
+
+    def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
+        """Nodes and their weights.
+
+        Args:
+            time: observed training times, > 0, original units.
+            corners: times at which the curves are not smooth, such as knots; the quadrature is split there.
+
+        Returns:
+            times (Q,) and weights (Q,), both in original units; weights of one for ``"observed_times"``.
+        """
+        if self.rule == "observed_times":
+            times = np.unique(time)
+            return times, np.ones_like(times)
+        first, last = float(time.min()), float(time.max())
+        limits = [first, *sorted({corner for corner in corners if first < corner < last}), last]
+        counts = [int(self.n_nodes)]
+        if len(limits) > 2:
+            lengths = np.diff(np.log(limits))
+            counts = [max(_PANEL_NODES, round(self.n_nodes * own / lengths.sum())) for own in lengths]
+        panels = [
+            log_time_quadrature(lower, upper, count)
+            for lower, upper, count in zip(limits[:-1], limits[1:], counts, strict=True)
+        ]
+        return np.concatenate([own for own, _ in panels]), np.concatenate([weight for _, weight in panels])
+
+    def penalty(
+        self,
+        rho: Tensor,
+        times: Sequence[FloatArray],
+        log_scale: FloatArray,
+        problems_of: Sequence[int],
+        corners: Sequence[Sequence[float]] | None = None,
+    ) -> GroupParity:
+        """The penalty of a batch of problems.
+
+        Args:
+            rho: one value per problem, shape (R,).
+            times: observed training times of each split, original units.
+            log_scale: log of the unit of model time of each split.
+            problems_of: number of problems of each split; their sum is R.
+            corners: see :meth:`nodes`, of each split.
+        """
+        corners = corners or [()] * len(times)
+        nodes = [self.nodes(own, at) for own, at in zip(times, corners, strict=True)]
+        width = max(len(own) for own, _ in nodes)
+        # Shorter lists of observed times repeat their last one at weight zero.
+        log_time = [
+            np.log(np.pad(own, (0, width - len(own)), "edge")) - scale
+            for (own, _), scale in zip(nodes, log_scale, strict=True)
+        ]
+        measure = [np.pad(weight, (0, width - len(weight))) for _, weight in nodes]
+        count = torch.as_tensor(problems_of)
+        grid = Grid(
+            torch.as_tensor(np.stack(log_time)).repeat_interleave(count, 0),
+            torch.as_tensor(np.stack(measure)).repeat_interleave(count, 0),
+        )
+        return GroupParity(rho, grid, self.pairs, self.gates)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+@lru_cache(maxsize=32)
+def _legendre(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    nodes, weight = roots_legendre(n_nodes)
+    return nodes, weight
+
+
+def log_time_quadrature(first: float, last: float, n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes in log time for integrals over time.
+
+    Survival curves of the families here are smooth in log time; in time itself they may have a singularity
+    at zero, next to the first node, and the same number of nodes gives up to six digits less.
+
+    Args:
+        first: lower limit, > 0.
+        last: upper limit.
+        n_nodes: number of nodes.
+
+    Returns:
+        nodes (Q,) and weights (Q,), in the unit of the limits.
+    """
+    x, weight = _legendre(n_nodes)
+    half = (np.log(last) - np.log(first)) / 2
+    times = np.exp((np.log(first) + np.log(last)) / 2 + half * x)
+    return times, half * weight * times
+
+
+FAIRNESS = {"l2": L2Parity(), "l2_relaxed": L2Parity(gates="relaxed")}
+
+
+class GroupParity(RowPenalty):
+    """rho times the squared difference between the survival curves of groups; see :class:`L2Parity`.
+
+    A problem whose rows are all of one group has no pair and the value zero.
+
+    Args:
+        rho: one value per problem, shape (R,).
+        grid: nodes of R problems.
+        pairs: see :class:`L2Parity`.
+        gates: see :class:`L2Parity`.
+    """
+
+    log_time: Tensor
+    measure: Tensor
+
+    def __init__(self, rho: Tensor, grid: Grid, pairs: Pairs = "mean", gates: Gates = "frozen") -> None:
+        super().__init__(rho.expand(len(grid.measure)))
+        self.register_buffer("log_time", grid.log_time)
+        self.register_buffer("measure", grid.measure)
+        self.pairs, self.trains_gates = pairs, gates == "relaxed"
+
+    def select(self, problems: Tensor) -> GroupParity:
+        """See :meth:`Penalty.select`."""
+        problems = problems.to(self.coefficient.device)
+        gates: Gates = "relaxed" if self.trains_gates else "frozen"
+        return GroupParity(self.coefficient[problems], self._grid().select(problems), self.pairs, gates)
+
+    def forward(
+        self, tree: SoftTree, sample: Sample, problems: Tensor | None = None, relaxed: bool = False
+    ) -> Tensor:
+        """See :meth:`RowPenalty.forward`."""
+        rows = mixed_rows(tree, sample, problems) if relaxed else routed_rows(tree, sample, problems)
+        grid = self._grid(rows.linear).select(problems)
+        factor = self.at(rows.linear, problems) * self._per_pair(rows.member.sum(-1))
+        return factor * pair_sum(rows, grid)
+
+    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafParity:
+        """See :meth:`RowPenalty.leaf_term`: rows outside I_s enter as frozen sums."""
+        with torch.no_grad():
+            leaf = tree.apply_leaf(sample.x)
+            inside = visits(tree.topology, leaf, node)
+            own = sample.restrict(inside)
+            # Gates are frozen, and so is the leaf of each row.
+            first = tree.topology.leaves_under(node)[0] - 2**tree.topology.depth
+            position = tree.apply_leaf(own.x) - first
+            position = torch.where(own.weight > 0, position, torch.zeros_like(position))
+            everyone = routed_rows(tree, sample, None, leaf)
+            grid = self._grid(everyone.linear)
+            frozen = None
+            if node > 1:
+                outside = everyone.member * ~inside[:, None, :]
+                frozen = CurveRows(everyone.family, outside, everyone.linear, everyone.shape).moments(grid)
+            factor = self._step_factor(everyone.member, sample.weight, own.weight)
+            nodes = tuple(tree.topology.leaves_under(node))
+            return LeafParity(nodes, own, position[:, None, :], membership(own), grid, frozen, factor)
+
+    def branch_term(self, tree: SoftTree, sample: Sample, node: int) -> BranchParity:
+        """See :meth:`RowPenalty.branch_term`: the gates on all paths count, those that are frozen too."""
+        with torch.no_grad():
+            rows = mixed_rows(tree, sample)
+            inside = visits(tree.topology, tree.apply_leaf(sample.x), node)
+            factor = self._step_factor(rows.member, sample.weight, sample.weight * inside)
+            return BranchParity(sample, rows, self._grid(rows.linear), factor)
+
+    def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
+        """What a step multiplies the sum over pairs by, shape (R,).
+
+        The loss of a step is a mean over I_s: N / |I_s| times what its rows give in the full objective.
+        """
+        own = inside.sum(-1)
+        scale = torch.where(own > 0, weight.sum(-1) / own, torch.zeros_like(own))
+        return self.at(weight, None) * self._per_pair(member.sum(-1)) * scale
+
+    def _grid(self, like: Tensor | None = None) -> Grid:
+        if like is None:
+            return Grid(self.log_time, self.measure)
+        return Grid(self.log_time.to(like), self.measure.to(like))
+
+    def _per_pair(self, weight: Tensor) -> Tensor:
+        """What the sum over pairs is multiplied by, given the weights of the groups (K, G)."""
+        if self.pairs == "sum":
+            return torch.ones_like(weight[:, 0])
+        pairs = pair_weight(weight)
+        return torch.where(pairs > 0, 1 / pairs, torch.zeros_like(pairs))
+
+
+@dataclass(frozen=True)
+class LeafParity(StepTerm):
+    """The penalty as a function of the leaves under a node, gates frozen.
+
+    Attributes:
+        nodes: the leaves.
+        sample: rows I_s of each problem.
+        position: the leaf of each row among ``nodes``, shape (K, 1, M).
+        member: row weights by group, shape (K, G, M).
+        grid: nodes of the integral.
+        frozen: moments of the rows outside I_s; None if there are none.
+        factor: of the sum over pairs, shape (K,).
+    """
+
+    nodes: tuple[int, ...]
+    sample: Sample
+    position: Tensor
+    member: Tensor
+    grid: Grid
+    frozen: CurveMoments | None
+    factor: Tensor
+
+    def value(self, tree: SoftTree, problems: Tensor | None) -> Tensor:
+        """See :meth:`StepTerm.value`."""
+        rows = _rows_of_leaf(tree, self.sample, self.member, self.position, self.nodes, problems)
+        return self.factor * pair_sum(rows, self.grid, self.frozen)
+
+    def select(self, problems: Tensor) -> LeafParity:
+        """See :meth:`StepTerm.select`."""
+        return LeafParity(
+            self.nodes,
+            self.sample.select(problems),
+            self.position[problems],
+            self.member[problems],
+            self.grid.select(problems),
+            None if self.frozen is None else self.frozen.select(problems),
+            self.factor[problems],
+        )
+
+
+@dataclass(frozen=True)
+class BranchParity(StepTerm):
+    """The relaxed penalty as a function of the gates, leaves frozen.
+
+    Attributes:
+        sample: all rows of each problem.
+        rows: their leaves' parameters.
+        grid: nodes of the integral.
+        factor: of the sum over pairs, shape (K,).
+    """
+
+    sample: Sample
+    rows: CurveRows
+    grid: Grid
+    factor: Tensor
+
+    def value(self, tree: SoftTree, problems: Tensor | None) -> Tensor:
+        """See :meth:`StepTerm.value`."""
+        probability = tree.log_leaf_probability(self.sample.x, problems=problems).exp()
+        return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
+
+    def select(self, problems: Tensor) -> BranchParity:
+        """See :meth:`StepTerm.select`."""
+        return BranchParity(
+            self.sample.select(problems),
+            self.rows.select(problems),
+            self.grid.select(problems),
+            self.factor[problems],
+        )
+
+
+def membership(sample: Sample) -> Tensor:
+    """Row weights by group, shape (R, G, M); rows of no group have none.
+
+    Raises:
+        ConfigError: the sample does not know its groups.
+    """
+    if sample.group is None:
+        raise ConfigError("a parity penalty needs the group of every row: give the sample its groups")
+    positions = torch.arange(sample.n_groups, device=sample.group.device)
+    return (sample.group[:, None, :] == positions[:, None]) * sample.weight[:, None, :]
+
+
+def routed_rows(
+    tree: SoftTree, sample: Sample, problems: Tensor | None = None, leaf: Tensor | None = None
+) -> CurveRows:
+    """Curves of the leaf at the end of each row's most probable path."""
+    if leaf is None:
+        with torch.no_grad():
+            trees = tree if problems is None else tree.select(problems)
+            leaf = trees.apply_leaf(sample.x)
+    nodes = tuple(tree.topology.leaves)
+    return _rows_of_leaf(tree, sample, membership(sample), leaf[:, None, :], nodes, problems)
+
+
+def mixed_rows(tree: SoftTree, sample: Sample, problems: Tensor | None = None) -> CurveRows:
+    """Averages of the leaves' curves, weighted by their probabilities."""
+    probability = tree.log_leaf_probability(sample.x, problems=problems).exp()
+    linear = tree.linear_predictor(sample.x, problems=problems)
+    family = tree.family.select(problems)
+    # A leaf that a row does not reach may overflow there.
+    neutral = family.neutral(torch.zeros_like(linear))
+    linear = torch.where(probability.detach() > 0, linear, neutral)
+    shape = tree.shape_parameters(sample.x, problems=problems)
+    return CurveRows(family, membership(sample), linear, shape, probability)
+
+
+def _rows_of_leaf(
+    tree: SoftTree,
+    sample: Sample,
+    member: Tensor,
+    position: Tensor,
+    nodes: tuple[int, ...],
+    problems: Tensor | None,
+) -> CurveRows:
+    linear = tree.linear_predictor(sample.x, nodes, problems).gather(1, position)
+    shape = tree.shape_parameters(sample.x, nodes, problems)
+    shape = shape.expand(*shape.shape[:2], position.shape[-1], shape.shape[-1])
+    shape = shape.gather(1, position[..., None].expand(-1, -1, -1, shape.shape[-1]))
+    return CurveRows(tree.family.select(problems), member, linear, shape)
