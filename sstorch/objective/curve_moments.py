@@ -14,8 +14,10 @@ from sstorch.nn import HazardFamily
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
 CHUNK_ELEMENTS = 2**18
+# Elements of all chunks together up to which their graphs are kept, instead of being recorded once more.
+KEPT_ELEMENTS = 2**22
 # Rows, evenly chosen, whose mean curve is the centre.
-_CENTRE_ROWS = 256
+_CENTRE_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,8 @@ class _Sums:
 class _PairSum(torch.autograd.Function):
     """Integral of the squared differences over all pairs of rows of different groups.
 
-    Value and gradient come from one pass over the rows if they fit the memory budget at once, else from two;
-    what is kept for the backward pass has the size of the arguments.
+    Value and gradient come from one pass over few rows, and from two over many; what is kept for the backward
+    pass has the size of the arguments.
     """
 
     @staticmethod
@@ -218,16 +220,19 @@ class _PairSum(torch.autograd.Function):
         ]
         chunks = list(rows.chunks(grid.log_time.shape[1]))
         centre, sums = rows.centre(grid.log_time), _Sums(rows.member)
+        keep = bool(needed) and rows.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+        kept = []
         for _, part in chunks:
-            part, curves = _recorded(part, needed if len(chunks) == 1 else [], grid)
-            sums.add(curves.detach() - centre[..., None], part.member)
+            recorded = _recorded(part, needed if keep else [], grid)
+            if keep:
+                kept.append(recorded)
+            sums.add(recorded[1].detach() - centre[..., None], part.member)
         moments = sums.moments(centre)
         if frozen is not None:
             moments = moments.merge(frozen)
         gradients = {name: torch.zeros_like(getattr(rows, name)) for name in needed}
-        for place, chunk in chunks if needed else []:
-            if len(chunks) > 1:
-                part, curves = _recorded(chunk, needed, grid)
+        for number, (place, chunk) in enumerate(chunks if needed else []):
+            part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
             slope = _slope(curves.detach(), part.member, moments, grid.measure)
             found = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
             for name, gradient in zip(needed, found, strict=True):
@@ -278,9 +283,9 @@ def _slope(curves: Tensor, member: Tensor, moments: CurveMoments, measure: Tenso
     """Derivative of the integral by each curve at each node, shape (R, Q, m)."""
     others, pull = moments.pulls()
     own_others = torch.einsum("rg,rgm->rm", others, member)
-    deviation = curves - moments.centre[..., None]
-    slope = deviation * own_others[:, None, :] - pull @ member
-    return slope * (2 * measure)[..., None]
+    twice = (2 * measure)[..., None]
+    slope = (curves - moments.centre[..., None]).mul_(own_others[:, None, :]).mul_(twice)
+    return torch.baddbmm(slope, pull * twice, member, alpha=-1)
 
 
 def _add(total: Tensor, name: str, place: slice, gradient: Tensor) -> None:

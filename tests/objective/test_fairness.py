@@ -129,13 +129,15 @@ def test_equal_curves_have_no_penalty_and_no_gradient() -> None:
     assert float(gradient.abs().max()) < 1e-14
 
 
+@pytest.mark.parametrize("kept", [0, 2**30])
 @pytest.mark.parametrize("relaxed", [False, True])
-def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, relaxed: bool) -> None:
+def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, relaxed: bool, kept: int) -> None:
     tree, penalty = random_tree(4, 2), _penalty()
     sample = with_groups(random_sample(4, n_splits=2, n_rows=70), 3)
     whole = penalty(tree, sample, relaxed=relaxed)
     expected = torch.autograd.grad(whole.sum(), list(tree.parameters()), allow_unused=True)
     monkeypatch.setattr(curve_moments, "CHUNK_ELEMENTS", 4 * 64 * 13)
+    monkeypatch.setattr(curve_moments, "KEPT_ELEMENTS", kept)
     parts = penalty(tree, sample, relaxed=relaxed)
     torch.testing.assert_close(parts, whole, rtol=1e-13, atol=0)
     found = torch.autograd.grad(parts.sum(), list(tree.parameters()), allow_unused=True)
