@@ -181,7 +181,7 @@ def _table_text(result: CrossValidation) -> str:
             f"{mean:.4f} ({std:.4f})"
             for mean, std in zip(table[score, "mean"], table[score, "std"], strict=True)
         ]
-        for score in SCORES
+        for score in result.score_names
     }
     body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
     return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"

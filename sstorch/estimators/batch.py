@@ -15,6 +15,7 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective
+from sstorch.objective.fairness import merge_equal_rows
 from sstorch.optim import (
     initialize_cox,
     initialize_greedy,
@@ -22,6 +23,9 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
+
+# Share of rows with features of their own above which merging the others gains nothing.
+_FEW_EQUAL = 0.9
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ def train_batch(
     plain = TrainingObjective(*coefficients)
     objective = plain
     if settings.fairness is not None:
+        sample = _merged(sample)
         parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
         objective = TrainingObjective(*coefficients, row_penalties=[parity])
     seeds = [
@@ -217,6 +222,25 @@ def _check_groups(splits: Sequence[SurvivalData]) -> None:
             raise ConfigError("the splits have different sensitive groups: take them from one table")
         name = f"the training rows of split {number}" if len(splits) > 1 else "the training rows"
         data.groups.check_pairs(data.sample_weight, name)
+
+
+def _merged(sample: Sample) -> Sample:
+    """The rows, equal ones counted once by the fairness penalty; as they are if few are equal."""
+    if sample.group is None:
+        return sample
+    counts = np.array(sample.x.counts)
+    first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
+    group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
+    matrices = sample.x.matrices.double().cpu().numpy()
+    merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
+    if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
+        return sample
+    own = (
+        torch.as_tensor(merged)
+        .to(sample.weight)
+        .repeat_interleave(torch.as_tensor(counts, device=sample.weight.device), dim=0)
+    )
+    return replace(sample, merged_weight=own)
 
 
 def _parity(

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from sstorch.data import SurvivalData
 from sstorch.evaluation.cross_validation import CrossValidation
+from sstorch.evaluation.fairness import leaf_table
 from sstorch.exceptions import ConfigError
 from sstorch.plots import plot_survival_by_leaf
 
@@ -22,7 +23,8 @@ class RunFolder:
 
     ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
     trains; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
-    ``tree.txt``, ``model/`` (the tree trained on all rows) and ``figures/``.
+    ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all
+    rows) and ``figures/``.
 
     Attributes:
         path: of the folder.
@@ -88,6 +90,8 @@ class RunFolder:
         pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
             self.path / "folds.csv", index=False
         )
+        if data.groups is not None:
+            self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary() + "\n")
         result.model.save(self.path / "model")
         folder = self.path / "figures"
@@ -104,3 +108,13 @@ class RunFolder:
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
             figures[name] = figure
         return figures
+
+    @staticmethod
+    def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:
+        """Sensitive groups in the leaves of the chosen tree of each fold and of the tree of all rows."""
+        tables = {}
+        for fold, tree in enumerate(result.trees):
+            tables[f"fold-{fold}", "train"] = leaf_table(tree, data.subset(result.folds != fold))
+            tables[f"fold-{fold}", "test"] = leaf_table(tree, data.subset(result.folds == fold))
+        tables["all-rows", "train"] = leaf_table(result.model, data)
+        return pd.concat(tables, names=["tree", "part"])

@@ -207,7 +207,7 @@ class GroupParity(RowPenalty):
         with torch.no_grad():
             leaf = tree.apply_leaf(sample.x)
             inside = visits(tree.topology, leaf, node)
-            own = sample.restrict(inside)
+            own = sample.restrict(inside & counted(sample))
             # Gates are frozen, and so is the leaf of each row.
             first = tree.topology.leaves_under(node)[0] - 2**tree.topology.depth
             position = tree.apply_leaf(own.x) - first
@@ -218,17 +218,18 @@ class GroupParity(RowPenalty):
             if node > 1:
                 outside = everyone.member * ~inside[:, None, :]
                 frozen = CurveRows(everyone.family, outside, everyone.linear, everyone.shape).moments(grid)
-            factor = self._step_factor(everyone.member, sample.weight, own.weight)
+            factor = self._step_factor(everyone.member, sample.weight, sample.weight * inside)
             nodes = tuple(tree.topology.leaves_under(node))
             return LeafParity(nodes, own, position[:, None, :], membership(own), grid, frozen, factor)
 
     def branch_term(self, tree: SoftTree, sample: Sample, node: int) -> BranchParity:
         """See :meth:`RowPenalty.branch_term`: the gates on all paths count, those that are frozen too."""
         with torch.no_grad():
-            rows = mixed_rows(tree, sample)
             inside = visits(tree.topology, tree.apply_leaf(sample.x), node)
+            own = sample.restrict(counted(sample))
+            rows = mixed_rows(tree, own)
             factor = self._step_factor(rows.member, sample.weight, sample.weight * inside)
-            return BranchParity(sample, rows, self._grid(rows.linear), factor)
+            return BranchParity(own, rows, self._grid(rows.linear), factor)
 
     def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
         """What a step multiplies the sum over pairs by, shape (R,).
@@ -332,7 +333,32 @@ def membership(sample: Sample) -> Tensor:
     if sample.group is None:
         raise ConfigError("a parity penalty needs the group of every row: give the sample its groups")
     positions = torch.arange(sample.n_groups, device=sample.group.device)
-    return (sample.group[:, None, :] == positions[:, None]) * sample.weight[:, None, :]
+    weight = sample.weight if sample.merged_weight is None else sample.merged_weight
+    return (sample.group[:, None, :] == positions[:, None]) * weight[:, None, :]
+
+
+def counted(sample: Sample) -> Tensor:
+    """Rows that carry weight in comparisons of groups, boolean (R, M)."""
+    return (sample.weight if sample.merged_weight is None else sample.merged_weight) > 0
+
+
+def merge_equal_rows(features: FloatArray, group: npt.NDArray[np.int64], weight: FloatArray) -> FloatArray:
+    """The weights of the rows of one problem, see :attr:`Sample.merged_weight`.
+
+    Args:
+        features: shape (M, p).
+        group: shape (M,).
+        weight: shape (M,), >= 0.
+
+    Returns:
+        shape (M,), the same sum in each group.
+    """
+    merged = np.zeros_like(weight)
+    rows = np.flatnonzero(weight > 0)
+    keys = np.column_stack([features[rows], group[rows]])
+    _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    np.add.at(merged, rows[first][number.reshape(-1)], weight[rows])
+    return merged
 
 
 def routed_rows(

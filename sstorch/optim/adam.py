@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,7 +52,8 @@ class Adam(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
-        tree, sample = run.tree, run.sample
+        # A part of the rows may lack the one that stands for its equals.
+        tree, sample = run.tree, replace(run.sample, merged_weight=None)
         n_rows = sample.weight.shape[1]
         parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
