@@ -109,6 +109,9 @@ class FairnessConfig:
             ConfigError: a value does not exist, or the sensitive column is not named.
         """
         if self.name == "none":
+            for name in ("rho", "pairs", "rule", "n_nodes"):
+                if getattr(self, name) != getattr(FairnessConfig(), name):
+                    raise ConfigError(f"fairness.{name} is not used by fairness=none; add fairness=l2")
             return None
         if self.name not in _GATES:
             raise ConfigError(f"fairness.name must be one of none, {', '.join(_GATES)}, got {self.name!r}")
