@@ -2,9 +2,9 @@
 
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
-from sstorch.evaluation.fairness_path import FairnessPath, fairness_path, pareto_front
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
     "DISPARITIES",

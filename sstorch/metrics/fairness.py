@@ -38,7 +38,7 @@ def group_parity(
         DataError: shapes that do not fit, or rows of one group alone: there is no pair.
 
     Examples:
-        >>> group_parity([[0.9, 0.5], [0.8, 0.5], [0.8, 0.3]], [1.0, 2.0], [0, 0, 1])
+        >>> round(group_parity([[0.9, 0.5], [0.8, 0.5], [0.8, 0.3]], [1.0, 2.0], [0, 0, 1]), 9)
         0.085
     """
     curves, codes, weight = _checked(survival, group, sample_weight)
@@ -154,13 +154,13 @@ def gap(values: npt.ArrayLike) -> float:
     """Largest less smallest of the values of the groups; NaN unless all are numbers (infinite ones count).
 
     Examples:
-        >>> gap([0.61, 0.7, 0.66])
-        0.09
+        >>> gap([0.5, 0.75, 0.625])
+        0.25
     """
     array = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         return float("nan")
-    return 0.0 if (array == array[0]).all() else float(np.round(array.max() - array.min(), 15))
+    return 0.0 if (array == array[0]).all() else float(array.max() - array.min())
 
 
 def _comparable(time: FloatArray, event: npt.NDArray[np.bool_]) -> bool:

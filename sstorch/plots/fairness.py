@@ -14,6 +14,8 @@ from matplotlib.lines import Line2D
 from sstorch.plots.survival_curves import FittedTree, plot_survival_by_leaf
 
 _PARTS = ("train", "test")
+# More rhos than this have slanted labels.
+_MANY = 8
 _PENALTY, _PLAIN, _WEIGHTED, _SCORE = "#b5495b", "#3b6fb6", "#4a9a5b", "#3b6fb6"
 _TITLES = {
     "c_harrell": "C (Harrell, Antolini)",
@@ -39,15 +41,16 @@ def plot_parity_by_rho(scores: pd.DataFrame, unit: str = "time") -> Figure:
     """
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    handles = []
+    handles: list[Line2D] = []
     for ax, part in zip(axes, _PARTS, strict=True):
         table = _means(scores, part)
         first = _line(ax, table["gini"], _PLAIN, "o", "Gini index, mean over leaves")
         second = _line(ax, table["gini_weighted"], _WEIGHTED, "s", "Gini index, weighted by rows")
-        ax.set(title=part, ylim=(0, 1.03))
+        ax.set_title(part)
         third = _penalty(ax, table, unit, part == "test")
         handles = [first, second, third]
-    axes[0].set_ylabel("Gini index")
+    lowest = min(float(np.nanmin(line.get_ydata())) for ax in axes for line in ax.lines)
+    axes[0].set(ylabel="Gini index", ylim=(max(0.0, np.floor(10 * lowest) / 10 - 0.1), 1.02))
     _share_right(figure)
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
@@ -107,7 +110,13 @@ def _means(scores: pd.DataFrame, part: str) -> pd.DataFrame:
 def _line(ax: Axes, values: pd.Series, colour: str, marker: str, label: str, style: str = "-") -> Line2D:
     """Values at evenly spaced positions, named by their rho: most of what happens is at the small ones."""
     (line,) = ax.plot(np.arange(len(values)), values, style, color=colour, marker=marker, ms=4, label=label)
-    ax.set_xticks(np.arange(len(values)), [f"{rho:g}" for rho in values.index])
+    crowded = len(values) > _MANY
+    ax.set_xticks(
+        np.arange(len(values)),
+        [f"{rho:g}" for rho in values.index],
+        rotation=45 if crowded else 0,
+        fontsize=8 if crowded else None,
+    )
     ax.set_xlabel("rho")
     ax.spines["top"].set_visible(False)
     return line
