@@ -34,7 +34,7 @@ class Joint(Trainer):
         """See :meth:`Trainer.advance`; recorded as one step, JOINT, of the root."""
         tree, rows = run.tree.select(run.active), run.rows.select(run.active)
         objective = run.objective.select(run.active)
-        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
+        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
         share = torch.full_like(run.best[run.active], torch.nan)
         run.minimize(self.minimizer, self.lbfgs, "JOINT", 1, step, run.active, rows.n_rows, share)
         run.keep_best()

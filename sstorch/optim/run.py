@@ -90,6 +90,8 @@ class Trainer(ABC):
                 raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
             if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):
                 raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
+            if not rows.is_whole and len(objective.row_penalties):
+                raise ConfigError("penalties on rows need all of them at once: use a single shard")
             run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint)
             with run.session(self.n_passes):
                 if not run.finished:
@@ -200,7 +202,9 @@ class TrainingRun:
         if self.held_out is not None:
             return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
         objective = self.objective.select(problems)
-        return rows.sum(lambda part: objective.data_term(tree, part)) + objective.penalty(tree)
+        # Penalties on rows come with a single shard.
+        penalty = objective.penalty(tree) + objective.row_penalty(tree, rows.parts[0])
+        return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
 
     def keep_best(self) -> Tensor:
         """Note improvements of the active problems; whether each improved, boolean (K,)."""

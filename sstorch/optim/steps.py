@@ -26,6 +26,7 @@ from sstorch.objective.closed_form import (
     with_gradient,
 )
 from sstorch.objective.likelihood import parameter_losses
+from sstorch.objective.penalties import GateTerm, LeafTerm
 from sstorch.optim.step_curvature import blocks, gate_curvature, leaf_curvature, stride_of
 
 # A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
@@ -154,17 +155,34 @@ class BranchStep(Step):
         nodes: the thawed gates, a full binary tree in heap order.
         gates: all gates, where the step began.
         losses: normalised weight x expected loss below each end of the thawed tree, shape (K, F, M).
+        terms: of the penalties on rows that train gates.
     """
 
     objective: TrainingObjective
     nodes: tuple[int, ...]
     gates: GateParameters
     losses: Tensor
+    terms: tuple[GateTerm, ...] = ()
 
     @classmethod
     @torch.no_grad()
-    def make(cls, tree: SoftTree, objective: TrainingObjective, sample: Sample, node: int) -> Self:
-        """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it."""
+    def make(
+        cls,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        node: int,
+        everything: Sample | None = None,
+    ) -> Self:
+        """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it.
+
+        Args:
+            tree: R problems.
+            objective: gives the penalties.
+            sample: rows I_s.
+            node: s.
+            everything: all rows, for penalties on rows; without them these do not act.
+        """
         whole = tree.topology
         nodes = [node] if node == 1 else whole.branches_under(node)
         losses = leaf_losses(tree, sample, whole.leaves_under(node)).clamp(max=LOSS_CEILING)
@@ -175,7 +193,9 @@ class BranchStep(Step):
         parameters = tuple(p for n in nodes for p in (tree.gate(n).weight, tree.gate(n).bias))
         freeze_except(tree, parameters)
         weighted = losses * sample.normalised_weight[:, None, :]
-        return cls(tree, parameters, None, sample, objective, tuple(nodes), tree.gate_parameters(), weighted)
+        terms = () if everything is None else objective.gate_terms(tree, everything, node)
+        gates = tree.gate_parameters()
+        return cls(tree, parameters, None, sample, objective, tuple(nodes), gates, weighted, terms)
 
     def plain_data(self, x: Tensor) -> Tensor:
         """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
@@ -192,7 +212,8 @@ class BranchStep(Step):
 
     def penalty(self, x: Tensor) -> Tensor:
         """See :meth:`Step.penalty`."""
-        return self.objective.gate_penalty(self._all(self._thawed(x)))
+        gates = self._all(self._thawed(x))
+        return sum((term.value(gates) for term in self.terms), self.objective.gate_penalty(gates))
 
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -215,6 +236,7 @@ class BranchStep(Step):
             objective=self.objective.select(problems),
             gates=self.gates.select(problems),
             losses=self.losses[problems],
+            terms=tuple(term.select(problems) for term in self.terms),
         )
 
     @property
@@ -241,6 +263,7 @@ class LeafStep(Step):
         family: of the leaves, for the K problems.
         basis: see :meth:`HazardFamily.basis`.
         probability: P_in within the subtree x normalised weight, shape (K, L', M).
+        terms: of the penalties on rows.
     """
 
     objective: TrainingObjective
@@ -249,6 +272,7 @@ class LeafStep(Step):
     family: HazardFamily
     basis: Tensor | None
     probability: Tensor
+    terms: tuple[LeafTerm, ...] = ()
 
     @classmethod
     @torch.no_grad()
@@ -259,6 +283,7 @@ class LeafStep(Step):
         sample: Sample,
         node: int,
         probability: Tensor | None = None,
+        everything: Sample | None = None,
     ) -> Self:
         """Thaw the leaves under ``node``.
 
@@ -268,6 +293,7 @@ class LeafStep(Step):
             sample: rows I_s.
             node: root of the subtree.
             probability: of the leaves, shape (R, L', M); the tree's own soft routing if None.
+            everything: all rows, for penalties on rows; without them these do not act.
         """
         nodes = tuple(tree.topology.leaves_under(node))
         if probability is None:
@@ -277,7 +303,10 @@ class LeafStep(Step):
         weighted = probability * sample.normalised_weight[:, None, :]
         basis = tree.family.basis(sample.log_time)
         leaves = tree.leaf_parameters()
-        return cls(tree, parameters, None, sample, objective, nodes, leaves, tree.family, basis, weighted)
+        terms = () if everything is None else objective.leaf_terms(tree, everything, node)
+        return cls(
+            tree, parameters, None, sample, objective, nodes, leaves, tree.family, basis, weighted, terms
+        )
 
     def plain_data(self, x: Tensor) -> Tensor:
         """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
@@ -295,7 +324,9 @@ class LeafStep(Step):
 
     def penalty(self, x: Tensor) -> Tensor:
         """See :meth:`Step.penalty`."""
-        return self.objective.leaf_penalty(self._all(self._thawed(x)))
+        thawed = self._thawed(x)
+        penalty = self.objective.leaf_penalty(self._all(thawed))
+        return sum((term.value(thawed, self.family) for term in self.terms), penalty)
 
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -320,6 +351,7 @@ class LeafStep(Step):
             family=self.family.select(problems),
             basis=None if self.basis is None else self.basis[problems],
             probability=self.probability[problems],
+            terms=tuple(term.select(problems) for term in self.terms),
         )
 
     @property
@@ -410,21 +442,25 @@ class JointStep(Step):
         family: of the leaves, for the K problems.
         basis: see :meth:`HazardFamily.basis`.
         weight: normalised row weights, shape (K, M).
+        relaxed: with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it.
     """
 
     objective: TrainingObjective
     family: HazardFamily
     basis: Tensor | None
     weight: Tensor
+    relaxed: bool = False
 
     @classmethod
-    def make(cls, tree: SoftTree, objective: TrainingObjective, sample: Sample) -> Self:
+    def make(
+        cls, tree: SoftTree, objective: TrainingObjective, sample: Sample, relaxed: bool = False
+    ) -> Self:
         """Thaw every parameter."""
         # A family may have no shape: a parameter without elements.
         parameters = tuple(parameter for parameter in tree.parameters() if parameter.numel())
         freeze_except(tree, parameters)
         basis, weight = tree.family.basis(sample.log_time), sample.normalised_weight
-        return cls(tree, parameters, None, sample, objective, tree.family, basis, weight)
+        return cls(tree, parameters, None, sample, objective, tree.family, basis, weight, relaxed)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -447,7 +483,8 @@ class JointStep(Step):
     def penalty(self, x: Tensor) -> Tensor:
         """See :meth:`Step.penalty`."""
         gates, leaves = self._parts(x)
-        return self.objective.gate_penalty(gates) + self.objective.leaf_penalty(leaves)
+        rows = self.objective.parameter_row_penalty(gates, leaves, self.family, self.sample, self.relaxed)
+        return self.objective.gate_penalty(gates) + self.objective.leaf_penalty(leaves) + rows
 
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
