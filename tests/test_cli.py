@@ -484,7 +484,7 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
 @pytest.mark.parametrize(
     ("overrides", "kind"),
     [
-        (["trainer=nodec", "trainer.race=true"], Nodec),
+        (["trainer=nodec"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
         (["trainer=nodec_joint", "trainer.zeta=0.9", "trainer.annealing=0.2"], NodecJoint),
         (["trainer=adam", "trainer.epochs=3"], Adam),

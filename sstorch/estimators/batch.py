@@ -20,6 +20,9 @@ from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective
 from sstorch.objective.fairness import merge_equal_rows
 from sstorch.optim import (
     Checkpoint,
+    Nodec,
+    NodecJoint,
+    Trainer,
     initialize_cox,
     initialize_greedy,
     initialize_kmeans,
@@ -95,7 +98,7 @@ def train_batch(
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
             See :class:`Checkpoint`.
         rhos: coefficients of the fairness penalty, each for every split and start; that of the settings if
-            None.
+            None. Starts with different coefficients do not race.
 
     Raises:
         ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
@@ -104,15 +107,20 @@ def train_batch(
         FormatError: the checkpoint is truncated or altered.
     """
     rhos = (settings.rho,) if rhos is None else tuple(rhos)
-    decomposition = getattr(settings.trainer, "nodec", settings.trainer)
-    if len(rhos) > 1 and getattr(decomposition, "race", None) is not None:
-        raise ConfigError("a race compares the starts of a split, not several rhos: use race=None")
+    if len(rhos) > 1:
+        settings = replace(settings, trainer=_without_race(settings.trainer))
     with ExitStack() as stack:
         if checkpoint is not None:
             checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
             # Told before initial solutions are made, which can take long.
             checkpoint.identify(settings=settings.facts(), trainer=settings.trainer, rhos=rhos)
         return _train_batch(splits, settings, schema, callbacks, checkpoint, rhos)
+
+
+def _without_race(trainer: Trainer) -> Trainer:
+    if isinstance(trainer, NodecJoint):
+        return replace(trainer, nodec=replace(trainer.nodec, race=None))
+    return replace(trainer, race=None) if isinstance(trainer, Nodec) else trainer
 
 
 def _train_batch(

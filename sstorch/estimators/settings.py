@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import get_args
@@ -13,10 +14,16 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.objective import FAIRNESS, L2Parity
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Trainer
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-TRAINERS: dict[str, type[Trainer]] = {"nodec": Nodec, "joint": Joint, "nodec+joint": NodecJoint, "adam": Adam}
+# By name the decomposition comes with a race, which only batches of starts have; the classes are plain.
+TRAINERS: dict[str, Callable[[], Trainer]] = {
+    "nodec": lambda: Nodec(race=Race()),
+    "joint": Joint,
+    "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
+    "adam": Adam,
+}
 INITS = ("kmeans", "random", "greedy", "cox")
 
 

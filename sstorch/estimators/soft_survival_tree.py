@@ -53,7 +53,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         n_starts: initial solutions tried.
         trainer: ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
             ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
-            macro_iterations=5)``.
+            macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
+            after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
             splits), or ``"cox"`` for spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
