@@ -15,7 +15,8 @@ from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
 from sstorch.objective import L2Parity
-from sstorch.objective.fairness import Gates, Pairs, Rule
+from sstorch.objective.fairness import Rule
+from sstorch.objective.group_parity import Gates, Pairs
 from sstorch.optim import (
     Adam,
     Annealing,

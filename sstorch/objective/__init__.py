@@ -1,6 +1,7 @@
 """Training objectives: small modules with one value per problem."""
 
-from sstorch.objective.fairness import FAIRNESS, GroupParity, L2Parity
+from sstorch.objective.fairness import FAIRNESS, L2Parity
+from sstorch.objective.group_parity import GroupParity
 from sstorch.objective.likelihood import expected_loss, leaf_losses
 from sstorch.objective.penalties import (
     Fused,
