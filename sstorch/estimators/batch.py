@@ -174,7 +174,7 @@ def _train_batch(
     return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, rhos)
 
 
-def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_rhos: int) -> Tensor:
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_rhos: int = 1) -> Tensor:
     """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
 
     The starts of a split hold out the same rows, so that their losses there can be compared.
