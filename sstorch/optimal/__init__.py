@@ -1,0 +1,19 @@
+"""Exact optimal survival trees over binary features."""
+
+from sstorch.optimal.engine import solve
+from sstorch.optimal.solution import Counters, Optimum, PathStep, Solution
+from sstorch.optimal.tasks import Entries, IntegratedBrier, LogLikelihood, Task
+from sstorch.optimal.tree import BinaryTree
+
+__all__ = [
+    "BinaryTree",
+    "Counters",
+    "Entries",
+    "IntegratedBrier",
+    "LogLikelihood",
+    "Optimum",
+    "PathStep",
+    "Solution",
+    "Task",
+    "solve",
+]
