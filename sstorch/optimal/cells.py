@@ -10,9 +10,9 @@ def expand(moments: Tensor, n_fixed: int, n_right: int) -> Tensor:
     """Sums of all cells of the sets {a} + fixed + right, by inclusion and exclusion.
 
     Args:
-        moments: (C, 2 ..., A + 1, 1 + r ...), sums over the rows in which the literals are 1: `n_fixed` axes of
-            length 2 (not asked for, asked for), the axis of a with "not asked for" last, and `n_right` axes
-            with "not asked for" first.
+        moments: (C, 2 ..., A + 1, 1 + r ...), sums over the rows in which the literals are 1: `n_fixed` axes
+            of length 2 (not asked for, asked for), the axis of a with "not asked for" last, and `n_right`
+            axes with "not asked for" first.
         n_fixed: number of literals that all sets of the block share.
         n_right: 1 or 2.
 
@@ -23,25 +23,23 @@ def expand(moments: Tensor, n_fixed: int, n_right: int) -> Tensor:
     size = moments.shape[-n_right - 1] - 1
     dims = (size, *(r - 1 for r in right))
     cells = moments.new_empty(len(moments), *(2,) * (1 + n_fixed + n_right), *dims)
+    first = 2 + n_fixed  # axis of the first right-hand sign
     if n_right == 1:
-        _left(moments[..., 1:], n_fixed, cells[(..., 1, *_ALL[1])])
-        none = _left(moments[..., :1], n_fixed)
-        torch.sub(none, cells[(..., 1, *_ALL[1])], out=cells[(..., 0, *_ALL[1])])
+        asked = cells.select(first, 1)
+        _left(moments[..., 1:], n_fixed, asked)
+        torch.sub(_left(moments[..., :1], n_fixed), asked, out=cells.select(first, 0))
         return cells
-    both, first = cells[(..., 1, 1, *_ALL[2])], cells[(..., 1, 0, *_ALL[2])]
-    second, neither = cells[(..., 0, 1, *_ALL[2])], cells[(..., 0, 0, *_ALL[2])]
+    with_first, without_first = cells.select(first, 1), cells.select(first, 0)
+    both, alone = with_first.select(first, 1), with_first.select(first, 0)
+    second = without_first.select(first, 1)
     _left(moments[..., 1:, 1:], n_fixed, both)
     only_first = _left(moments[..., 1:, :1], n_fixed)
     only_second = _left(moments[..., :1, 1:], n_fixed)
     none = _left(moments[..., :1, :1], n_fixed)
-    torch.sub(only_first, both, out=first)
+    torch.sub(only_first, both, out=alone)
     torch.sub(only_second, both, out=second)
-    torch.sub(none - only_first, second, out=neither)
+    torch.sub(none - only_first, second, out=without_first.select(first, 0))
     return cells
-
-
-# What stands behind the sign axes of a block: A and one or two axes of the right-hand literals.
-_ALL = {n: (slice(None),) * (n + 1) for n in (1, 2)}
 
 
 def _left(moments: Tensor, n_fixed: int, out: Tensor | None = None) -> Tensor:

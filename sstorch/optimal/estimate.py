@@ -7,7 +7,7 @@ from math import comb
 
 from sstorch.exceptions import ConfigError
 
-# Measured on one core with AVX-512 (scripts/bench_optimal): seconds per cell and step, and per GEMM operation.
+# Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
 _SECONDS_PER_CELL, _SECONDS_PER_FLOP = 5e-9, 3e-11
 
 

@@ -28,9 +28,7 @@ class Moments:
     steps: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls, patterns: Patterns, entries: Entries, n_steps: int, device: torch.device
-    ) -> Moments:
+    def of(cls, patterns: Patterns, entries: Entries, n_steps: int, device: torch.device) -> Moments:
         """Add up the entries of equal rows in the same step."""
         n_patterns = len(patterns.literals)
         key = entries.step * n_patterns + patterns.of_row[entries.row]
@@ -53,9 +51,7 @@ class Moments:
     def where(self, kept: Tensor) -> Moments:
         """The entries whose rows are `kept`, (E,) bool."""
         before = torch.nn.functional.pad(kept.cumsum(0), (1, 0)).tolist()
-        return Moments(
-            self.literals[kept], self.values[:, kept], tuple(int(before[s]) for s in self.steps)
-        )
+        return Moments(self.literals[kept], self.values[:, kept], tuple(int(before[s]) for s in self.steps))
 
     def has(self, feature: int) -> Tensor:
         """(E,) bool: rows in which the literal of a feature is 1."""
@@ -71,9 +67,7 @@ class Moments:
         for begin, end in self._ranges():
             yield self.values[:, begin:end] @ self.literals[begin:end, 1:-1]
 
-    def block(
-        self, fixed: Sequence[int], first: slice, right: Sequence[slice]
-    ) -> Iterator[Tensor]:
+    def block(self, fixed: Sequence[int], first: slice, right: Sequence[slice]) -> Iterator[Tensor]:
         """Moments of the sets {a} + fixed + right, in the form that `expand` takes, for each step.
 
         Args:
@@ -105,10 +99,9 @@ class Moments:
     def _right(self, right: Sequence[slice]) -> Tensor:
         """(E, product of 1 + r)."""
         factors = [
-            torch.cat([self.literals[:, :1], self.literals[:, s.start + 1 : s.stop + 1]], dim=1) for s in right
+            torch.cat([self.literals[:, :1], self.literals[:, s.start + 1 : s.stop + 1]], dim=1)
+            for s in right
         ]
         if len(factors) == 1:
             return factors[0]
         return (factors[0].unsqueeze(2) * factors[1].unsqueeze(1)).flatten(1)
-
-

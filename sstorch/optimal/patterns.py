@@ -55,7 +55,7 @@ class Patterns:
     @property
     def n_features(self) -> int:
         """F."""
-        return self.literals.shape[1]
+        return int(self.literals.shape[1])
 
     def tensor(self, device: torch.device) -> Tensor:
         """(U, F + 2) float64: a column of ones, the literals, a column of ones."""

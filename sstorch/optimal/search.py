@@ -65,9 +65,7 @@ class Problem:
             lambda m: m.block(fixed, first, right), lambda sums: expand(sums, len(fixed), len(right))
         )
 
-    def _cost(
-        self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def _cost(self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]) -> Tensor:
         cost = self.task.cost(cells(step) for step in self.task.accumulate(sums(self.moments)))
         if self.sizes is not None:
             rows, events = cells(next(sums(self.sizes)))
@@ -76,7 +74,7 @@ class Problem:
         return cost
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The time limit was reached; raised and caught inside the engine."""
 
 
@@ -102,7 +100,7 @@ def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFIN
     for k in range(depth, 0, -1):
         try:
             _STAGES[k](problem, levels, deadline)
-        except OutOfTime:
+        except OutOfTimeError:
             complete = False
     return levels, complete
 
@@ -118,7 +116,7 @@ def _leaves(levels: Levels, k: int, cost: Tensor, table: Tensor) -> dict[Budget,
 
 def _check(deadline: float) -> None:
     if time.perf_counter() > deadline:
-        raise OutOfTime
+        raise OutOfTimeError
 
 
 def _stage1(problem: Problem, levels: Levels, deadline: float) -> None:

@@ -113,8 +113,8 @@ class Solution:
         self._best: dict[Budget, tuple[float, Levels]] = {}
         certified: set[Budget] = set()
         for levels, complete in searches:
-            for state, cost in root_costs(problem, levels).items():
-                value = float(cost)
+            for state, least in root_costs(problem, levels).items():
+                value = float(least)
                 if state not in self._best or value < self._best[state][0]:
                     self._best[state] = (value, levels)
                 if complete:
@@ -130,9 +130,9 @@ class Solution:
         """A budget that the last search did not finish can do what smaller ones can."""
         for state in last.budgets(0):
             for other, (cost, levels) in list(self._best.items()):
-                if other.depth <= state.depth and other.nodes <= state.nodes:
-                    if state not in self._best or cost < self._best[state][0]:
-                        self._best[state] = (cost, levels)
+                fits = other.depth <= state.depth and other.nodes <= state.nodes
+                if fits and (state not in self._best or cost < self._best[state][0]):
+                    self._best[state] = (cost, levels)
 
     @property
     def task(self) -> Task:
@@ -173,8 +173,8 @@ class Solution:
         Args:
             depth: most tests on a path; None is `max_depth`.
             nodes: most branch nodes; None is `max_nodes`.
-            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget stays
-                a limit. With a penalty the tree has as few nodes as its loss allows.
+            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget
+                stays a limit. With a penalty the tree has as few nodes as its loss allows.
 
         Raises:
             ConfigError: a budget larger than the search's, or a negative one or penalty.
@@ -184,7 +184,7 @@ class Solution:
         penalty = self.leaf_penalty if leaf_penalty is None else leaf_penalty
         if not 0 <= depth <= self.max_depth:
             raise ConfigError(f"depth={depth}: this search covers 0 to {self.max_depth}")
-        if nodes < 0 or nodes > self.max_nodes and depth == self.max_depth:
+        if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
             raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
         if not penalty >= 0.0:
             raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")

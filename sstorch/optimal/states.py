@@ -27,9 +27,7 @@ def budget(depth: int, nodes: int) -> Budget:
 @cache
 def budgets(depth: int, max_nodes: int) -> tuple[Budget, ...]:
     """All different budgets up to a depth and a number of nodes, (0, 0) first, smaller ones before larger."""
-    return tuple(
-        Budget(d, n) for d in range(depth + 1) for n in range(d, 2**d) if n <= max_nodes
-    )
+    return tuple(Budget(d, n) for d in range(depth + 1) for n in range(d, 2**d) if n <= max_nodes)
 
 
 @cache

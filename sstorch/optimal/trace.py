@@ -25,7 +25,7 @@ def trace(problem: Problem, levels: Levels, target: Budget) -> Nested:
         return None
     singles = _single_costs(problem, levels)
     feature, halves = _best_split(singles, target)
-    children = []
+    children: list[Nested] = []
     for sign in (0, 1):
         part = problem.where(feature, bool(sign))
         children.append(_child(part, levels, feature, sign, halves[sign], singles))
@@ -42,7 +42,7 @@ def _child(
     if target.depth <= 2 or 2 not in levels.tables:
         return trace(part, search(part, target.depth, target.nodes)[0], target)
     second, halves = _best_split(_pair_costs(problem=part, levels=levels, feature=feature, sign=sign), target)
-    children = []
+    children: list[Nested] = []
     for answer in (0, 1):
         rows, below = part.where(second, bool(answer)), halves[answer]
         if below.nodes == 0:
@@ -84,8 +84,8 @@ def _best_split(costs: dict[Budget, Tensor], target: Budget) -> tuple[int, tuple
     for left, right in splits(target):
         least, feature = (costs[left][0] + costs[right][1]).min(0)
         found.append((float(least), int(feature), (left, right)))
-    _, feature, halves = min(found, key=lambda f: f[0])
-    return feature, halves
+    _, best, halves = min(found, key=lambda f: f[0])
+    return best, halves
 
 
 def whole(depth: int, nodes: int | None) -> Budget:

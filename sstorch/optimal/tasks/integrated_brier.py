@@ -55,14 +55,18 @@ class IntegratedBrier:
         n_buckets: int | None = None,
     ) -> None:
         if leaf_curve not in get_args(LeafCurve):
-            raise ConfigError(f"leaf_curve={leaf_curve!r} does not exist; choose one of {get_args(LeafCurve)}")
+            raise ConfigError(
+                f"leaf_curve={leaf_curve!r} does not exist; choose one of {get_args(LeafCurve)}"
+            )
         self.leaf_curve = leaf_curve
         self.time, self.event = parse_target((time, event))
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")
         low, high = float(self.time.min()), float(self.time.max())
         if low == high:
-            raise DataError(f"time: all rows have the time {low:g}, so there is no interval to integrate over")
+            raise DataError(
+                f"time: all rows have the time {low:g}, so there is no interval to integrate over"
+            )
         if n_buckets is not None:
             if n_buckets < 2:
                 raise ConfigError(f"n_buckets={n_buckets}: expected at least 2 buckets, or None")
@@ -77,7 +81,7 @@ class IntegratedBrier:
         censoring = censoring_distribution(self.time, self.event, tied_events="at_risk").values
         self._inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
         self._width = width
-        # Between two event times the curves are constant: the grid shrinks to blocks that begin at event times.
+        # Curves are constant between event times: the grid shrinks to blocks that begin at these.
         begin = np.unique(self._position[self.event])
         end = np.append(begin[1:], len(self._grid))
         alive = np.concatenate(([0.0], np.cumsum(width * self._inverse)))
@@ -147,7 +151,10 @@ class IntegratedBrier:
         return loss
 
     def loss(self, leaf: IntArray) -> float:
-        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, S of the row's leaf."""
+        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N.
+
+        S is the curve of the row's leaf.
+        """
         total = 0.0
         for label in np.unique(leaf):
             rows = np.flatnonzero(leaf == label)
@@ -166,13 +173,12 @@ class IntegratedBrier:
         events = np.bincount(self._position[rows], weights=self.event[rows], minlength=size)
         at_risk = np.cumsum(counts[::-1])[::-1]
         if self.leaf_curve == "kaplan_meier":
-            curve: FloatArray = np.cumprod(1.0 - events / np.maximum(at_risk, 1))
-            return curve
+            return np.cumprod(1.0 - events / np.maximum(at_risk, 1), dtype=np.float64)
         alive = self._width * self._inverse * (at_risk - counts)
         dead = self._width * np.cumsum(events * self._inverse)
         begin = np.unique(self._position[self.event])
         a = np.add.reduceat(alive, begin)
         b = np.add.reduceat(dead, begin)
-        block = np.divide(a, a + b, out=np.ones_like(a), where=a + b > 0.0)
+        block: FloatArray = np.divide(a, a + b, out=np.ones_like(a), where=a + b > 0.0)
         lengths = np.diff(np.append(begin, size))
         return np.concatenate([np.ones(begin[0]), np.repeat(block, lengths)])

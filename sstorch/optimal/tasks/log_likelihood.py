@@ -70,7 +70,8 @@ class LogLikelihood:
         events, hazard = next(cells)
         hazard.clamp_min_(_TINY)
         torch.div(events, hazard, out=hazard).clamp_min_(_TINY).log_().mul_(events)
-        return hazard.neg_()
+        cost: Tensor = hazard.neg_()
+        return cost
 
     def floor(self, cells: Iterator[Tensor]) -> Tensor:
         """The cost itself: a split never raises the loss."""
