@@ -2,70 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 
-def expand(moments: Tensor, n_fixed: int, n_right: int) -> Tensor:
-    """Sums of all cells of the sets {a} + fixed + right, by inclusion and exclusion.
+def left_signs(parts: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+    """Signs of the first literal a and of the fixed literals, by inclusion and exclusion.
 
     Args:
-        moments: (C, 2 ..., A + 1, 1 + r ...), sums over the rows in which the literals are 1: `n_fixed` axes
-            of length 2 (not asked for, asked for), the axis of a with "not asked for" last, and `n_right`
-            axes with "not asked for" first.
-        n_fixed: number of literals that all sets of the block share.
-        n_right: 1 or 2.
+        parts: 1, 2 or 4 tensors (C, A + 1, ...): sums over the rows in which a and the fixed literals are 1.
+            The last entry of the axis of a asks for no a. The tensors ask for: nothing more; or nothing, the
+            fixed literal; or nothing, the second, the first, both of two fixed literals.
+        out: where to write, or None.
 
     Returns:
-        (C, s_a, s_fixed ..., s_right ..., A, r ...), s = 1 where the literal is 1; a new tensor.
+        (C, s_a, s_fixed ..., A, ...), s = 1 where the literal is 1.
     """
-    right = moments.shape[-n_right:]
-    size = moments.shape[-n_right - 1] - 1
-    dims = (size, *(r - 1 for r in right))
-    cells = moments.new_empty(len(moments), *(2,) * (1 + n_fixed + n_right), *dims)
-    first = 2 + n_fixed  # axis of the first right-hand sign
-    if n_right == 1:
-        asked = cells.select(first, 1)
-        _left(moments[..., 1:], n_fixed, asked)
-        torch.sub(_left(moments[..., :1], n_fixed), asked, out=cells.select(first, 0))
-        return cells
-    with_first, without_first = cells.select(first, 1), cells.select(first, 0)
-    both, alone = with_first.select(first, 1), with_first.select(first, 0)
-    second = without_first.select(first, 1)
-    _left(moments[..., 1:, 1:], n_fixed, both)
-    only_first = _left(moments[..., 1:, :1], n_fixed)
-    only_second = _left(moments[..., :1, 1:], n_fixed)
-    none = _left(moments[..., :1, :1], n_fixed)
-    torch.sub(only_first, both, out=alone)
-    torch.sub(only_second, both, out=second)
-    torch.sub(none - only_first, second, out=without_first.select(first, 0))
-    return cells
-
-
-def _left(moments: Tensor, n_fixed: int, out: Tensor | None = None) -> Tensor:
-    """Signs of a and of the fixed literals: (C, 2 ..., A + 1, r ...) -> (C, s_a, s_fixed ..., A, r ...)."""
-    axis = 1 + n_fixed
-    size = moments.shape[axis] - 1
-    with_a, without = moments.narrow(axis, 0, size), moments.narrow(axis, size, 1)
+    n_fixed = len(parts).bit_length() - 1
+    size, shape = parts[0].shape[1] - 1, parts[0].shape
     if out is None:
-        shape = list(with_a.shape)
-        out = moments.new_empty(shape[0], 2, *shape[1:])
-    alone = moments.new_empty(without.shape)
-    _signs(with_a, n_fixed, out.select(1, 1))
-    _signs(without, n_fixed, alone)
-    torch.sub(alone, out.select(1, 1), out=out.select(1, 0))
+        out = parts[0].new_empty(shape[0], *(2,) * (1 + n_fixed), size, *shape[2:])
+    present, absent = out.select(1, 1), out.select(1, 0)
+    _fixed_signs([part[:, :size] for part in parts], present)
+    without = parts[0].new_empty(shape[0], *(2,) * n_fixed, 1, *shape[2:])
+    _fixed_signs([part[:, size:] for part in parts], without)
+    torch.sub(without, present, out=absent)
     return out
 
 
-def _signs(moments: Tensor, n_fixed: int, out: Tensor) -> None:
-    """Signs of the fixed literals: index 1 asks for the literal, index 0 for its absence."""
-    if n_fixed == 0:
-        out.copy_(moments)
-    elif n_fixed == 1:
-        out[:, 1] = moments[:, 1]
-        torch.sub(moments[:, 0], moments[:, 1], out=out[:, 0])
+def one_right(left: Tensor) -> Tensor:
+    """Cells of the sets {a} + fixed + {c}.
+
+    Args:
+        left: (C, s ..., A, 1 + r) from `left_signs`, the last axis asking for nothing or for a feature c.
+
+    Returns:
+        (C, s ..., s_c, A, r).
+    """
+    *shape, size, right = left.shape
+    cells = left.new_empty(*shape, 2, size, right - 1)
+    cells.select(-3, 1).copy_(left[..., 1:])
+    torch.sub(left[..., :1], left[..., 1:], out=cells.select(-3, 0))
+    return cells
+
+
+def two_right(parts: Sequence[Tensor], first: Tensor, second: Tensor, none: Tensor) -> Tensor:
+    """Cells of the sets {a} + fixed + {c, d}.
+
+    Args:
+        parts: as in `left_signs`, (C, A + 1, n_c, n_d), with c and d asked for.
+        first: (C, s ..., A, n_c, 1), signed as by `left_signs`, only c asked for.
+        second: (C, s ..., A, 1, n_d), only d asked for.
+        none: (C, s ..., A, 1, 1), neither.
+
+    Returns:
+        (C, s ..., s_c, s_d, A, n_c, n_d).
+    """
+    cells = none.new_empty(*none.shape[:-3], 2, 2, none.shape[-3], first.shape[-2], second.shape[-1])
+    present, absent = cells.select(-5, 1), cells.select(-5, 0)
+    both, neither_yet = present.select(-4, 1), absent.select(-4, 1)
+    left_signs(parts, out=both)
+    torch.sub(first, both, out=present.select(-4, 0))
+    torch.sub(second, both, out=neither_yet)
+    torch.sub(none - first, neither_yet, out=absent.select(-4, 0))
+    return cells
+
+
+def _fixed_signs(parts: Sequence[Tensor], out: Tensor) -> None:
+    """(C, s_fixed ..., ...) from sums with and without each fixed literal."""
+    if len(parts) == 1:
+        out.copy_(parts[0])
+    elif len(parts) == 2:
+        free, asked = parts
+        out[:, 1] = asked
+        torch.sub(free, asked, out=out[:, 0])
     else:
-        out[:, 1, 1] = moments[:, 1, 1]
-        torch.sub(moments[:, 1, 0], moments[:, 1, 1], out=out[:, 1, 0])
-        torch.sub(moments[:, 0, 1], moments[:, 1, 1], out=out[:, 0, 1])
-        torch.sub(moments[:, 0, 0] - moments[:, 0, 1], out[:, 1, 0], out=out[:, 0, 0])
+        free, second, first, both = parts
+        out[:, 1, 1] = both
+        torch.sub(first, both, out=out[:, 1, 0])
+        torch.sub(second, both, out=out[:, 0, 1])
+        torch.sub(free - second, out[:, 1, 0], out=out[:, 0, 0])

@@ -68,7 +68,7 @@ class Moments:
             yield self.values[:, begin:end] @ self.literals[begin:end, 1:-1]
 
     def block(self, fixed: Sequence[int], first: slice, right: Sequence[slice]) -> Iterator[Tensor]:
-        """Moments of the sets {a} + fixed + right, in the form that `expand` takes, for each step.
+        """Moments of the sets {a} + fixed + right, for each step.
 
         Args:
             fixed: features that all sets share, each free (0) or asked for (1) on an axis of its own.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from sstorch.optimal.cells import expand
 from sstorch.optimal.levels import INFINITY, Levels
 from sstorch.optimal.moments import Moments
+from sstorch.optimal.pivots import GRID, PivotCells
 from sstorch.optimal.states import Budget
+from sstorch.optimal.stream import StreamedCells
 from sstorch.optimal.tasks import Task
 
 # Doubles of one array of cells: several of them fit the second level cache.
-CELLS_PER_BLOCK = 1 << 15
+CELLS_PER_BLOCK = 1 << 16
 
 
 class Problem:
@@ -59,19 +60,66 @@ class Problem:
 
         return self._cost(sums, cells)
 
-    def block(self, fixed: Sequence[int], first: slice, right: Sequence[slice]) -> Tensor:
-        """Costs of the cells of a block, indexed as `expand` says, without the axis of channels."""
-        return self._cost(
-            lambda m: m.block(fixed, first, right), lambda sums: expand(sums, len(fixed), len(right))
-        )
+    def blocks(self, depth: int) -> Blocks:
+        """Costs of sets of features, for a search of trees of some depth."""
+        return Blocks(self, depth)
 
-    def _cost(self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]) -> Tensor:
-        cost = self.task.cost(cells(step) for step in self.task.accumulate(sums(self.moments)))
-        if self.sizes is not None:
-            rows, events = cells(next(sums(self.sizes)))
+    def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
+        """Costs, infinite where a leaf has too few rows or events."""
+        if sizes is not None:
+            rows, events = next(sizes)
             cost.masked_fill_((rows < self.min_leaf) | (events < self.min_events), INFINITY)
         self.n_cells += cost.numel()
         return cost
+
+    def _cost(
+        self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        cost = self.task.cost(cells(step) for step in self.task.accumulate(sums(self.moments)))
+        sizes = None if self.sizes is None else (cells(step) for step in sums(self.sizes))
+        return self.masked(cost, sizes)
+
+
+class Blocks:
+    """Costs of the cells of blocks of sets of features a > b > c > d > e.
+
+    The arguments and axes of the methods are those of `PivotCells`, without the axis of channels; b falls from
+    one call to the next, and so does c within `quints`.
+
+    Args:
+        problem: rows, task and conditions.
+        depth: size of the largest sets.
+    """
+
+    def __init__(self, problem: Problem, depth: int) -> None:
+        self._problem = problem
+        task = problem.task
+        self._cells = (
+            PivotCells(problem.moments, depth)
+            if task.n_steps == 1
+            else StreamedCells(problem.moments, task.accumulate)
+        )
+        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes, depth)
+
+    def pairs(self) -> Tensor:
+        """All pairs in both orders."""
+        return self._cost(lambda cells: cells.pairs())
+
+    def triples(self, b: int) -> Tensor:
+        """Sets with this b."""
+        return self._cost(lambda cells: cells.triples(b))
+
+    def quads(self, b: int, c: slice) -> Tensor:
+        """Sets with this b and some c."""
+        return self._cost(lambda cells: cells.quads(b, c))
+
+    def quints(self, c: int, b: int, d: slice) -> Tensor:
+        """Sets with this b and c, and some d."""
+        return self._cost(lambda cells: cells.quints(c, b, d))
+
+    def _cost(self, cells: Callable[[PivotCells | StreamedCells], Iterator[Tensor]]) -> Tensor:
+        cost = self._problem.task.cost(cells(self._cells))
+        return self._problem.masked(cost, None if self._sizes is None else cells(self._sizes))
 
 
 class OutOfTimeError(Exception):
@@ -97,11 +145,16 @@ def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFIN
     n_features = problem.moments.n_features
     levels = Levels(n_features, depth, max_nodes, problem.moments.values)
     complete = True
-    for k in range(depth, 0, -1):
+    if depth == 0 or n_features == 0:
+        return levels, complete
+    blocks = problem.blocks(depth)
+    for k in range(depth, 1, -1):
         try:
-            _STAGES[k](problem, levels, deadline)
+            _STAGES[k](blocks, levels, deadline)
         except OutOfTimeError:
             complete = False
+    values = _leaves(levels, 1, problem.singles(), levels.tables.get(1, _EMPTY))
+    levels.absorb(levels.tables[0], levels.split(1, values, 0, 0))
     return levels, complete
 
 
@@ -119,62 +172,53 @@ def _check(deadline: float) -> None:
         raise OutOfTimeError
 
 
-def _stage1(problem: Problem, levels: Levels, deadline: float) -> None:
-    values = _leaves(levels, 1, problem.singles(), levels.tables.get(1, _EMPTY))
-    levels.absorb(levels.tables[0], levels.split(1, values, 0, 0))
-
-
-def _stage2(problem: Problem, levels: Levels, deadline: float) -> None:
+def _stage2(blocks: Blocks, levels: Levels, deadline: float) -> None:
     """All pairs at once, each in both orders."""
-    every = slice(0, levels.n_features)
-    cost = problem.block((), every, (every,))
     table = levels.tables.get(2, _EMPTY)
     if len(table):
         table = torch.minimum(table, table.permute(0, 2, 1, 4, 3))
-    values = _leaves(levels, 2, cost, table)
+    values = _leaves(levels, 2, blocks.pairs(), table)
     levels.absorb(levels.tables[1], levels.split(2, values, 1, 2))
 
 
-def _stage3(problem: Problem, levels: Levels, deadline: float) -> None:
+def _stage3(blocks: Blocks, levels: Levels, deadline: float) -> None:
     """Sets a > b > c for each b."""
     pairs = levels.tables[2]
-    for b in range(1, levels.n_features - 1):
+    for b in range(levels.n_features - 2, 0, -1):
         _check(deadline)
-        for a in _chunks(b + 1, levels.n_features, 8 * b):
-            cost = problem.block((b,), a, (slice(0, b),))
-            table = levels.tables[3][..., a, b, :b] if 3 in levels.tables else _EMPTY
-            values = _leaves(levels, 3, cost, table)
-            levels.absorb(pairs[..., b, :b], levels.split(3, values, 0, 2))
-            levels.absorb(pairs[..., a, :b], levels.split(3, values, 1, None))
-            levels.absorb(pairs[..., a, b], levels.split(3, values, 2, 3))
+        a = slice(b + 1, levels.n_features)
+        table = levels.tables[3][..., a, b, :b] if 3 in levels.tables else _EMPTY
+        values = _leaves(levels, 3, blocks.triples(b), table)
+        levels.absorb(pairs[..., b, :b], levels.split(3, values, 0, 2))
+        levels.absorb(pairs[..., a, :b], levels.split(3, values, 1, None))
+        levels.absorb(pairs[..., a, b], levels.split(3, values, 2, 3))
 
 
-def _stage4(problem: Problem, levels: Levels, deadline: float) -> None:
+def _stage4(blocks: Blocks, levels: Levels, deadline: float) -> None:
     """Sets a > b > c > d for each b, some c at a time, d below the largest of them."""
     triples = levels.tables[3]
-    for b in range(2, levels.n_features - 1):
+    for b in range(levels.n_features - 2, -1, -1):
         a = slice(b + 1, levels.n_features)
-        for c in _chunks(1, b, 16 * (a.stop - a.start) * b):
+        for c in _chunks(b, 16 * (a.stop - a.start)):
             _check(deadline)
             d = slice(0, c.stop)
-            cost = problem.block((b,), a, (c, d))
             table = levels.by_second[b][..., c, d] if levels.by_second else _EMPTY
-            values = _leaves(levels, 4, cost, table)
+            values = _leaves(levels, 4, blocks.quads(b, c), table)
             levels.absorb(triples[..., b, c, d], levels.split(4, values, 0, 3))
             levels.absorb(triples[..., a, c, d], levels.split(4, values, 1, None))
             levels.absorb(triples[..., a, b, d], levels.split(4, values, 2, 4))
             levels.absorb(triples[..., a, b, c], levels.split(4, values, 3, 5))
 
 
-def _stage5(problem: Problem, levels: Levels, deadline: float) -> None:
+def _stage5(blocks: Blocks, levels: Levels, deadline: float) -> None:
     """Sets a > b > c > d > e for each c and b."""
-    for c in range(2, levels.n_features - 2):
-        for b in range(c + 1, levels.n_features - 1):
+    for c in range(levels.n_features - 2, -1, -1):
+        for b in range(levels.n_features - 2, c, -1):
             a = slice(b + 1, levels.n_features)
-            for d in _chunks(1, c, 32 * (a.stop - a.start) * c):
+            for d in _chunks(c, 32 * (a.stop - a.start)):
                 _check(deadline)
                 e = slice(0, d.stop)
-                values = {Budget(0, 0): problem.block((b, c), a, (d, e))}
+                values = {Budget(0, 0): blocks.quints(c, b, d)}
                 below_c, below_b = levels.by_second[c], levels.by_second[b]
                 levels.absorb(below_c[..., b - c - 1, d, e], levels.split(5, values, 0, 4))
                 levels.absorb(below_c[..., b - c :, d, e], levels.split(5, values, 1, None))
@@ -183,12 +227,20 @@ def _stage5(problem: Problem, levels: Levels, deadline: float) -> None:
                 levels.absorb(below_b[..., c, d], levels.split(5, values, 4, 6))
 
 
-_STAGES = {1: _stage1, 2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
+_STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
 _EMPTY = torch.empty(0)
 
 
-def _chunks(start: int, stop: int, cells_each: int) -> Iterator[slice]:
-    """Ranges of features, each with at most about `CELLS_PER_BLOCK` cells."""
-    step = max(1, CELLS_PER_BLOCK // max(1, cells_each))
-    for begin in range(start, stop, step):
-        yield slice(begin, min(stop, begin + step))
+def _chunks(stop: int, cells_each: int) -> Iterator[slice]:
+    """Ranges of features c below `stop` that do not cross the grid of moments.
+
+    Each range, with all d below its end, has about `CELLS_PER_BLOCK` cells where the grid allows; moments are
+    on a grid that counts "not asked for" as its first entry.
+    """
+    start = 0
+    while start < stop:
+        end = min(stop, (start + 1) // GRID * GRID + GRID - 1)
+        most = max(1, CELLS_PER_BLOCK // (cells_each * end))
+        end = min(end, start + most)
+        yield slice(start, end)
+        start = end
