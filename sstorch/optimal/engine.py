@@ -15,7 +15,8 @@ from sstorch.optimal.estimate import check, estimate
 from sstorch.optimal.levels import INFINITY
 from sstorch.optimal.moments import Moments
 from sstorch.optimal.patterns import Patterns, check_binary
-from sstorch.optimal.search import Problem, search
+from sstorch.optimal.problem import Problem
+from sstorch.optimal.search import search
 from sstorch.optimal.solution import Counters, Solution
 from sstorch.optimal.tasks import Entries, Task
 

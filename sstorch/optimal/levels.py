@@ -25,13 +25,16 @@ class Levels:
         n_features: F.
         depth: D.
         max_nodes: budgets with more nodes are not kept.
-        like: a tensor with the device of the search.
     """
 
-    def __init__(self, n_features: int, depth: int, max_nodes: int, like: Tensor) -> None:
+    def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
         self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
         self.tables: dict[int, Tensor] = {}
         self.by_second: list[Tensor] = []
+
+    def allocate(self, like: Tensor) -> None:
+        """Tables of infinite cost, on the device of a tensor."""
+        depth, n_features = self.depth, self.n_features
         for k in range(min(max(depth, 1), 4)):
             shape = (len(self.budgets(k)) - 1,) + (2,) * k + (n_features,) * k
             self.tables[k] = like.new_full(shape, INFINITY)

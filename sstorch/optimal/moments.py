@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.patterns import Patterns
+from sstorch.optimal.products import RowSums, quantise
 from sstorch.optimal.tasks import Entries
 
 
@@ -19,12 +20,14 @@ class Moments:
 
     Attributes:
         literals: (E, F + 2) float64, the literals of each entry's row between two columns of ones.
-        values: (C, E), what each entry adds.
+        values: (C, E), what each entry adds; multiples of a power of two of which all sums are exact.
+        unit: (C,), that power of two.
         steps: (S + 1,), where the entries of each step begin; entries are sorted by step.
     """
 
     literals: Tensor
     values: Tensor
+    unit: Tensor
     steps: tuple[int, ...]
 
     @classmethod
@@ -41,17 +44,24 @@ class Moments:
         literals = patterns.tensor(device)
         if n_steps > 1:
             literals = literals[torch.from_numpy(group % n_patterns).to(device)]
-        return cls(literals, torch.from_numpy(values).to(device), tuple(begin.tolist()))
+        exact, unit = quantise(torch.from_numpy(values).to(device))
+        return cls(literals, exact, unit, tuple(begin.tolist()))
 
     @property
     def n_features(self) -> int:
         """F."""
         return self.literals.shape[1] - 2
 
+    def row_sums(self) -> RowSums:
+        """The rows and values of a task with one step."""
+        return RowSums.of(self.literals[:, 1:-1], self.values, self.unit)
+
     def where(self, kept: Tensor) -> Moments:
         """The entries whose rows are `kept`, (E,) bool."""
         before = torch.nn.functional.pad(kept.cumsum(0), (1, 0)).tolist()
-        return Moments(self.literals[kept], self.values[:, kept], tuple(int(before[s]) for s in self.steps))
+        return Moments(
+            self.literals[kept], self.values[:, kept], self.unit, tuple(int(before[s]) for s in self.steps)
+        )
 
     def has(self, feature: int) -> Tensor:
         """(E,) bool: rows in which the literal of a feature is 1."""

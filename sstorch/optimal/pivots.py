@@ -61,7 +61,9 @@ class PivotCells:
     def quints(self, c: int, b: int, d: slice) -> Iterator[Tensor]:
         """Sets a > b > c > d > e for some d: (C, s_a, s_b, s_c, s_d, s_e, A, n_d, d.stop)."""
         free = self._triples[:, b + 1 :]
-        yield self._block([free, self._pivot(c)[:, b - c :], self._pivot(b), self._quint_moments(c)[b - c - 1]], d)
+        yield self._block(
+            [free, self._pivot(c)[:, b - c :], self._pivot(b), self._quint_moments(c)[b - c - 1]], d
+        )
 
     def _block(self, parts: list[Tensor], first: slice) -> Tensor:
         """Cells from moments (C, A + 1, 1 + r, 1 + r), the last two axes known where the first is larger."""

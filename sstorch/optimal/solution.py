@@ -13,7 +13,8 @@ from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.optimal.estimate import Work
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.patterns import BoolArray, Patterns
-from sstorch.optimal.search import Problem, root_costs
+from sstorch.optimal.problem import Problem
+from sstorch.optimal.search import root_costs
 from sstorch.optimal.states import Budget, budget
 from sstorch.optimal.tasks import Task
 from sstorch.optimal.trace import trace

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.levels import Levels
-from sstorch.optimal.search import Problem, root_costs, search
+from sstorch.optimal.problem import Problem
+from sstorch.optimal.search import root_costs, search
 from sstorch.optimal.states import Budget, budget, splits
 from sstorch.optimal.tree import Nested
 

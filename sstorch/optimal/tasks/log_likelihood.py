@@ -13,8 +13,6 @@ from sstorch.data import parse_target
 from sstorch.exceptions import DataError
 from sstorch.optimal.tasks.base import BoolArray, Entries, FloatArray, IntArray
 
-# Sums of hazards are kept below 2 ** 52 units, so that sums and differences of them are exact in float64.
-_SUM_BITS = 52
 _TINY = 1e-300
 
 
@@ -24,9 +22,6 @@ class LogLikelihood:
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
     row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never raises the loss.
-
-    Hazards are rounded to multiples of a power of two, so fine that sums of all of them are exact: the
-    optimum does not depend on the order of summation, on threads or on the device.
 
     Args:
         time: observed times, shape (N,).
@@ -53,13 +48,11 @@ class LogLikelihood:
             raise DataError("event: no row has an event, so there is no hazard to estimate")
         self.hazard = nelson_aalen(self.time, self.event, time_tolerance)
         self.constant = float(-np.log(self.hazard[self.event]).sum())
-        self._unit = 2.0 ** (np.ceil(np.log2(self.hazard.sum() + 1.0)) - _SUM_BITS)
 
     def entries(self) -> Entries:
         """One entry per row: an event or none, and the hazard."""
         rows = np.arange(self.n_rows, dtype=np.int64)
-        hazard = np.rint(self.hazard / self._unit) * self._unit
-        return Entries(rows, np.zeros(self.n_rows, dtype=np.int64), np.stack([self.event, hazard]))
+        return Entries(rows, np.zeros(self.n_rows, dtype=np.int64), np.stack([self.event, self.hazard]))
 
     def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
         """The sums themselves."""

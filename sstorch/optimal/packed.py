@@ -1,0 +1,188 @@
+"""All sets of k features in one array: index tables for moments, cells and the sets one feature smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from math import comb
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.optimal.moments import Moments
+from sstorch.optimal.patterns import IntArray
+from sstorch.optimal.products import MANY_ROWS, RowSums
+from sstorch.optimal.stream import Accumulate
+
+# First features of triples that share a matrix product: fewer waste less, more need fewer products.
+_FIRST_AT_ONCE = 12
+
+
+@lru_cache(maxsize=64)
+def _sets(n: int, k: int) -> IntArray:
+    """(k, C(n, k)), the k-sets of 0 .. n - 1 in colexicographic order, each in falling order.
+
+    The sets below any feature come first: the first C(m, k) are those of 0 .. m - 1.
+    """
+    if k == 0:
+        return np.zeros((0, 1), dtype=np.int64)
+    smaller = _sets(n, k - 1)
+    parts = [
+        np.vstack([np.full(comb(top, k - 1), top), smaller[:, : comb(top, k - 1)]]) for top in range(k - 1, n)
+    ]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((k, 0), dtype=np.int64)
+
+
+@lru_cache(maxsize=16)
+def _binomials(n: int) -> IntArray:
+    return np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64)
+
+
+def _rank(sets: IntArray, n: int) -> IntArray:
+    """Position of sets (k, ...) in falling order among those of the same size."""
+    table, k = _binomials(n), len(sets)
+    rank = np.zeros(sets.shape[1:], dtype=np.int64)
+    for i, element in enumerate(sets):
+        rank += table[element, k - i]
+    return rank
+
+
+def members(n: int, k: int, device: torch.device) -> Tensor:
+    """(k, C(n, k)) the elements of every k-set, in falling order."""
+    return torch.from_numpy(_sets(n, k)).to(device)
+
+
+def offset(n: int, k: int) -> int:
+    """Number of sets smaller than k."""
+    return sum(comb(n, j) for j in range(k))
+
+
+@lru_cache(maxsize=32)
+def subsets(n: int, k: int, device: torch.device) -> Tensor:
+    """(2, ..., 2, C(n, k)) position of the subset of each k-set that has the elements with index 1.
+
+    Positions count all sets of 0, 1, 2, ... elements.
+    """
+    sets = _sets(n, k)
+    index = np.empty((2,) * k + (sets.shape[1],), dtype=np.int64)
+    for asked in np.ndindex(*(2,) * k):
+        chosen = sets[np.array(asked, dtype=bool)] if k else sets
+        index[asked] = offset(n, len(chosen)) + _rank(chosen, n)
+    return torch.from_numpy(index).to(device)
+
+
+@lru_cache(maxsize=32)
+def supersets(n: int, k: int, device: torch.device) -> Tensor:
+    """(n - k + 1, C(n, k - 1)) for each smaller set, the k-sets it is split into.
+
+    A position j C(n, k) + r stands for the k-set of rank r without its j-th largest element.
+    """
+    sets = _sets(n, k)
+    ranks = np.concatenate([_rank(np.delete(sets, j, axis=0), n) for j in range(k)])
+    order = np.argsort(ranks, kind="stable")
+    return torch.from_numpy(np.ascontiguousarray(order.reshape(-1, n - k + 1).T)).to(device)
+
+
+@lru_cache(maxsize=32)
+def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.device) -> Tensor:
+    """(all sets up to k elements,) where the table of left times right products has each set's moment."""
+    width = offset(n, n_right + 1)
+    places = []
+    for size in range(k + 1):
+        sets = _sets(n, size)
+        on_right = min(size, n_right)
+        left, right = sets[: size - on_right], sets[size - on_right :]
+        row = offset(n, size - on_right) + _rank(left, n)
+        places.append(row * width + offset(n, on_right) + _rank(right, n))
+    return torch.from_numpy(np.concatenate(places)).to(device)
+
+
+def _products(factors: Tensor, k: int) -> Tensor:
+    """(n_rows, all sets up to k elements) products of columns."""
+    n = factors.shape[1]
+    blocks = [factors.new_ones(len(factors), 1)]
+    for size in range(1, k + 1):
+        smaller = blocks[-1]
+        out = factors.new_empty(len(factors), comb(n, size))
+        for top in range(size - 1, n):
+            start, count = comb(top, size), comb(top, size - 1)
+            torch.mul(factors[:, top : top + 1], smaller[:, :count], out=out[:, start : start + count])
+        blocks.append(out)
+    return torch.cat(blocks, dim=1)
+
+
+class PackedCells:
+    """Cells of all sets of up to `depth` features, for a task without steps.
+
+    Args:
+        sums: rows and their values.
+        depth: D.
+    """
+
+    def __init__(self, sums: RowSums, depth: int) -> None:
+        self._n = sums.factors.shape[1]
+        if depth == 3 and len(sums.factors) >= MANY_ROWS:
+            self._moments = self._by_first(sums)
+            return
+        n_left = depth // 2
+        n_right = depth - n_left
+        right = _products(sums.factors, n_right)
+        left = right[:, : offset(self._n, n_left + 1)]
+        table = sums.multiply(sums.weights.unsqueeze(1) * left.T, right).flatten(1)
+        self._moments = table.index_select(1, _product_places(self._n, depth, n_left, n_right, table.device))
+
+    def cells(self, k: int, part: slice) -> Iterator[Tensor]:
+        """Sets of k features: (C, s_1, ..., s_k, n_sets), in falling order of the features."""
+        yield signed(self._moments, self._n, k, part)
+
+    def _by_first(self, sums: RowSums) -> Tensor:
+        """Moments of up to 3 features: some first features at a time, with the pairs below them."""
+        n, factors, weights = self._n, sums.factors, sums.weights
+        pairs = _products(factors, 2)
+        small = pairs[:, : n + 1]
+        two = sums.multiply(weights.unsqueeze(1) * small.T, small)
+        places = _product_places(n, 2, 1, 1, two.device)
+        found = [two.flatten(1).index_select(1, places)]
+        for start in range(2, n, _FIRST_AT_ONCE):
+            stop = min(n, start + _FIRST_AT_ONCE)
+            below = pairs[:, n + 1 : n + 1 + comb(stop - 1, 2)]
+            three = sums.multiply(weights.unsqueeze(1) * factors[:, start:stop].T, below)
+            found += [three[:, a - start, : comb(a, 2)] for a in range(start, stop)]
+        return torch.cat(found, dim=1)
+
+
+class StreamedPackedCells:
+    """Cells of all sets of up to `depth` features, for each step of a task.
+
+    Args:
+        moments: the task's entries.
+        accumulate: the task's.
+        depth: D.
+    """
+
+    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
+        self._moments, self._accumulate = moments, accumulate
+        self._n = moments.n_features
+        self._products = _products(moments.literals[:, 1:-1].to(torch.int8), depth)
+
+    def cells(self, k: int, part: slice) -> Iterator[Tensor]:
+        """As in `PackedCells`, for each step."""
+        for sums in self._accumulate(self._sums(k)):
+            yield signed(sums, self._n, k, part)
+
+    def _sums(self, k: int) -> Iterator[Tensor]:
+        """(C, all sets up to k) for each step."""
+        products = self._products[:, : offset(self._n, k + 1)]
+        for begin, end in pairwise(self._moments.steps):
+            yield self._moments.values[:, begin:end] @ products[begin:end].to(torch.float64)
+
+
+def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
+    """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
+    index = subsets(n, k, moments.device)[..., part]
+    cells = moments.index_select(1, index.flatten()).view(len(moments), *index.shape)
+    for axis in range(1, k + 1):
+        cells.select(axis, 0).sub_(cells.select(axis, 1))
+    return cells
