@@ -21,6 +21,9 @@ class Levels:
     in falling order, for k = 1, 2, 3; for k = 4 it is one tensor (n_budgets, 2, 2, 2, 2, F - x2 - 1, x2, x2)
     for each x2, since the dense form has 24 times as many entries as there are sets.
 
+    Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
+    (2, ..., 2, C(F, k)), and there are no other tables.
+
     Args:
         n_features: F.
         depth: D.
@@ -31,6 +34,7 @@ class Levels:
         self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
         self.tables: dict[int, Tensor] = {}
         self.by_second: list[Tensor] = []
+        self.packed: dict[int, dict[Budget, Tensor]] = {}
 
     def allocate(self, like: Tensor) -> None:
         """Tables of infinite cost, on the device of a tensor."""

@@ -21,14 +21,14 @@ _FIRST_AT_ONCE = 12
 
 
 @lru_cache(maxsize=64)
-def _sets(n: int, k: int) -> IntArray:
+def members(n: int, k: int) -> IntArray:
     """(k, C(n, k)), the k-sets of 0 .. n - 1 in colexicographic order, each in falling order.
 
     The sets below any feature come first: the first C(m, k) are those of 0 .. m - 1.
     """
     if k == 0:
         return np.zeros((0, 1), dtype=np.int64)
-    smaller = _sets(n, k - 1)
+    smaller = members(n, k - 1)
     parts = [
         np.vstack([np.full(comb(top, k - 1), top), smaller[:, : comb(top, k - 1)]]) for top in range(k - 1, n)
     ]
@@ -49,11 +49,6 @@ def _rank(sets: IntArray, n: int) -> IntArray:
     return rank
 
 
-def members(n: int, k: int, device: torch.device) -> Tensor:
-    """(k, C(n, k)) the elements of every k-set, in falling order."""
-    return torch.from_numpy(_sets(n, k)).to(device)
-
-
 def offset(n: int, k: int) -> int:
     """Number of sets smaller than k."""
     return sum(comb(n, j) for j in range(k))
@@ -65,7 +60,7 @@ def subsets(n: int, k: int, device: torch.device) -> Tensor:
 
     Positions count all sets of 0, 1, 2, ... elements.
     """
-    sets = _sets(n, k)
+    sets = members(n, k)
     index = np.empty((2,) * k + (sets.shape[1],), dtype=np.int64)
     for asked in np.ndindex(*(2,) * k):
         chosen = sets[np.array(asked, dtype=bool)] if k else sets
@@ -79,7 +74,7 @@ def supersets(n: int, k: int, device: torch.device) -> Tensor:
 
     A position j C(n, k) + r stands for the k-set of rank r without its j-th largest element.
     """
-    sets = _sets(n, k)
+    sets = members(n, k)
     ranks = np.concatenate([_rank(np.delete(sets, j, axis=0), n) for j in range(k)])
     order = np.argsort(ranks, kind="stable")
     return torch.from_numpy(np.ascontiguousarray(order.reshape(-1, n - k + 1).T)).to(device)
@@ -91,7 +86,7 @@ def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.dev
     width = offset(n, n_right + 1)
     places = []
     for size in range(k + 1):
-        sets = _sets(n, size)
+        sets = members(n, size)
         on_right = min(size, n_right)
         left, right = sets[: size - on_right], sets[size - on_right :]
         row = offset(n, size - on_right) + _rank(left, n)

@@ -12,7 +12,6 @@ from sstorch.optimal.levels import Levels
 from sstorch.optimal.packed import (
     PackedCells,
     StreamedPackedCells,
-    members,
     offset,
     supersets,
 )
@@ -41,6 +40,7 @@ def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
     try:
         _search(problem, levels, deadline)
     except OutOfTimeError:
+        levels.packed.clear()
         levels.allocate(problem.moments.values)
         return False
     return True
@@ -62,14 +62,9 @@ def _search(problem: Problem, levels: Levels, deadline: float) -> None:
             below = None if sizes is None else sizes.cells(k, part)
             costs.append(problem.cost(source.cells(k, part), below))
         leaf = costs[0] if len(costs) == 1 else torch.cat(costs, dim=-1)
-        values = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
-        table = _split(levels, k, values)
-        if k == 1:
-            levels.tables[0] = table[..., 0]
-        elif k == 2:
-            levels.tables[1] = table
-        elif k == 3:
-            levels.tables[2] = _square(table, n)
+        levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
+        table = _split(levels, k, levels.packed[k])
+    levels.packed[0] = levels.values(0, problem.leaf(), table[..., 0])
 
 
 def _parts(n_sets: int, k: int) -> Iterator[slice]:
@@ -100,11 +95,3 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
         candidates = sums.flatten(-2).index_select(-1, index.flatten())
         torch.amin(candidates.unflatten(-1, index.shape), dim=-2, out=found)
     return table
-
-
-def _square(table: Tensor, n: int) -> Tensor:
-    """(n_budgets, 2, 2, F, F) from pairs (n_budgets, 2, 2, C(F, 2)), infinite where not first > second."""
-    first, second = members(n, 2, table.device)
-    square = table.new_full((*table.shape[:-1], n, n), float("inf"))
-    square[..., first, second] = table
-    return square

@@ -39,4 +39,4 @@ def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFIN
 
 def root_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
     """Least cost of a tree on all rows for every budget."""
-    return levels.values(0, problem.leaf(), levels.tables[0])
+    return levels.packed[0] if levels.packed else levels.values(0, problem.leaf(), levels.tables[0])

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.levels import Levels
+from sstorch.optimal.packed_trace import smallest, trace_packed
 from sstorch.optimal.problem import Problem
 from sstorch.optimal.search import root_costs, search
-from sstorch.optimal.states import Budget, budget, splits
+from sstorch.optimal.states import Budget, splits
 from sstorch.optimal.tree import Nested
 
 
@@ -21,9 +22,11 @@ def trace(problem: Problem, levels: Levels, target: Budget) -> Nested:
     if target.nodes == 0 or problem.moments.n_features == 0:
         return None
     costs = {state: float(cost) for state, cost in root_costs(problem, levels).items()}
-    target = _smallest(costs, target)
+    target = smallest(costs, target)
     if target.nodes == 0:
         return None
+    if levels.packed:
+        return trace_packed(levels, target)
     singles = _single_costs(problem, levels)
     feature, halves = _best_split(singles, target)
     children: list[Nested] = []
@@ -37,7 +40,7 @@ def _child(
     part: Problem, levels: Levels, feature: int, sign: int, target: Budget, singles: dict[Budget, Tensor]
 ) -> Nested:
     """The subtree below a child of the root, the rows of which are `part`."""
-    target = _smallest({s: float(v[sign, feature]) for s, v in singles.items()}, target)
+    target = smallest({s: float(v[sign, feature]) for s, v in singles.items()}, target)
     if target.nodes == 0:
         return None
     if target.depth <= 2 or 2 not in levels.tables:
@@ -72,13 +75,6 @@ def _pair_costs(problem: Problem, levels: Levels, feature: int, sign: int) -> di
     return levels.values(2, leaf, torch.cat([smaller, hole, larger], dim=-1))
 
 
-def _smallest(costs: dict[Budget, float], target: Budget) -> Budget:
-    """The budget with the fewest nodes that reaches the cost of `target`, up to rounding."""
-    goal = costs[target] + 1e-13 * max(abs(cost) for cost in costs.values() if cost != float("inf"))
-    fitting = [s for s, cost in costs.items() if cost <= goal and s.depth <= target.depth]
-    return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
-
-
 def _best_split(costs: dict[Budget, Tensor], target: Budget) -> tuple[int, tuple[Budget, Budget]]:
     """The feature, and the budgets where it is 0 and where it is 1, of least summed cost."""
     found = []
@@ -87,8 +83,3 @@ def _best_split(costs: dict[Budget, Tensor], target: Budget) -> tuple[int, tuple
         found.append((float(least), int(feature), (left, right)))
     _, best, halves = min(found, key=lambda f: f[0])
     return best, halves
-
-
-def whole(depth: int, nodes: int | None) -> Budget:
-    """The budget that a caller means: no limit of nodes is all that the depth can hold."""
-    return budget(depth, 2**depth - 1 if nodes is None else nodes)
