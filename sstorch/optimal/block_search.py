@@ -46,11 +46,11 @@ class Blocks:
         self._problem = problem
         task = problem.task
         self._cells = (
-            PivotCells(problem.moments, depth)
+            PivotCells(problem.moments.row_sums(), depth)
             if task.n_steps == 1
             else StreamedCells(problem.moments, task.accumulate)
         )
-        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes, depth)
+        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth)
 
     def pairs(self) -> Tensor:
         """All pairs in both orders."""

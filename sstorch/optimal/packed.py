@@ -82,30 +82,30 @@ def supersets(n: int, k: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.device) -> Tensor:
-    """(all sets up to k elements,) where the table of left times right products has each set's moment."""
-    width = offset(n, n_right + 1)
+    """(all sets up to k elements,) where the table of right by left products has each set's moment."""
+    width = offset(n, n_left + 1)
     places = []
     for size in range(k + 1):
         sets = members(n, size)
         on_right = min(size, n_right)
         left, right = sets[: size - on_right], sets[size - on_right :]
-        row = offset(n, size - on_right) + _rank(left, n)
-        places.append(row * width + offset(n, on_right) + _rank(right, n))
+        row = offset(n, on_right) + _rank(right, n)
+        places.append(row * width + offset(n, size - on_right) + _rank(left, n))
     return torch.from_numpy(np.concatenate(places)).to(device)
 
 
-def _products(factors: Tensor, k: int) -> Tensor:
-    """(n_rows, all sets up to k elements) products of columns."""
-    n = factors.shape[1]
-    blocks = [factors.new_ones(len(factors), 1)]
+def _products(columns: Tensor, k: int) -> Tensor:
+    """(all sets up to k elements, n_rows) products of columns (F, n_rows)."""
+    n, n_rows = columns.shape
+    blocks = [columns.new_ones(1, n_rows)]
     for size in range(1, k + 1):
         smaller = blocks[-1]
-        out = factors.new_empty(len(factors), comb(n, size))
+        out = columns.new_empty(comb(n, size), n_rows)
         for top in range(size - 1, n):
             start, count = comb(top, size), comb(top, size - 1)
-            torch.mul(factors[:, top : top + 1], smaller[:, :count], out=out[:, start : start + count])
+            torch.mul(columns[top], smaller[:count], out=out[start : start + count])
         blocks.append(out)
-    return torch.cat(blocks, dim=1)
+    return torch.cat(blocks)
 
 
 class PackedCells:
@@ -117,16 +117,17 @@ class PackedCells:
     """
 
     def __init__(self, sums: RowSums, depth: int) -> None:
-        self._n = sums.factors.shape[1]
-        if depth == 3 and len(sums.factors) >= MANY_ROWS:
+        self._n = len(sums.columns)
+        if depth == 3 and len(sums.rows) >= MANY_ROWS:
             self._moments = self._by_first(sums)
             return
         n_left = depth // 2
         n_right = depth - n_left
-        right = _products(sums.factors, n_right)
-        left = right[:, : offset(self._n, n_left + 1)]
-        table = sums.multiply(sums.weights.unsqueeze(1) * left.T, right).flatten(1)
-        self._moments = table.index_select(1, _product_places(self._n, depth, n_left, n_right, table.device))
+        right = _products(sums.columns, n_right)
+        left = right[: offset(self._n, n_left + 1)].T
+        table = sums.multiply(right, sums.weighted(left)).flatten(1)
+        places = _product_places(self._n, depth, n_left, n_right, table.device)
+        self._moments = _gather(table, places)
 
     def cells(self, k: int, part: slice) -> Iterator[Tensor]:
         """Sets of k features: (C, s_1, ..., s_k, n_sets), in falling order of the features."""
@@ -134,18 +135,22 @@ class PackedCells:
 
     def _by_first(self, sums: RowSums) -> Tensor:
         """Moments of up to 3 features: some first features at a time, with the pairs below them."""
-        n, factors, weights = self._n, sums.factors, sums.weights
-        pairs = _products(factors, 2)
-        small = pairs[:, : n + 1]
-        two = sums.multiply(weights.unsqueeze(1) * small.T, small)
-        places = _product_places(n, 2, 1, 1, two.device)
-        found = [two.flatten(1).index_select(1, places)]
+        n = self._n
+        pairs = _products(sums.columns, 2)
+        small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
+        two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
+        found = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
         for start in range(2, n, _FIRST_AT_ONCE):
             stop = min(n, start + _FIRST_AT_ONCE)
-            below = pairs[:, n + 1 : n + 1 + comb(stop - 1, 2)]
-            three = sums.multiply(weights.unsqueeze(1) * factors[:, start:stop].T, below)
-            found += [three[:, a - start, : comb(a, 2)] for a in range(start, stop)]
+            below = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
+            three = sums.multiply(below, sums.weighted(sums.rows[:, start:stop]))
+            found += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
         return torch.cat(found, dim=1)
+
+
+def _gather(table: Tensor, index: Tensor) -> Tensor:
+    """(C, n) the columns of a table; faster than `index_select` along the last axis."""
+    return table.gather(1, index.expand(len(table), -1))
 
 
 class StreamedPackedCells:
@@ -160,7 +165,7 @@ class StreamedPackedCells:
     def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
         self._moments, self._accumulate = moments, accumulate
         self._n = moments.n_features
-        self._products = _products(moments.literals[:, 1:-1].to(torch.int8), depth)
+        self._products = _products(moments.literals[:, 1:-1].T.to(torch.int8), depth).T.contiguous()
 
     def cells(self, k: int, part: slice) -> Iterator[Tensor]:
         """As in `PackedCells`, for each step."""
@@ -177,7 +182,7 @@ class StreamedPackedCells:
 def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
     """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
     index = subsets(n, k, moments.device)[..., part]
-    cells = moments.index_select(1, index.flatten()).view(len(moments), *index.shape)
+    cells = _gather(moments, index.flatten()).view(len(moments), *index.shape)
     for axis in range(1, k + 1):
         cells.select(axis, 0).sub_(cells.select(axis, 1))
     return cells

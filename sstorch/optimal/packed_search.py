@@ -92,6 +92,7 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
                     torch.add(without, with_it, out=out)
                 else:
                     torch.minimum(out, without + with_it, out=out)
-        candidates = sums.flatten(-2).index_select(-1, index.flatten())
-        torch.amin(candidates.unflatten(-1, index.shape), dim=-2, out=found)
+        flat = sums.view(-1, k * n_sets)
+        candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
+        torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=found)
     return table

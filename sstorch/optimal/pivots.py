@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.cells import left_signs, one_right, two_right
-from sstorch.optimal.moments import Moments
+from sstorch.optimal.products import RowSums
 
 # Right-hand features are multiplied out this many at a time: fewer waste less, more need fewer products.
 GRID = 8
 # Rows of a matrix product at a time: its operands stay in the cache.
-_ROWS = 2048
+_ROWS = 8192
 
 
 class PivotCells:
@@ -24,21 +24,23 @@ class PivotCells:
     order, and what later ones need of the moments is kept.
 
     Args:
-        moments: entries of a task with one step.
+        sums: rows and their values.
         depth: size of the largest sets, 2 to 5.
     """
 
-    def __init__(self, moments: Moments, depth: int) -> None:
-        self._x, self._values = moments.literals, moments.values
-        self._depth, self._n = depth, moments.n_features
-        self._channels = len(self._values)
+    def __init__(self, sums: RowSums, depth: int) -> None:
+        self._sums, self._depth = sums, depth
+        self._n, self._channels = len(sums.columns), len(sums.values)
+        self._like = sums.values
+        one = sums.columns.new_ones(1, sums.columns.shape[1])
+        self._padded = torch.cat([one, sums.columns, one])
         self._pairs = self._pair_moments()
         self._kept: dict[int, Tensor] = {}
         self._quints: tuple[int, list[Tensor]] = (-1, [])
         if depth >= 4:
             # [a or none (last), none (first) or c, none or d]
             size = self._n + 1
-            self._triples = self._x.new_zeros(self._channels, size, size, size)
+            self._triples = self._like.new_zeros(self._channels, size, size, size)
             self._triples[:, self._n, 1:] = self._pairs[:, : self._n]
             self._triples[:, self._n, 0] = self._pairs[:, self._n]
             self._multiply(self._n - 1)
@@ -79,27 +81,20 @@ class PivotCells:
 
     def _pair_moments(self) -> Tensor:
         """(C, F + 1, F + 1): a or none (last) with none (first) or c."""
-        n = self._n
-        sums = self._x.new_zeros(self._channels, n + 1, n + 1)
-        for x, values in zip(self._x.split(_ROWS), self._values.split(_ROWS, dim=1), strict=True):
-            for channel, value in enumerate(values):
-                sums[channel].addmm_((x[:, 1:] * value[:, None]).T, x[:, : n + 1])
-        return sums
+        right = self._sums.weighted(self._padded[:-1].T)
+        return self._sums.multiply(self._padded[1:], right)
 
     def _rows(self, pivot: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Literals (F + 2, n) and values (C, n) of rows in which the pivot is 1, some at a time."""
-        index = (self._x[:, pivot + 1] > 0.0).nonzero()[:, 0]
-        for part in index.split(_ROWS):
-            yield self._x.index_select(0, part), self._values.index_select(1, part)
+        """Literals between ones, (F + 2, n), and numbers (n,) of rows in which the pivot is 1, some at a time."""
+        for index in self._padded[pivot + 1].nonzero()[:, 0].split(_ROWS):
+            yield self._padded.index_select(1, index), index
 
     def _triple_moments(self, b: int) -> Tensor:
         """(C, A + 1, 1 + b) of rows in which b is 1."""
-        n_left = self._n - b
-        sums = self._x.new_zeros(self._channels * n_left, b + 1)
-        for x, values in self._rows(b):
-            left = (values.unsqueeze(1) * x[:, b + 2 :].T).flatten(0, 1)
-            sums.addmm_(left, x[:, : b + 1])
-        return sums.view(self._channels, n_left, b + 1)
+        found = self._like.new_zeros(self._channels, self._n - b, b + 1)
+        for literals, rows in self._rows(b):
+            found += self._sums.multiply(literals[b + 2 :], self._sums.weighted(literals[: b + 1].T, rows))
+        return found
 
     def _pivot(self, b: int) -> Tensor:
         """(C, A + 1, 1 + b, 1 + b) of rows in which b is 1."""
@@ -117,23 +112,23 @@ class PivotCells:
 
     def _multiply(self, pivot: int) -> None:
         """Moments of all sets with this middle feature."""
-        n, channels, right = self._n, self._channels, pivot + 1
+        n, right = self._n, pivot + 1
         sizes = [n - pivot]
         if self._depth == 5:
             sizes += [n - b for b in range(pivot + 1, n)]
-        sums = self._x.new_zeros(channels * sum(sizes), right, right)
-        for x, values in self._rows(pivot):
-            literals = x.T.contiguous()
+        found = self._like.new_zeros(self._channels, sum(sizes), right, right)
+        for literals, rows in self._rows(pivot):
             above = literals[pivot + 2 :]
-            left = [values.unsqueeze(1) * above]
+            left = [above]
             if self._depth == 5:
-                left += [left[0][:, i : i + 1] * above[i + 1 :] for i in range(n - pivot - 1)]
-            rows = torch.cat(left, dim=1).flatten(0, 1)
+                left += [above[i] * above[i + 1 :] for i in range(n - pivot - 1)]
+            weighted = self._sums.weighted(torch.cat(left).T.contiguous(), rows)
             for start in range(0, right, GRID):
                 stop = min(right, start + GRID)
                 products = (literals[start:stop].unsqueeze(1) * literals[:stop]).flatten(0, 1)
-                sums[:, start:stop, :stop] += (rows @ products.T).view(-1, stop - start, stop)
-        parts = sums.view(channels, -1, right, right).split(sizes, dim=1)
+                part = self._sums.multiply(products, weighted).transpose(1, 2)
+                found[:, :, start:stop, :stop] += part.unflatten(2, (stop - start, stop))
+        parts = found.split(sizes, dim=1)
         self._kept[pivot] = parts[0]
         self._triples[:, pivot, :right, :right] = parts[0][:, -1]
         self._quints = (pivot, list(parts[1:]))

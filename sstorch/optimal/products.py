@@ -63,14 +63,24 @@ class RowSums:
         return cls(literals, values, unit, int8)
 
     @cached_property
-    def factors(self) -> Tensor:
+    def rows(self) -> Tensor:
         """(U, F) literals in the dtype of the products."""
-        return self.literals.to(torch.int8 if self.int8 else torch.float64)
+        return self.literals.to(torch.int8 if self.int8 else torch.float64).contiguous()
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """(F, U), the same."""
+        return self.rows.T.contiguous()
 
     @cached_property
     def weights(self) -> Tensor:
-        """(G, U), the values in the dtype of the products, G digits in all; without digits G = C."""
-        return self._digits[0] if self.int8 else self.values
+        """(U, G), the values in the dtype of the products, G digits in all; without digits G = C."""
+        return (self._digits[0] if self.int8 else self.values).T.contiguous()
+
+    def weighted(self, products: Tensor, rows: Tensor | None = None) -> Tensor:
+        """(n, G, L): products of literals (n, L), times the weights of all or of some rows."""
+        weights = self.weights if rows is None else self.weights.index_select(0, rows)
+        return weights.unsqueeze(2) * products.unsqueeze(1)
 
     @cached_property
     def _digits(self) -> tuple[Tensor, list[tuple[int, int, float]]]:
@@ -88,25 +98,25 @@ class RowSums:
                 place += 1
         return torch.stack(rows), places
 
-    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
-        """Sums over rows of weights, left and right products.
+    def multiply(self, products: Tensor, weighted: Tensor) -> Tensor:
+        """Sums over rows of values times products of literals.
 
         Args:
-            left: (G, L, n), `weights` times products of literals.
-            right: (n, R), products of literals.
+            products: (R, n).
+            weighted: (n, G, L), products times weights.
 
         Returns:
-            (C, L, R) float64.
+            (C, R, L) float64.
         """
-        count = left.shape[1]
-        rows = left.flatten(0, 1)
+        _, n_digits, size = weighted.shape
         if not self.int8:
-            return (rows @ right).view(-1, count, right.shape[1])
-        sums = torch._int_mm(rows, right).view(len(left), count, -1)
-        out = self.values.new_empty(len(self.values), count, right.shape[1])
+            sums = (products @ weighted.flatten(1)).view(-1, n_digits, size)
+            return sums.movedim(1, 0)
+        digits = torch._int_mm(products, weighted.flatten(1)).view(-1, n_digits, size)
+        out = self.values.new_empty(len(self.values), len(products), size)
         for number, (channel, place, worth) in enumerate(self._digits[1]):
             if place == 0:
-                torch.mul(sums[number], worth, out=out[channel])
+                torch.mul(digits[:, number], worth, out=out[channel])
             else:
-                out[channel].add_(sums[number], alpha=worth)
+                out[channel].add_(digits[:, number], alpha=worth)
         return out
