@@ -8,8 +8,8 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor
 
-# Fractions are rounded to this many bits below the largest one; sums of 2 ** 10 of them are exact in float64.
-_BITS = 42
+# Fractions are rounded to this many bits below the largest one; to fewer where sums would not be exact in float64.
+_BITS = 47
 _BASE_BITS = 7
 _LARGEST_SUM = 2.0**53
 # With fewer rows it takes longer to put the digits of sums together than it saves.

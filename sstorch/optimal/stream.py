@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from sstorch.optimal.cells import left_signs, one_right, two_right
@@ -27,18 +26,22 @@ class StreamedCells:
         self._moments, self._accumulate = moments, accumulate
 
     def pairs(self) -> Iterator[Tensor]:
+        """All pairs in both orders."""
         every = slice(0, self._moments.n_features)
         for (sums,) in self._sums((), every, (every,)):
             yield one_right(left_signs([sums]))
 
     def triples(self, b: int) -> Iterator[Tensor]:
+        """Sets with this b."""
         for parts in self._sums((b,), slice(b + 1, self._moments.n_features), (slice(0, b),)):
             yield one_right(left_signs(parts))
 
     def quads(self, b: int, c: slice) -> Iterator[Tensor]:
+        """Sets with this b and some c."""
         return self._two_right((b,), c)
 
     def quints(self, c: int, b: int, d: slice) -> Iterator[Tensor]:
+        """Sets with this b and c, and some d."""
         return self._two_right((b, c), d)
 
     def _two_right(self, fixed: tuple[int, ...], first: slice) -> Iterator[Tensor]:
