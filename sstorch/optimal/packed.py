@@ -221,19 +221,21 @@ class IndicatorCells:
     def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
         self._moments, self._accumulate = moments, accumulate
         self._n = moments.n_features
-        present = moments.literals[:, 1:-1].T
+        n, n_rows = self._n, len(moments.literals)
+        sizes = [comb(n, k) << k for k in range(1, depth + 1)]
+        self._ends = [0, *np.cumsum(sizes).tolist()]
+        self._rows = moments.literals.new_empty(n_rows, self._ends[-1])
+        present = moments.literals[:, 1:-1]
         literals = torch.stack([1.0 - present, present], dim=1)
-        block, blocks = literals.new_ones(1, literals.shape[2]), []
+        block = literals.new_ones(n_rows, 1)
         for k in range(1, depth + 1):
-            out = literals.new_empty(*(2,) * k, comb(self._n, k), literals.shape[2])
-            for top in range(k - 1, self._n):
+            part = self._rows[:, self._ends[k - 1] : self._ends[k]]
+            out = part.unflatten(1, ((2,) * k + (comb(n, k),)))
+            for top in range(k - 1, n):
                 start, count = comb(top, k), comb(top, k - 1)
-                sign = literals[top].view(2, *(1,) * k, -1)
-                torch.mul(sign, block[..., :count, :], out=out[..., start : start + count, :])
+                sign = literals[:, :, top].view(n_rows, 2, *(1,) * k)
+                torch.mul(sign, block[..., :count].unsqueeze(1), out=out[..., start : start + count])
             block = out
-            blocks.append(out.flatten(0, k))
-        self._ends = [0, *np.cumsum([len(b) for b in blocks]).tolist()]
-        self._rows = torch.cat(blocks).T.contiguous()
 
     def costs(self, cost: Callable[[Iterator[Tensor]], Tensor]) -> dict[int, Tensor]:
         """Costs (2, ..., 2, C(F, k)) of all sets of each size k."""

@@ -28,12 +28,28 @@ _MOST_PRODUCTS = 1 << 28
 
 def fits(problem: Problem, depth: int) -> bool:
     """Whether this search is the better one."""
-    n = problem.moments.n_features
-    rows = len(problem.moments.literals)
-    one_step = problem.task.n_steps == 1
-    products = offset(n, 1 + (depth - depth // 2 if one_step else depth))
-    few = products * rows * (8 if one_step else 1) <= _MOST_PRODUCTS
-    return depth <= n and few and comb(n, depth) << depth <= _MOST_CELLS[depth]
+    n, rows = problem.moments.n_features, len(problem.moments.literals)
+    if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
+        return False
+    if problem.task.n_steps > 1:
+        return _fastest(problem, depth) != "blocks"
+    return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
+
+
+def _fastest(problem: Problem, depth: int) -> str:
+    """For a task with steps: ``"indicator"``, ``"packed"`` or ``"blocks"``, by time measured on one core."""
+    n, rows, steps = problem.moments.n_features, len(problem.moments.literals), problem.task.n_steps
+    sets = offset(n, depth + 1)
+    cells = sum(comb(n, k) << k for k in range(1, depth + 1))
+    parts = 1 + cells // CELLS_AT_ONCE
+    blocks = {2: 1, 3: n}.get(depth, n**2 // 12 if depth == 4 else n**3 // 48)
+    # Nanoseconds: of what is done once per row, of a cell in a step, and of the calls of a step.
+    times = {"blocks": 0.5 * rows * sets + steps * (7 * cells + 60_000 * blocks)}
+    if 8 * rows * cells <= _MOST_PRODUCTS:
+        times["indicator"] = 1.0 * rows * cells + steps * (3.5 * cells + 16_000 * parts)
+    if rows * sets <= _MOST_PRODUCTS:
+        times["packed"] = 2.0 * depth * rows * sets + steps * (11 * cells + 25_000 * (parts + depth))
+    return min(times, key=times.__getitem__)
 
 
 def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
@@ -62,7 +78,7 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
     n = problem.moments.n_features
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
-    if problem.task.n_steps > 1 and _few_cells(problem, depth):
+    if problem.task.n_steps > 1 and _fastest(problem, depth) == "indicator":
         cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
         leaves = cells.costs(problem.task.cost)
         every = slice(None)
@@ -82,12 +98,6 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
     return costs
-
-
-def _few_cells(problem: Problem, depth: int) -> bool:
-    """Whether the rows of all cells fit the memory that products of literals may take."""
-    cells = sum(comb(problem.moments.n_features, k) << k for k in range(1, depth + 1))
-    return 8 * cells * len(problem.moments.literals) <= _MOST_PRODUCTS
 
 
 def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
