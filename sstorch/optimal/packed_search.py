@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import comb
 
 import torch
@@ -80,7 +80,12 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
     if problem.task.n_steps > 1 and _fastest(problem, depth) == "indicator":
         cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
-        leaves = cells.costs(problem.task.cost)
+
+        def in_time(steps: Iterator[Tensor]) -> Tensor:
+            check_time(deadline)
+            return problem.task.cost(steps)
+
+        leaves = cells.costs(in_time)
         every = slice(None)
         return lambda k: problem.masked(leaves[k], None if sizes is None else sizes.cells(k, every))
     source: PackedCells | StreamedPackedCells
