@@ -93,7 +93,7 @@ class PivotCells:
         )
 
     def _signed_pairs(self, c: int, both: list[Tensor]) -> Tensor:
-        """Cells of {a, b, c} and none or one feature more, for all a > b > c: (C, s_a, s_b, s_c, pairs, 1 + F).
+        """Cells of {a, b, c} and at most one feature more, for all a > b: (C, s_a, s_b, s_c, pairs, 1 + F).
 
         Args:
             c: the pivot.
