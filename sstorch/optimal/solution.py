@@ -1,0 +1,273 @@
+"""What a search found: the least loss for every size of tree, and the trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+
+from sstorch.exceptions import ConfigError, TrainingError
+from sstorch.optimal.estimate import Work
+from sstorch.optimal.levels import Levels
+from sstorch.optimal.patterns import BoolArray, Patterns
+from sstorch.optimal.problem import Problem
+from sstorch.optimal.search import root_costs
+from sstorch.optimal.states import Budget, budget
+from sstorch.optimal.tasks import Task
+from sstorch.optimal.trace import trace
+from sstorch.optimal.tree import BinaryTree, Nested
+
+
+class Optimum(NamedTuple):
+    """The best tree found within a budget.
+
+    Attributes:
+        depth: most tests on a path.
+        nodes: most branch nodes; leaves are one more.
+        loss: its training loss, without penalty.
+        lower_bound: no tree within the budget has a smaller loss; equal to `loss` where optimality is proved.
+    """
+
+    depth: int
+    nodes: int
+    loss: float
+    lower_bound: float
+
+    @property
+    def certified(self) -> bool:
+        """Whether no tree within the budget has a smaller loss."""
+        return self.lower_bound >= self.loss
+
+
+class PathStep(NamedTuple):
+    """A tree on the path over leaf penalties.
+
+    Attributes:
+        leaf_penalty: the smallest penalty per leaf for which this tree is best; it stays so up to that of the
+            step before (the first step is the smallest tree, best for all larger penalties).
+        nodes: its branch nodes.
+        loss: its training loss, without penalty.
+    """
+
+    leaf_penalty: float
+    nodes: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a search did.
+
+    Attributes:
+        n_rows: N.
+        n_patterns: distinct rows of the binary matrix.
+        n_features: distinct columns that split anything.
+        cells: leaves that were evaluated.
+        seconds: time of the search, without preparation.
+        estimate: what was expected of it.
+    """
+
+    n_rows: int
+    n_patterns: int
+    n_features: int
+    cells: int
+    seconds: float
+    estimate: Work
+
+
+class Solution:
+    """Optima of all budgets up to a depth and a number of nodes, from one search.
+
+    `tree()`, `loss`, `certificate` and `gap` speak of the tree that `max_depth`, `max_nodes` and
+    `leaf_penalty` of the call of `solve` ask for; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path`
+    of all others.
+
+    Attributes:
+        max_depth: as given to `solve`.
+        max_nodes: as given, or all that the depth can hold.
+        leaf_penalty: as given.
+        optima: an `Optimum` for every budget, by (depth, nodes), smaller ones first.
+        counters: what the search did.
+    """
+
+    def __init__(
+        self,
+        *,
+        features: BoolArray,
+        names: Sequence[str],
+        patterns: Patterns,
+        problem: Problem,
+        searches: Sequence[tuple[Levels, bool]],
+        floor: float,
+        max_depth: int,
+        max_nodes: int,
+        leaf_penalty: float,
+        counters: Counters,
+    ) -> None:
+        self._features, self._names, self._patterns = features, tuple(names), patterns
+        self._problem, self._levels = problem, [levels for levels, _ in searches]
+        self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
+        self.counters = counters
+        self._best: dict[Budget, tuple[float, Levels]] = {}
+        certified: set[Budget] = set()
+        for levels, complete in searches:
+            for state, least in root_costs(problem, levels).items():
+                value = float(least)
+                if state not in self._best or value < self._best[state][0]:
+                    self._best[state] = (value, levels)
+                if complete:
+                    certified.add(state)
+        self._spread(searches[-1][0])
+        constant = self.task.constant
+        self.optima: dict[tuple[int, int], Optimum] = {}
+        for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
+            bound = cost if state in certified else min(cost, floor)
+            self.optima[state] = Optimum(*state, constant + cost, constant + bound)
+
+    def _spread(self, last: Levels) -> None:
+        """A budget that the last search did not finish can do what smaller ones can."""
+        for state in last.budgets(0):
+            for other, (cost, levels) in list(self._best.items()):
+                fits = other.depth <= state.depth and other.nodes <= state.nodes
+                if fits and (state not in self._best or cost < self._best[state][0]):
+                    self._best[state] = (cost, levels)
+
+    @property
+    def task(self) -> Task:
+        """The objective."""
+        return self._problem.task
+
+    @property
+    def loss(self) -> float:
+        """Training loss of `tree()`, without penalty."""
+        return self.optimum().loss
+
+    @property
+    def objective(self) -> float:
+        """Training loss of `tree()` and `leaf_penalty` for each of its leaves."""
+        return self.loss + self.leaf_penalty * (self.optimum().nodes + 1)
+
+    @property
+    def gap(self) -> float:
+        """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        bounds = [
+            o.lower_bound + self.leaf_penalty * (o.nodes + 1)
+            if o.certified
+            else o.lower_bound + self.leaf_penalty
+            for o in self._fitting(self.max_depth, self.max_nodes)
+        ]
+        return max(0.0, self.objective - min(bounds))
+
+    @property
+    def certificate(self) -> str:
+        """``"optimal"``, or how much better a tree could be if the time limit cut the search short."""
+        return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
+
+    def optimum(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> Optimum:
+        """The best tree within a budget, in numbers.
+
+        Args:
+            depth: most tests on a path; None is `max_depth`.
+            nodes: most branch nodes; None is `max_nodes`.
+            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget
+                stays a limit. With a penalty the tree has as few nodes as its loss allows.
+
+        Raises:
+            ConfigError: a budget larger than the search's, or a negative one or penalty.
+        """
+        depth = self.max_depth if depth is None else depth
+        nodes = self.max_nodes if nodes is None else nodes
+        penalty = self.leaf_penalty if leaf_penalty is None else leaf_penalty
+        if not 0 <= depth <= self.max_depth:
+            raise ConfigError(f"depth={depth}: this search covers 0 to {self.max_depth}")
+        if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
+            raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
+        if not penalty >= 0.0:
+            raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
+        fitting = self._fitting(depth, nodes)
+        # Equal up to rounding: the smaller tree.
+        slack = 1e-12 * max(abs(o.loss) for o in fitting)
+        least = min(o.loss + penalty * (o.nodes + 1) for o in fitting)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + slack)
+
+    def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
+        return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
+
+    def tree(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> BinaryTree:
+        """The best tree within a budget; arguments and errors as in `optimum`.
+
+        Raises:
+            TrainingError: the tree's loss, recomputed from the rows, is not the loss of the search.
+        """
+        optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
+        state = budget(optimum.depth, optimum.nodes)
+        nested = trace(self._problem, self._best[state][1], self._reached(state))
+        tree = BinaryTree.build(_columns(nested, self._patterns), self._names)
+        loss = self.task.loss(tree.apply(self._features))
+        if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=1e-8):
+            raise TrainingError(
+                f"the tree has the loss {loss!r}, but the search reports {optimum.loss!r}; please report this"
+            )
+        return tree
+
+    def _reached(self, state: Budget) -> Budget:
+        """The budget within which the search behind a state found its cost."""
+        cost, levels = self._best[state]
+        own = levels.budgets(0)
+        if state in own:
+            return state
+        return next(
+            other
+            for other in own
+            if other in self._best
+            and self._best[other][0] == cost
+            and other.depth <= state.depth
+            and other.nodes <= state.nodes
+        )
+
+    def path(self, *, depth: int | None = None) -> list[PathStep]:
+        """All trees that are best for some penalty per leaf, from the smallest tree to the largest.
+
+        Args:
+            depth: most tests on a path; None is `max_depth`.
+        """
+        depth = self.max_depth if depth is None else depth
+        losses: dict[int, float] = {}
+        for o in self._fitting(depth, self.max_nodes):
+            losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
+        hull = [0]
+        steps = [PathStep(0.0, 0, losses[0])]
+        while True:
+            at = hull[-1]
+            rates = {n: (losses[at] - losses[n]) / (n - at) for n in losses if n > at}
+            slack = 1e-12 * abs(losses[0])
+            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > slack}
+            if not rates:
+                return steps
+            best = max(rates.values())
+            after = max(n for n, rate in rates.items() if rate == best)
+            steps[-1] = steps[-1]._replace(leaf_penalty=best)
+            steps.append(PathStep(0.0, after, losses[after]))
+            hull.append(after)
+
+    def table(self) -> pd.DataFrame:
+        """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""
+        return pd.DataFrame(list(self.optima.values()), columns=list(Optimum._fields))
+
+
+def _columns(nested: Nested, patterns: Patterns) -> Nested:
+    """A tree in columns of the matrix instead of literals."""
+    if nested is None:
+        return None
+    feature, absent, present = nested
+    children = (_columns(absent, patterns), _columns(present, patterns))
+    if patterns.flipped[feature]:
+        children = children[::-1]
+    return int(patterns.columns[feature]), *children

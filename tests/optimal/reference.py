@@ -1,0 +1,131 @@
+"""Plain loops: losses by their definition, and all trees."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+
+def hazards(time, event):
+    """Nelson-Aalen estimate at each row's time, 1 / (N + 1) before the first event."""
+    found = []
+    for t in time:
+        total = 0.0
+        for u in sorted(set(time)):
+            if u <= t:
+                at_risk = sum(1 for s in time if s >= u)
+                total += sum(1 for s, d in zip(time, event, strict=True) if s == u and d) / at_risk
+        found.append(total if total > 0 else 1 / (len(time) + 1))
+    return found
+
+
+def deviance(rows, time, event, hazard):
+    """Half the deviance of one leaf, row by row."""
+    n_events = sum(1 for i in rows if event[i])
+    if n_events == 0:
+        return 0.0
+    theta = n_events / sum(hazard[i] for i in rows)
+    total = 0.0
+    for i in rows:
+        total += hazard[i] * theta
+        if event[i]:
+            total -= math.log(hazard[i]) + math.log(theta) + 1
+    return total
+
+
+def censoring(time, event):
+    """G at each distinct time, tied events at risk."""
+    curve, g = {}, 1.0
+    for u in sorted(set(time)):
+        at_risk = sum(1 for s in time if s >= u)
+        g *= 1 - sum(1 for s, d in zip(time, event, strict=True) if s == u and not d) / at_risk
+        curve[u] = g
+    return curve
+
+
+def leaf_curve(rows, time, event, ipcw):
+    """The leaf's survival curve at each distinct time of all rows."""
+    grid = sorted(set(time))
+    if not ipcw:
+        curve, s = {}, 1.0
+        for u in grid:
+            at_risk = sum(1 for i in rows if time[i] >= u)
+            if at_risk:
+                s *= 1 - sum(1 for i in rows if time[i] == u and event[i]) / at_risk
+            curve[u] = s
+        return curve
+    g = censoring(time, event)
+    curve, a, b, block = {}, 0.0, 0.0, []
+
+    def close():
+        for u in block:
+            curve[u] = a / (a + b) if a + b > 0 else 1.0
+
+    event_times = {t for t, d in zip(time, event, strict=True) if d}
+    seen = False
+    for k, u in enumerate(grid):
+        if u in event_times:
+            close() if seen else [curve.__setitem__(v, 1.0) for v in block]
+            a, b, block, seen = 0.0, 0.0, [], True
+        block.append(u)
+        width = grid[k + 1] - u if k + 1 < len(grid) else 0.0
+        a += width * sum(1 for i in rows if time[i] > u) / g[u] if g[u] > 0 else 0.0
+        b += width * sum(1 / g[time[i]] for i in rows if event[i] and time[i] <= u and g[time[i]] > 0)
+    close()
+    return curve
+
+
+def brier(rows, time, event, ipcw=False):
+    """What the rows of one leaf add to the integrated Brier score, row by row and time by time."""
+    grid, g = sorted(set(time)), censoring(time, event)
+    curve = leaf_curve(rows, time, event, ipcw)
+    total = 0.0
+    for i in rows:
+        for u, v in itertools.pairwise(grid):
+            if time[i] > u:
+                weight = 1 / g[u] if g[u] > 0 else 0.0
+                total += (v - u) * (1 - curve[u]) ** 2 * weight
+            elif event[i]:
+                weight = 1 / g[time[i]] if g[time[i]] > 0 else 0.0
+                total += (v - u) * curve[u] ** 2 * weight
+    return total / (grid[-1] - grid[0]) / len(time)
+
+
+def all_trees(features, cost, max_depth, allowed):
+    """Least cost of any tree by (depth, nodes), from every split of every set of rows."""
+    n, p = features.shape
+
+    @functools.cache
+    def leaf(rows):
+        return cost(rows) if allowed(rows) else math.inf
+
+    @functools.cache
+    def least(rows, depth, nodes):
+        found = leaf(rows)
+        if depth == 0 or nodes == 0:
+            return found
+        for j in range(p):
+            parts = [tuple(i for i in rows if features[i, j] == v) for v in (False, True)]
+            if not all(parts):
+                continue
+            for left in range(nodes):
+                a = least(parts[0], depth - 1, min(left, 2 ** (depth - 1) - 1))
+                b = least(parts[1], depth - 1, min(nodes - 1 - left, 2 ** (depth - 1) - 1))
+                found = min(found, a + b)
+        return found
+
+    every = tuple(range(n))
+    return {(d, m): least(every, d, m) for d in range(max_depth + 1) for m in range(d, 2**d)}
+
+
+def random_problem(seed, n_rows=(8, 26), n_features=(1, 5)):
+    """A binary matrix, times with ties and events."""
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(*n_rows)), int(rng.integers(*n_features, endpoint=True))
+    features = rng.random((n, p)) < rng.uniform(0.15, 0.85, p)
+    time = rng.integers(1, 9, n).astype(float) if seed % 2 else rng.exponential(3.0, n).round(2) + 0.01
+    event = rng.random(n) < rng.uniform(0.3, 1.0)
+    event[int(time.argmin())] = True
+    time[-1] += 5.0
+    return features, time, event
