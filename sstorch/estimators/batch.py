@@ -15,7 +15,7 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective
-from sstorch.objective.fairness import merge_equal_rows
+from sstorch.objective.parity_rows import merge_equal_rows
 from sstorch.optim import (
     initialize_cox,
     initialize_greedy,
