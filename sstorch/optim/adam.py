@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
-from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import freeze_except
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)

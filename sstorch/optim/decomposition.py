@@ -17,9 +17,10 @@ from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
-from sstorch.optim.run import Minimizer, Trainer, TrainingRun
+from sstorch.optim.run import Minimizer, TrainingRun
 from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)

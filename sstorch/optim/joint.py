@@ -8,9 +8,10 @@ import torch
 
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.run import Minimizer, Trainer, TrainingRun
+from sstorch.optim.run import Minimizer, TrainingRun
 from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import JointStep
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)
