@@ -19,6 +19,7 @@ from sstorch.optim import (
     initialize_cox,
     initialize_greedy,
     initialize_kmeans,
+    initialize_optimal,
     initialize_random,
     problem_seed,
 )
@@ -102,6 +103,8 @@ def train_batch(
         initialize_kmeans(tree, objective, sample, seeds)
     elif settings.init == "greedy":
         initialize_greedy(tree, objective, sample, seeds)
+    elif settings.init == "optimal":
+        initialize_optimal(tree, objective, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds)
     else:

@@ -53,7 +53,9 @@ def save_exact_tree(estimator: ExactSurvivalTree, settings: ExactSettings, folde
     for key in ("leaf_table_", "optima_", "path_"):
         table: pd.DataFrame = getattr(estimator, key)
         state[key] = list(table.columns)
-        tensors |= {f"{key}.{j}": torch.from_numpy(table.iloc[:, j].to_numpy().copy()) for j in range(table.shape[1])}
+        tensors |= {
+            f"{key}.{j}": torch.from_numpy(table.iloc[:, j].to_numpy().copy()) for j in range(table.shape[1])
+        }
     write_folder(folder, FORMAT, FORMAT_VERSION, state, tensors)
 
 
@@ -112,7 +114,9 @@ def _tree(state: dict[str, Any], n_rules: int) -> BinaryTree:
     Raises:
         ValueError: they are not.
     """
-    feature, absent, present = (np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present"))
+    feature, absent, present = (
+        np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present")
+    )
     names = tuple(str(name) for name in state["names"])
     inner = np.flatnonzero(feature >= 0)
     children = np.concatenate([absent[inner], present[inner]])

@@ -70,9 +70,7 @@ class ExactSettings:
             ConfigError: a value does not exist or is out of range; the message says what would do.
         """
         if objective not in get_args(Objective):
-            raise ConfigError(
-                f"objective must be one of {', '.join(get_args(Objective))}, got {objective!r}"
-            )
+            raise ConfigError(f"objective must be one of {', '.join(get_args(Objective))}, got {objective!r}")
         if leaf_curve not in CURVES[objective]:
             raise ConfigError(
                 f"leaf_curve must be one of {', '.join(CURVES[objective])} with objective={objective!r}, "
@@ -85,14 +83,16 @@ class ExactSettings:
             max_depth=check_integer("max_depth", max_depth, 0),
             max_nodes=None if max_nodes is None else check_integer("max_nodes", max_nodes, 0),
             objective=objective,
-            leaf_penalty=_number("leaf_penalty", leaf_penalty, "a finite number >= 0", 0.0),
+            leaf_penalty=_number("leaf_penalty", leaf_penalty, "a finite number >= 0", zero=True),
             min_leaf=check_integer("min_leaf", min_leaf, 1),
             min_events=check_integer("min_events", min_events, 0),
             binarize=_binarizer(binarize),
             leaf_curve=leaf_curve,
             n_buckets=None if n_buckets is None else check_integer("n_buckets", n_buckets, 2),
             device=str(device),
-            time_limit=None if time_limit is None else _number("time_limit", time_limit, "seconds > 0 or None"),
+            time_limit=None
+            if time_limit is None
+            else _number("time_limit", time_limit, "seconds > 0 or None"),
             memory=check_integer("memory", memory, 1),
         )
 
@@ -193,11 +193,14 @@ def _is_binary(column: pd.Series) -> bool:
     return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
 
 
-def _number(name: str, value: object, wanted: str, least: float | None = None) -> float:
-    good = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not (float(value) > 0.0 if least is None else float(value) >= least):  # type: ignore[arg-type]
+def _number(name: str, value: object, wanted: str, *, zero: bool = False) -> float:
+    """A finite number above 0, or 0 where that is allowed."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    number = float(value)
+    if number < 0.0 or (number == 0.0 and not zero):
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    return number
 
 
 def _binarizer(binarize: object) -> Binarizer | None:
@@ -205,9 +208,10 @@ def _binarizer(binarize: object) -> Binarizer | None:
         return None
     if isinstance(binarize, Binarizer):
         return binarize
-    if isinstance(binarize, str) and binarize in get_args(Preset):
-        return Binarizer(binarize)
+    for preset in get_args(Preset):
+        if binarize == preset:
+            return Binarizer(preset)
     raise ConfigError(
-        f"binarize must be one of {', '.join(get_args(Preset))}, a Binarizer, or False for columns of 0 and 1, "
-        f"got {binarize!r}"
+        f"binarize must be one of {', '.join(get_args(Preset))}, a Binarizer, or False for columns of 0 and "
+        f"1, got {binarize!r}"
     )

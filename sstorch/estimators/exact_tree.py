@@ -46,19 +46,26 @@ class ExactSurvivalTree(SurvivalEstimator):
 
     def _adopt(self, search: Search) -> Self:
         """Become the tree that a search was asked for."""
-        solution, data = search.solution, search.data
-        self._settings = search.settings
-        self.tree_ = solution.tree()
-        self.rules_ = search.rules
+        solution = search.solution
         self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
         self.optima_ = solution.table()
         self.path_ = pd.DataFrame(solution.path())
-        self.schema_ = search.schema
+        return self._grow(search, solution.tree())
+
+    def _grow(self, search: Search, tree: BinaryTree) -> Self:
+        """Take a tree of a search, and the curves of its leaves from the rows of the search."""
+        data = search.data
+        self._settings, self.tree_, self.rules_, self.schema_ = (
+            search.settings,
+            tree,
+            search.rules,
+            search.schema,
+        )
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_, self.n_samples_fit_ = len(data.feature_names), len(data)
         self.event_times_ = np.unique(data.time[data.event])
         self.zero_time_ = data.zero_time
-        leaf, n_leaves = self.tree_.apply(search.features), self.tree_.n_leaves
+        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
         self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, search.settings.leaf_curve)
         table = pd.DataFrame(
             {
@@ -202,9 +209,10 @@ class ExactSurvivalTree(SurvivalEstimator):
         if own.leaf_penalty:
             budget += f", {own.leaf_penalty:g} per leaf"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
+        n_rules = f"{len(self.rules_)} binary"
         lines = [
             f"Exact survival tree: {shape}, {table['rows'].sum()} rows, {table['events'].sum()} events",
-            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} binary features",
+            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {n_rules} features",
             self.export_text(),
             "",
             f"Leaves, {own.leaf_curve} curves",

@@ -16,7 +16,7 @@ from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 TRAINERS: dict[str, type[Trainer]] = {"nodec": Nodec, "joint": Joint, "nodec+joint": NodecJoint, "adam": Adam}
-INITS = ("kmeans", "random", "greedy", "cox")
+INITS = ("kmeans", "random", "greedy", "optimal", "cox")
 
 
 @dataclass(frozen=True)

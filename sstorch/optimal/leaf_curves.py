@@ -69,7 +69,8 @@ class LeafCurves:
         last = self.survival[:, -1]
         if math.isinf(tau):
             return np.where(last > 0.0, math.inf, area)
-        return area + last * (tau - edges[-1])
+        mean: FloatArray = area + last * (tau - edges[-1])
+        return mean
 
     def _read(self, steps: FloatArray, before: float, grid: FloatArray) -> FloatArray:
         position = np.searchsorted(self.times, grid, side="right")
