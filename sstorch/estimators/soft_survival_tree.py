@@ -53,7 +53,8 @@ class SoftSurvivalTree(SurvivalEstimator):
             ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
             macro_iterations=5)``.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
-            splits), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for spline leaves.
+            splits), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for
+            spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
