@@ -15,6 +15,7 @@ from sstorch import metrics
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.estimators.exact_search import ExactSettings, Objective, Search, answers, check_integer
 from sstorch.estimators.exact_tree import ExactSurvivalTree
+from sstorch.estimators.optimal_survival_tree import OptimalSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.optimal import Binarizer
 from sstorch.optimal.binarize import Preset
@@ -214,7 +215,7 @@ def _score(search: Search, size: tuple[int, int], rows: SurvivalData, scoring: A
     train, settings = search.data, search.settings
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
-        fitted = _FoldTree()._grow(search, tree)
+        fitted = OptimalSurvivalTree()._grow(search, tree)
         return float(scoring(fitted, rows.frame, (rows.time, rows.event))), tree.n_leaves
     leaf, here = tree.apply(search.features), tree.apply(answers(search.rules, rows.frame))
     if settings.objective == "log_likelihood":
@@ -233,7 +234,3 @@ def _score(search: Search, size: tuple[int, int], rows: SurvivalData, scoring: A
         convention="osst",
     )
     return -score, tree.n_leaves
-
-
-class _FoldTree(ExactSurvivalTree):
-    """A fold's tree as an estimator, for scorers."""
