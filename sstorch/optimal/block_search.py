@@ -8,19 +8,16 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.levels import Levels
-from sstorch.optimal.pivots import GRID, PivotCells
+from sstorch.optimal.pivots import PivotCells
 from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
 from sstorch.optimal.states import Budget
 from sstorch.optimal.stream import StreamedCells
-
-# Doubles of one array of cells: several of them fit the second level cache.
-CELLS_PER_BLOCK = 1 << 16
 
 
 def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
     """Fill the tables; returns whether there was time for all."""
     levels.allocate(problem.moments.values)
-    blocks, complete = Blocks(problem, levels.depth), True
+    blocks, complete = Blocks(problem, levels), True
     for k in range(levels.depth, 1, -1):
         try:
             _STAGES[k](blocks, levels, deadline)
@@ -34,23 +31,24 @@ def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
 class Blocks:
     """Costs of the cells of blocks of sets of features a > b > c > d > e.
 
-    The arguments and axes of the methods are those of `PivotCells`, without the axis of channels; b falls from
-    one call to the next, and so does c within `quints`.
+    The arguments and axes of the methods are those of `PivotCells`, without the axis of channels; b falls
+    from one call to the next, and so does c in `quints`.
 
     Args:
         problem: rows, task and conditions.
-        depth: size of the largest sets.
+        levels: gives the size of the largest sets and the grid.
     """
 
-    def __init__(self, problem: Problem, depth: int) -> None:
+    def __init__(self, problem: Problem, levels: Levels) -> None:
         self._problem = problem
+        depth, grid = levels.depth, levels.grid
         task = problem.task
         self._cells = (
-            PivotCells(problem.moments.row_sums(), depth)
+            PivotCells(problem.moments.row_sums(), depth, grid)
             if task.n_steps == 1
-            else StreamedCells(problem.moments, task.accumulate)
+            else StreamedCells(problem.moments, task.accumulate, grid)
         )
-        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth)
+        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth, grid)
 
     def pairs(self) -> Tensor:
         """All pairs in both orders."""
@@ -60,13 +58,13 @@ class Blocks:
         """Sets with this b."""
         return self._cost(lambda cells: cells.triples(b))
 
-    def quads(self, b: int, c: slice) -> Tensor:
-        """Sets with this b and some c."""
-        return self._cost(lambda cells: cells.quads(b, c))
+    def quads(self, b: int, number: int) -> Tensor:
+        """Sets with this b, and c and d in a range."""
+        return self._cost(lambda cells: cells.quads(b, number))
 
-    def quints(self, c: int, b: int, d: slice) -> Tensor:
-        """Sets with this b and c, and some d."""
-        return self._cost(lambda cells: cells.quints(c, b, d))
+    def quints(self, c: int, b: int, number: int) -> Tensor:
+        """Sets with this b and c, and d and e in a range."""
+        return self._cost(lambda cells: cells.quints(c, b, number))
 
     def _cost(self, cells: Callable[[PivotCells | StreamedCells], Iterator[Tensor]]) -> Tensor:
         return self._problem.cost(cells(self._cells), None if self._sizes is None else cells(self._sizes))
@@ -91,7 +89,10 @@ def _stage3(blocks: Blocks, levels: Levels, deadline: float) -> None:
     for b in range(levels.n_features - 2, 0, -1):
         check_time(deadline)
         a = slice(b + 1, levels.n_features)
-        table = levels.tables[3][..., a, b, :b] if 3 in levels.tables else _EMPTY
+        table = _EMPTY
+        if levels.triples:
+            number, place = levels.grid.find(b)
+            table = levels.triples[number][..., a, place, :b]
         values = _leaves(levels, 3, blocks.triples(b), table)
         levels.absorb(pairs[..., b, :b], levels.split(3, values, 0, 2))
         levels.absorb(pairs[..., a, :b], levels.split(3, values, 1, None))
@@ -99,52 +100,39 @@ def _stage3(blocks: Blocks, levels: Levels, deadline: float) -> None:
 
 
 def _stage4(blocks: Blocks, levels: Levels, deadline: float) -> None:
-    """Sets a > b > c > d for each b, some c at a time, d below the largest of them."""
-    triples = levels.tables[3]
-    for b in range(levels.n_features - 2, -1, -1):
+    """Sets a > b > c > d for each b, the last two in a range of the grid."""
+    triples = levels.triples
+    for b in range(levels.n_features - 2, 0, -1):
         a = slice(b + 1, levels.n_features)
-        for c in _chunks(b, 16 * (a.stop - a.start)):
+        number_b, place = levels.grid.find(b)
+        for number in levels.grid.below(b):
             check_time(deadline)
-            d = slice(0, c.stop)
-            table = levels.by_second[b][..., c, d] if levels.by_second else _EMPTY
-            values = _leaves(levels, 4, blocks.quads(b, c), table)
-            levels.absorb(triples[..., b, c, d], levels.split(4, values, 0, 3))
-            levels.absorb(triples[..., a, c, d], levels.split(4, values, 1, None))
-            levels.absorb(triples[..., a, b, d], levels.split(4, values, 2, 4))
-            levels.absorb(triples[..., a, b, c], levels.split(4, values, 3, 5))
+            c, d = levels.grid[number]
+            table = levels.quads[b][number] if levels.quads else _EMPTY
+            values = _leaves(levels, 4, blocks.quads(b, number), table)
+            levels.absorb(triples[number][..., b, :, :], levels.split(4, values, 0, 3))
+            levels.absorb(triples[number][..., a, :, :], levels.split(4, values, 1, None))
+            levels.absorb(triples[number_b][..., a, place, d], levels.split(4, values, 2, 4))
+            levels.absorb(triples[number_b][..., a, place, c], levels.split(4, values, 3, 5))
 
 
 def _stage5(blocks: Blocks, levels: Levels, deadline: float) -> None:
-    """Sets a > b > c > d > e for each c and b."""
-    for c in range(levels.n_features - 2, -1, -1):
+    """Sets a > b > c > d > e for each c and b, the last two in a range of the grid."""
+    for c in range(levels.n_features - 2, 0, -1):
+        number_c, place = levels.grid.find(c)
         for b in range(levels.n_features - 2, c, -1):
-            a = slice(b + 1, levels.n_features)
-            for d in _chunks(c, 32 * (a.stop - a.start)):
+            below_b = levels.quads[b][number_c]
+            for number in levels.grid.below(c):
                 check_time(deadline)
-                e = slice(0, d.stop)
-                values = {Budget(0, 0): blocks.quints(c, b, d)}
-                below_c, below_b = levels.by_second[c], levels.by_second[b]
-                levels.absorb(below_c[..., b - c - 1, d, e], levels.split(5, values, 0, 4))
-                levels.absorb(below_c[..., b - c :, d, e], levels.split(5, values, 1, None))
-                levels.absorb(below_b[..., d, e], levels.split(5, values, 2, None))
-                levels.absorb(below_b[..., c, e], levels.split(5, values, 3, 5))
-                levels.absorb(below_b[..., c, d], levels.split(5, values, 4, 6))
+                d, e = levels.grid[number]
+                values = {Budget(0, 0): blocks.quints(c, b, number)}
+                below_c = levels.quads[c][number]
+                levels.absorb(below_c[..., b - c - 1, :, :], levels.split(5, values, 0, 4))
+                levels.absorb(below_c[..., b - c :, :, :], levels.split(5, values, 1, None))
+                levels.absorb(levels.quads[b][number], levels.split(5, values, 2, None))
+                levels.absorb(below_b[..., place, e], levels.split(5, values, 3, 5))
+                levels.absorb(below_b[..., place, d], levels.split(5, values, 4, 6))
 
 
 _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
 _EMPTY = torch.empty(0)
-
-
-def _chunks(stop: int, cells_each: int) -> Iterator[slice]:
-    """Ranges of features c below `stop` that do not cross the grid of moments.
-
-    Each range, with all d below its end, has about `CELLS_PER_BLOCK` cells where the grid allows; moments are
-    on a grid that counts "not asked for" as its first entry.
-    """
-    start = 0
-    while start < stop:
-        end = min(stop, (start + 1) // GRID * GRID + GRID - 1)
-        most = max(1, CELLS_PER_BLOCK // (cells_each * end))
-        end = min(end, start + most)
-        yield slice(start, end)
-        start = end

@@ -13,13 +13,48 @@ from sstorch.optimal.states import Budget, budgets, splits
 INFINITY = float("inf")
 
 
+class Grid:
+    """Ranges of features c, and of the features d that stand beside each: all up to the largest c.
+
+    Blocks of sets with c and d from these ranges hold all sets c > d, few of them twice, and are rectangles.
+    The features d that are not below c make no other sets than there are: c itself splits nothing.
+
+    Args:
+        n_features: F.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        step = 8 if n_features <= 40 else 4
+        self._all = [
+            (slice(start, min(n_features, start + step)), slice(0, min(n_features, start + step)))
+            for start in range(0, n_features, step)
+        ]
+
+    def __getitem__(self, number: int) -> tuple[slice, slice]:
+        return self._all[number]
+
+    def ranges(self) -> list[tuple[slice, slice]]:
+        """All ranges, of c and of d."""
+        return self._all
+
+    def below(self, feature: int) -> list[int]:
+        """Numbers of the ranges with a feature c below this one, of which there has to be a d below, too."""
+        return [number for number, (c, _) in enumerate(self._all) if c.start < feature]
+
+    def find(self, feature: int) -> tuple[int, int]:
+        """Number of the range of c that holds a feature, and its place there."""
+        number = feature // (self._all[0][0].stop)
+        return number, feature - self._all[number][0].start
+
+
 class Levels:
     """Least cost of subtrees, by the set of literals above them and by budget.
 
     A set of k features x1 > x2 > ... with a sign each has one entry per budget of depth up to D - k, that of
     the leaf itself excepted. `tables[k]` is (n_budgets, 2, ..., 2, F, ..., F), indexed by signs and features
-    in falling order, for k = 1, 2, 3; for k = 4 it is one tensor (n_budgets, 2, 2, 2, 2, F - x2 - 1, x2, x2)
-    for each x2, since the dense form has 24 times as many entries as there are sets.
+    in falling order, for k = 1 and 2. Of sets of 3, `triples[i]` is (n_budgets, 2, 2, 2, F, n_c, n_d) for the
+    last two features in a range of the grid; of sets of 4, `quads[x2][i]` is (n_budgets, 2, 2, 2, 2,
+    F - x2 - 1, n_c, n_d).
 
     Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
     (2, ..., 2, C(F, k)), and there are no other tables.
@@ -32,22 +67,25 @@ class Levels:
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
         self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
+        self.grid = Grid(n_features)
         self.tables: dict[int, Tensor] = {}
-        self.by_second: list[Tensor] = []
+        self.triples: list[Tensor] = []
+        self.quads: list[list[Tensor]] = []
         self.packed: dict[int, dict[Budget, Tensor]] = {}
 
     def allocate(self, like: Tensor) -> None:
         """Tables of infinite cost, on the device of a tensor."""
-        depth, n_features = self.depth, self.n_features
-        for k in range(min(max(depth, 1), 4)):
-            shape = (len(self.budgets(k)) - 1,) + (2,) * k + (n_features,) * k
-            self.tables[k] = like.new_full(shape, INFINITY)
-        if depth == 5:
-            states = len(self.budgets(4)) - 1
-            self.by_second = [
-                like.new_full((states, 2, 2, 2, 2, n_features - x - 1, x, x), INFINITY)
-                for x in range(n_features)
-            ]
+        n = self.n_features
+
+        def table(k: int, *shape: int) -> Tensor:
+            return like.new_full((len(self.budgets(k)) - 1, *(2,) * k, *shape), INFINITY)
+
+        self.tables = {k: table(k, *(n,) * k) for k in range(min(max(self.depth, 1), 3))}
+        sizes = [(c.stop - c.start, d.stop) for c, d in self.grid.ranges()]
+        if self.depth >= 4:
+            self.triples = [table(3, n, *size) for size in sizes]
+        if self.depth == 5:
+            self.quads = [[table(4, n - x - 1, *sizes[i]) for i in self.grid.below(x)] for x in range(n)]
 
     def budgets(self, k: int) -> tuple[Budget, ...]:
         """Budgets below a set of k literals, (0, 0) first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import comb
 
 import torch
@@ -10,29 +10,46 @@ from torch import Tensor
 
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.packed import (
+    CELLS_AT_ONCE,
+    IndicatorCells,
     PackedCells,
     StreamedPackedCells,
     offset,
+    ranges,
     supersets,
 )
 from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
 from sstorch.optimal.states import Budget, splits
 
 # Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
-_MOST_CELLS = {1: 1 << 22, 2: 1 << 22, 3: 1 << 22, 4: 1 << 20, 5: 1 << 20}
+_MOST_CELLS = {1: 1 << 23, 2: 1 << 23, 3: 1 << 23, 4: 1 << 21, 5: 1 << 21}
 _MOST_PRODUCTS = 1 << 28
-# Doubles of one array of cells: several of them fit the second level cache.
-_CELLS_AT_ONCE = 1 << 15
 
 
 def fits(problem: Problem, depth: int) -> bool:
     """Whether this search is the better one."""
-    n = problem.moments.n_features
-    rows = len(problem.moments.literals)
-    one_step = problem.task.n_steps == 1
-    products = offset(n, 1 + (depth - depth // 2 if one_step else depth))
-    few = products * rows * (8 if one_step else 1) <= _MOST_PRODUCTS
-    return depth <= n and few and comb(n, depth) << depth <= _MOST_CELLS[depth]
+    n, rows = problem.moments.n_features, len(problem.moments.literals)
+    if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
+        return False
+    if problem.task.n_steps > 1:
+        return _fastest(problem, depth) != "blocks"
+    return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
+
+
+def _fastest(problem: Problem, depth: int) -> str:
+    """For a task with steps: ``"indicator"``, ``"packed"`` or ``"blocks"``, by time measured on one core."""
+    n, rows, steps = problem.moments.n_features, len(problem.moments.literals), problem.task.n_steps
+    sets = offset(n, depth + 1)
+    cells = sum(comb(n, k) << k for k in range(1, depth + 1))
+    parts = 1 + cells // CELLS_AT_ONCE
+    blocks = {2: 1, 3: n}.get(depth, n**2 // 12 if depth == 4 else n**3 // 48)
+    # Nanoseconds: of what is done once per row, of a cell in a step, and of the calls of a step.
+    times = {"blocks": 0.5 * rows * sets + steps * (7 * cells + 60_000 * blocks)}
+    if 8 * rows * cells <= _MOST_PRODUCTS:
+        times["indicator"] = 1.0 * rows * cells + steps * (3.5 * cells + 16_000 * parts)
+    if rows * sets <= _MOST_PRODUCTS:
+        times["packed"] = 2.0 * depth * rows * sets + steps * (11 * cells + 25_000 * (parts + depth))
+    return min(times, key=times.__getitem__)
 
 
 def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
@@ -47,31 +64,45 @@ def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
 
 
 def _search(problem: Problem, levels: Levels, deadline: float) -> None:
-    n, depth = levels.n_features, levels.depth
-    source: PackedCells | StreamedPackedCells
-    if problem.task.n_steps == 1:
-        source = PackedCells(problem.moments.row_sums(), depth)
-    else:
-        source = StreamedPackedCells(problem.moments, problem.task.accumulate, depth)
-    sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
+    depth = levels.depth
+    leaves = _leaf_costs(problem, depth, deadline)
     table = torch.empty(0)
     for k in range(depth, 0, -1):
-        costs = []
-        for part in _parts(comb(n, k), k):
-            check_time(deadline)
-            below = None if sizes is None else sizes.cells(k, part)
-            costs.append(problem.cost(source.cells(k, part), below))
-        leaf = costs[0] if len(costs) == 1 else torch.cat(costs, dim=-1)
+        leaf = leaves(k)
         levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
         table = _split(levels, k, levels.packed[k])
     levels.packed[0] = levels.values(0, problem.leaf(), table[..., 0])
 
 
-def _parts(n_sets: int, k: int) -> Iterator[slice]:
-    """Ranges of sets with about `_CELLS_AT_ONCE` cells."""
-    step = max(1, _CELLS_AT_ONCE >> k)
-    for start in range(0, n_sets, step):
-        yield slice(start, min(n_sets, start + step))
+def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int], Tensor]:
+    """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
+    n = problem.moments.n_features
+    sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
+    if problem.task.n_steps > 1 and _fastest(problem, depth) == "indicator":
+        cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
+
+        def in_time(steps: Iterator[Tensor]) -> Tensor:
+            check_time(deadline)
+            return problem.task.cost(steps)
+
+        leaves = cells.costs(in_time)
+        every = slice(None)
+        return lambda k: problem.masked(leaves[k], None if sizes is None else sizes.cells(k, every))
+    source: PackedCells | StreamedPackedCells
+    if problem.task.n_steps == 1:
+        source = PackedCells(problem.moments.row_sums(), depth)
+    else:
+        source = StreamedPackedCells(problem.moments, problem.task.accumulate, depth)
+
+    def costs(k: int) -> Tensor:
+        found = []
+        for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
+            check_time(deadline)
+            below = None if sizes is None else sizes.cells(k, part)
+            found.append(problem.cost(source.cells(k, part), below))
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+
+    return costs
 
 
 def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:

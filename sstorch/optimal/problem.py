@@ -61,7 +61,10 @@ class Problem:
             cells: what the task's `cost` takes.
             sizes: one tensor, rows and events of the cells, or None without conditions.
         """
-        cost = self.task.cost(cells)
+        return self.masked(self.task.cost(cells), sizes)
+
+    def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
+        """Costs, infinite where a leaf has too few rows or events; arguments as in `cost`."""
         if sizes is not None:
             rows, events = next(sizes)
             cost.masked_fill_((rows < self.min_leaf) | (events < self.min_events), INFINITY)

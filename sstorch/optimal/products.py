@@ -8,7 +8,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor
 
-# Fractions are rounded to this many bits below the largest one; to fewer where sums would not be exact in float64.
+# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
 _BITS = 47
 _BASE_BITS = 7
 _LARGEST_SUM = 2.0**53

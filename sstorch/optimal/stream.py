@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from torch import Tensor
 
 from sstorch.optimal.cells import left_signs, one_right, two_right
+from sstorch.optimal.levels import Grid
 from sstorch.optimal.moments import Moments
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
@@ -20,10 +21,11 @@ class StreamedCells:
     Args:
         moments: the task's entries.
         accumulate: the task's.
+        grid: ranges of the last two features.
     """
 
-    def __init__(self, moments: Moments, accumulate: Accumulate) -> None:
-        self._moments, self._accumulate = moments, accumulate
+    def __init__(self, moments: Moments, accumulate: Accumulate, grid: Grid) -> None:
+        self._moments, self._accumulate, self._grid = moments, accumulate, grid
 
     def pairs(self) -> Iterator[Tensor]:
         """All pairs in both orders."""
@@ -36,17 +38,17 @@ class StreamedCells:
         for parts in self._sums((b,), slice(b + 1, self._moments.n_features), (slice(0, b),)):
             yield one_right(left_signs(parts))
 
-    def quads(self, b: int, c: slice) -> Iterator[Tensor]:
-        """Sets with this b and some c."""
-        return self._two_right((b,), c)
+    def quads(self, b: int, number: int) -> Iterator[Tensor]:
+        """Sets with this b, and c and d in a range."""
+        return self._two_right((b,), number)
 
-    def quints(self, c: int, b: int, d: slice) -> Iterator[Tensor]:
-        """Sets with this b and c, and some d."""
-        return self._two_right((b, c), d)
+    def quints(self, c: int, b: int, number: int) -> Iterator[Tensor]:
+        """Sets with this b and c, and d and e in a range."""
+        return self._two_right((b, c), number)
 
-    def _two_right(self, fixed: tuple[int, ...], first: slice) -> Iterator[Tensor]:
+    def _two_right(self, fixed: tuple[int, ...], number: int) -> Iterator[Tensor]:
         a = slice(fixed[0] + 1, self._moments.n_features)
-        for parts in self._sums(fixed, a, (first, slice(0, first.stop))):
+        for parts in self._sums(fixed, a, self._grid[number]):
             only_first = left_signs([part[..., 1:, :1] for part in parts])
             only_second = left_signs([part[..., :1, 1:] for part in parts])
             none = left_signs([part[..., :1, :1] for part in parts])
