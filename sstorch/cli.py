@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -24,6 +25,7 @@ from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validat
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
+from sstorch.optim import Checkpoint
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
@@ -70,19 +72,25 @@ class _Interruption(Callback):
             raise KeyboardInterrupt
 
 
-def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
-    """Carry out a run; what can be refused is refused before anything is written.
+def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
+    """Carry out a run, or go on with it; what can be refused is refused before anything is written.
 
     Args:
         config: the configuration.
         config_text: its resolved YAML.
         folder: where the results go.
 
+    Returns:
+        Its results; None if the folder holds this run, completed.
+
     Raises:
         SstorchError: the configuration or the data cannot be used.
     """
     estimator, cv = config.estimator(), config.cv
     estimator.settings()
+    if folder.is_completed(config_text):
+        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
+        return None
     data = config.dataset.load()
     make_folds(data, cv.n_folds, cv.seed)
     n_trees = (cv.n_folds + 1) * cv.n_starts
@@ -94,30 +102,35 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation:
         f"{config.device.dtype} on {_device_text(config.device.name)}",
         flush=True,
     )
-    folder.begin(config_text)
-    callbacks: list[Callback] = [HistoryWriter(folder.history)]
-    board = None
-    if config.logger.tensorboard:
-        board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), cv.n_starts)
-        board.log_text("config", config_text)
-        callbacks.append(board)
-    if config.logger.progress:
-        callbacks.append(ProgressBar())
-    begin = time.perf_counter()
-    try:
-        with _Interruption() as interruption:
-            result = cross_validate(estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption])
-        seconds = time.perf_counter() - begin
-        figures = folder.write_results(result, data)
-        if board is not None:
-            for name, figure in figures.items():
-                board.log_figure(name, "survival by leaf", figure)
-            for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
-                board.log_hparams(name, _hparams(config), _test_means(result, fold))
-    finally:
-        if board is not None:
-            board.close()
-    folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees)
+    with Checkpoint(folder.checkpoint).held() as checkpoint:
+        if folder.begin(config_text):
+            print(f"resume   goes on from {folder.checkpoint}", flush=True)
+        callbacks: list[Callback] = [HistoryWriter(folder.history)]
+        board = None
+        if config.logger.tensorboard:
+            board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), cv.n_starts)
+            board.log_text("config", config_text)
+            callbacks.append(board)
+        if config.logger.progress:
+            callbacks.append(ProgressBar())
+        begin = time.perf_counter()
+        try:
+            with _Interruption() as interruption:
+                result = cross_validate(
+                    estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
+                )
+            seconds = time.perf_counter() - begin
+            figures = folder.write_results(result, data)
+            if board is not None:
+                for name, figure in figures.items():
+                    board.log_figure(name, "survival by leaf", figure)
+                for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
+                    board.log_hparams(name, _hparams(config), _test_means(result, fold))
+        finally:
+            if board is not None:
+                board.close()
+        folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees)
+        folder.checkpoint.unlink()
     print(f"\n{_table_text(result)}\n\nThe tree trained on all rows\n{result.model.summary()}\n")
     if board is not None:
         print(f"training curves: tensorboard --logdir {folder.tensorboard}")
@@ -134,7 +147,14 @@ def _app(composed: DictConfig) -> None:
         run(config, OmegaConf.to_yaml(composed, resolve=True), folder)
     except KeyboardInterrupt:
         if folder.end_early("interrupted"):
-            print(f"\nsstorch: interrupted; what was done so far is in {folder.path}", file=sys.stderr)
+            hydra_config = HydraConfig.get()
+            swept = hydra_config.mode == RunMode.MULTIRUN
+            place = f"hydra.sweep.dir={hydra_config.sweep.dir}" if swept else f"hydra.run.dir={folder.path}"
+            print(
+                f"\nsstorch: interrupted; what was done so far is in {folder.path}; the same command with "
+                f"{place} goes on from there",
+                file=sys.stderr,
+            )
         else:
             print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)

@@ -13,7 +13,18 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
-from sstorch.optim import Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import (
+    Adam,
+    Annealing,
+    Joint,
+    LBFGSOptions,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+    minimize_step,
+    minimize_step_in_single,
+)
 
 
 @dataclass
@@ -63,6 +74,7 @@ class TreeConfig:
     gate_ridge: float = 1e-4
     fused: float = 0.0
     holdout: float = 0.0
+    n_shards: int = 1
     gate_sparsity: float = 0.0
     missing_numbers: str = "mean"
     missing_categories: str = "zeros"
@@ -76,11 +88,22 @@ class LeafConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+_NODEC_FIELDS = (
+    "eps",
+    "macro_iterations",
+    "zeta",
+    "patience",
+    "race",
+    "precision",
+    "annealing",
+    "annealing_passes",
+)
+_MINIMIZERS = {"double": minimize_step, "single": minimize_step_in_single}
 # What each trainer reads of its configuration.
 _TRAINER_FIELDS = {
-    "nodec": ("eps", "macro_iterations", "zeta", "patience", "race"),
-    "joint": ("max_iterations",),
-    "nodec+joint": ("eps", "macro_iterations", "zeta", "patience", "race", "max_iterations"),
+    "nodec": _NODEC_FIELDS,
+    "joint": ("max_iterations", "precision"),
+    "nodec+joint": (*_NODEC_FIELDS, "max_iterations"),
     "adam": ("epochs", "batch_size", "learning_rate"),
 }
 
@@ -95,6 +118,9 @@ class TrainerConfig:
     zeta: float = 0.8
     patience: int | None = None
     race: bool = False
+    precision: str = "double"
+    annealing: float | None = None
+    annealing_passes: int = 3
     max_iterations: int = 1000
     epochs: int = 50
     batch_size: int = 256
@@ -112,14 +138,21 @@ class TrainerConfig:
         for name, value in vars(self).items():
             if value != getattr(plain, name) and name not in _TRAINER_FIELDS[self.name]:
                 raise ConfigError(f"trainer.{name} is not used by trainer={self.name}")
+        if self.precision not in _MINIMIZERS:
+            raise ConfigError(
+                f"trainer.precision must be one of {', '.join(_MINIMIZERS)}, got {self.precision!r}"
+            )
+        minimizer = _MINIMIZERS[self.precision]
         nodec = Nodec(
             eps=self.eps,
             macro_iterations=self.macro_iterations,
             zeta=self.zeta,
             patience=self.patience,
             race=Race() if self.race else None,
+            annealing=None if self.annealing is None else Annealing(self.annealing, self.annealing_passes),
+            minimizer=minimizer,
         )
-        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations))
+        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations), minimizer)
         if self.name == "adam":
             return Adam(self.epochs, self.batch_size, self.learning_rate)
         return {"nodec": nodec, "joint": joint, "nodec+joint": NodecJoint(nodec, joint)}[self.name]
@@ -185,6 +218,7 @@ class Config:
             gate_ridge=tree.gate_ridge,
             fused=tree.fused,
             holdout=tree.holdout,
+            n_shards=tree.n_shards,
             gate_sparsity=tree.gate_sparsity,
             prediction=cast(Prediction, tree.prediction),
             device=self.device.name,

@@ -15,6 +15,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import SoftSurvivalTree, SurvivalData
@@ -24,7 +25,7 @@ from sstorch.evaluation import SCORES
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -263,11 +264,61 @@ def test_a_data_set_whose_package_is_missing_is_refused_before_anything_is_writt
 def test_a_folder_that_holds_a_run_is_left_as_it_is(
     run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (run[0] / "status.json").read_text()
-    for overrides, message in (([], "holds a run already"), (["tree.depth=9"], "depth must be")):
+    files = {path: path.stat().st_mtime_ns for path in run[0].rglob("*")}
+    for overrides, message in (
+        (
+            ["tree.depth=2"],
+            "holds a run already, of another configuration: config.tree.depth is 1 there",
+        ),
+        (["tree.depth=9"], "depth must be"),
+    ):
         assert _sstorch(monkeypatch, run[0], "experiment=quick", *overrides) == 2
         assert message in capsys.readouterr().err
-        assert (run[0] / "status.json").read_text() == before
+    assert _sstorch(monkeypatch, run[0], "experiment=quick", "logger=none") == 0
+    told = capsys.readouterr()
+    assert told.out == f"done: {run[0]} holds this very run, completed; nothing is left to do\n"
+    assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
+
+
+def test_a_killed_run_goes_on_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["experiment=quick", "trainer.macro_iterations=12", "cv.n_starts=4", "init=kmeans"]
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    assert _sstorch(monkeypatch, whole, *overrides) == 0
+    capsys.readouterr()
+    command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", *overrides]
+    checkpoint = folder / "checkpoint.safetensors"
+
+    def n_passes() -> int:
+        with safe_open(checkpoint, framework="numpy") as file:
+            return int(file.get_tensor("run/n_passes"))
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 3):
+            time.sleep(0.01)
+        # While it runs nobody else may.
+        assert _sstorch(monkeypatch, folder, *overrides) == 2
+        assert "another run is writing beside" in capsys.readouterr().err
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert 3 <= n_passes() < 12
+    assert json.loads((folder / "status.json").read_text()) == {"status": "running"}
+
+    assert _sstorch(monkeypatch, folder, *overrides, "cv.seed=1") == 2
+    assert "config.cv.seed is 0 there and 1 here. Repeat that one" in capsys.readouterr().err
+    assert _sstorch(monkeypatch, folder, *overrides) == 0
+    assert f"resume   goes on from {checkpoint}" in capsys.readouterr().out
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
+    for name in ("model/tensors.safetensors", "scores.csv", "folds.csv", "tree.txt"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    for name in ("steps", "macro_iterations"):
+        tables = [pd.read_parquet(path / "history" / f"{name}.parquet") for path in (folder, whole)]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
+    for tag in ("train/objective", "node/1/BN/objective"):
+        ours, theirs = ([(event.step, event.value) for event in board.Scalars(tag)] for board in boards)
+        assert ours == theirs
 
 
 def test_an_unwritable_place_is_refused_in_one_line(
@@ -293,6 +344,26 @@ def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
     assert status == {"status": "failed", "error": "a defect"}
 
 
+def test_a_sweep_given_again_trains_only_what_was_not_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    sweep = [place, "experiment=quick", "tree.depth=0,1", "logger=none", "--multirun"]
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    statuses = [tmp_path / "sweep" / job / "status.json" for job in "01"]
+    completed = statuses[0].read_text()
+    statuses[1].write_text('{"status": "interrupted"}')
+    scores = (tmp_path / "sweep" / "1" / "scores.csv").read_bytes()
+    capsys.readouterr()
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"done: {tmp_path / 'sweep' / '0'} holds this very run, completed")
+    assert told.count("trees trained and scored") == 1
+    assert statuses[0].read_text() == completed
+    assert json.loads(statuses[1].read_text())["status"] == "completed"
+    assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -308,7 +379,10 @@ def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_p
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err + out
-    assert err.splitlines()[-1] == f"sstorch: interrupted; what was done so far is in {folder}"
+    assert err.splitlines()[-1] == (
+        f"sstorch: interrupted; what was done so far is in {folder}; the same command with "
+        f"hydra.run.dir={folder} goes on from there"
+    )
     assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
     assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
     board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
@@ -411,7 +485,7 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
     [
         (["trainer=nodec", "trainer.race=true"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
-        (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
+        (["trainer=nodec_joint", "trainer.zeta=0.9", "trainer.annealing=0.2"], NodecJoint),
         (["trainer=adam", "trainer.epochs=3"], Adam),
     ],
 )
@@ -420,10 +494,12 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
     assert type(trainer) is kind
     if isinstance(trainer, Nodec):
         assert trainer.race == Race()
+        assert trainer.annealing is None
     if isinstance(trainer, Joint):
         assert trainer.lbfgs.max_iterations == 7
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
+        assert trainer.nodec.annealing == Annealing(0.2, 3)
     if isinstance(trainer, Adam):
         assert trainer.epochs == 3
 
@@ -453,6 +529,27 @@ def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     assert names
     for name in names:
         assert isinstance(_compose(f"{group}={name}"), Config)
+
+
+@pytest.mark.parametrize(("leaf", "init"), [("log_logistic", "random"), ("spline_po", "cox")])
+def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: str, init: str) -> None:
+    config = _compose("experiment=paper", f"leaf={leaf}", f"init={init}", "tree=depth1")
+    ours, theirs = config.estimator().get_params(), SoftSurvivalTree.paper(1, leaf).get_params()
+    for tree in (ours, theirs):
+        tree["leaf"] = (make_family(tree["leaf"]).name, make_family(tree["leaf"]).options())
+    assert ours == theirs
+    trainer = ours["trainer"]
+    assert trainer == Nodec.paper()
+    assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
+    assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
+    assert (ours["ridge"], ours["gate_ridge"], ours["fused"], ours["gate_sparsity"]) == (1e-3, 0.0, 0.0, 0.0)
+    assert (config.cv.n_folds, config.cv.n_starts, ours["holdout"]) == (5, 20, 0.0)
+    # What the user says wins.
+    config = _compose(
+        "experiment=paper", "cv=three_folds", "tree.gate_ridge=0.5", "trainer.macro_iterations=2"
+    )
+    assert (config.cv.n_folds, config.tree.gate_ridge, config.trainer.macro_iterations) == (3, 0.5, 2)
+    assert SoftSurvivalTree.paper(gate_ridge=0.5, n_starts=3).get_params()["gate_ridge"] == 0.5
 
 
 def test_quick_experiment_composes() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +18,7 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
+    Checkpoint,
     initialize_cox,
     initialize_greedy,
     initialize_kmeans,
@@ -70,6 +73,7 @@ def train_batch(
     settings: BatchSettings,
     schema: Schema | None = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split, all in one tensor program.
 
@@ -81,7 +85,28 @@ def train_batch(
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
         callbacks: told of every step.
+        checkpoint: file that is written after every pass; if it is there already, training goes on from it.
+            See :class:`Checkpoint`.
+
+    Raises:
+        ConfigError: the checkpoint belongs to another run or cannot be written.
+        FormatError: it is truncated or altered.
     """
+    with ExitStack() as stack:
+        if checkpoint is not None:
+            checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+            # Told before initial solutions are made, which can take long.
+            checkpoint.identify(settings=settings.facts(), trainer=settings.trainer)
+        return _train_batch(splits, settings, schema, callbacks, checkpoint)
+
+
+def _train_batch(
+    splits: Sequence[SurvivalData],
+    settings: BatchSettings,
+    schema: Schema | None,
+    callbacks: Sequence[Callback],
+    checkpoint: Checkpoint | None,
+) -> TrainedBatch:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = tuple(
         Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
@@ -109,7 +134,9 @@ def train_batch(
         initialize_cox(tree, sample, seeds)
     else:
         initialize_random(tree, sample, seeds)
-    history = settings.trainer.train(tree, objective, sample, callbacks, held_out)
+    history = settings.trainer.train(
+        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards
+    )
     with torch.no_grad():
         final = objective(tree, sample)
         criterion = final if held_out is None else TrainingObjective()(tree, held_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import get_args
 
@@ -36,6 +36,7 @@ class BatchSettings:
     fused: float
     gate_sparsity: float
     holdout: float
+    n_shards: int
     missing_numbers: Numeric
     missing_categories: Categorical
     device: str
@@ -56,6 +57,7 @@ class BatchSettings:
         fused: object,
         gate_sparsity: object,
         holdout: object,
+        n_shards: object,
         missing_numbers: Numeric,
         missing_categories: Categorical,
         device: str,
@@ -90,12 +92,18 @@ class BatchSettings:
             fused=_coefficient("fused", fused),
             gate_sparsity=_coefficient("gate_sparsity", gate_sparsity),
             holdout=_share("holdout", holdout),
+            n_shards=_positive_integer("n_shards", n_shards),
             missing_numbers=missing_numbers,
             missing_categories=missing_categories,
             device=str(device),
             dtype=dtype,
             seed=seed,
         )
+
+    def facts(self) -> dict[str, object]:
+        """Every setting but the trainer by name, the leaf as a family, for comparison with another run's."""
+        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "trainer"}
+        return {**facts, "leaf": make_family(self.leaf)}
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +26,8 @@ from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.summary import describe_tree, node_table
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree
-from sstorch.optim import Trainer
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.optim import Checkpoint, Nodec, Trainer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -64,6 +65,8 @@ class SoftSurvivalTree(SurvivalEstimator):
             know of it.
         holdout: share of the training rows, stratified by event, that is not trained on: each tree is kept at
             the point of its training, and the start is chosen, with the lowest loss there. 0 trains on all.
+        n_shards: training works through the rows in so many parts, which bounds its memory; processes of an
+            initialised ``torch.distributed`` share them, and with the same number train the same tree.
         prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
             of all leaves' curves by their probabilities.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
@@ -122,6 +125,7 @@ class SoftSurvivalTree(SurvivalEstimator):
         missing_numbers: Numeric = "mean",
         missing_categories: Categorical = "zeros",
         holdout: float = 0.0,
+        n_shards: int = 1,
         gate_sparsity: float = 0.0,
     ) -> None:
         self.depth = depth
@@ -140,11 +144,47 @@ class SoftSurvivalTree(SurvivalEstimator):
         self.missing_numbers = missing_numbers
         self.missing_categories = missing_categories
         self.holdout = holdout
+        self.n_shards = n_shards
         self.gate_sparsity = gate_sparsity
+
+    @classmethod
+    def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
+        """The tree with the published settings: ``Nodec.paper()``, ridge 1e-3 on leaves, gates free.
+
+        Starts are from ``init="cox"`` for spline leaves and random for the others. The published splines can
+        rise: they are ``Spline(..., monotone=False)``.
+
+        Args:
+            depth: D.
+            leaf: hazard family.
+            parameters: other parameters; they win over the published ones.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+        """
+        published: dict[str, Any] = {
+            "n_starts": 20,
+            "trainer": Nodec.paper(),
+            "init": "cox" if isinstance(make_family(leaf), Spline) else "random",
+            "ridge": 1e-3,
+            "gate_ridge": 0.0,
+            "gate_sparsity": 0.0,
+            "fused": 0.0,
+            "holdout": 0.0,
+            "prediction": "hbp",
+        }
+        return cls(depth, leaf, **(published | parameters))
 
     # ------------------------------------------------------------------ fit
 
-    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object = None,
+        entry: object = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
         Args:
@@ -155,16 +195,21 @@ class SoftSurvivalTree(SurvivalEstimator):
             sample_weight: (n,), >= 0.
             entry: (n,), times from which rows were observed (left truncation), below their own times; None if
                 all were from time zero.
+            checkpoint: file that is written after every pass of the training. If it is there already, from a
+                call with the same parameters and data that was cut short, training goes on from it and ends
+                with the same tree; see :class:`~sstorch.optim.Checkpoint`.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist.
+            ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to other
+                parameters or data.
+            FormatError: the checkpoint is truncated or altered.
         """
         data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
         if not data.sample_weight.all():
             data = data.subset(data.sample_weight > 0)
         callbacks = [ProgressBar()] if self.verbose else []
-        batch = train_batch([data], self.settings(), callbacks=callbacks)
+        batch = train_batch([data], self.settings(), callbacks=callbacks, checkpoint=checkpoint)
         return self.adopt(batch, data, 0, batch.best_start(0))
 
     def settings(self) -> BatchSettings:
@@ -321,7 +366,7 @@ class SoftSurvivalTree(SurvivalEstimator):
         check_is_fitted(self, "module_")
         if not self.module_.topology.branches:
             return []
-        weights = self.module_.gate_weights(self.module_.topology.branches)
+        weights = self.module_.gate_parameters().weight
         used = (weights != 0).any(dim=-2).cpu().numpy()
         return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.evaluation.scores import SCORES, check_scorable, score_tree
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.monitoring import Callback
+from sstorch.optim import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def cross_validate(
     n_folds: int = 5,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
 ) -> CrossValidation:
     """Train and score ``n_starts`` trees on each fold, and train the final model, as one batch.
 
@@ -97,10 +100,13 @@ def cross_validate(
         n_folds: folds, stratified by event.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: told of every step of the training.
+        checkpoint: file that is written after every pass; if it is there already, training goes on from it.
+            See :class:`~sstorch.optim.Checkpoint`.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
-        ConfigError: a parameter has a value that does not exist.
+        ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to another run.
+        FormatError: the checkpoint is truncated or altered.
     """
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
@@ -111,7 +117,7 @@ def cross_validate(
             stacklevel=2,
         )
     splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
-    batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks)
+    batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks, checkpoint)
     rows, trees = [], []
     dropped = batch.history.dropped()
     for fold in range(n_folds):

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
 from sstorch.data import SurvivalData
 from sstorch.evaluation.cross_validation import CrossValidation
 from sstorch.exceptions import ConfigError
+from sstorch.optim.fingerprint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunFolder:
     """Files of a run.
 
     ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
-    trains; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
-    ``tree.txt``, ``model/`` (the tree trained on all rows) and ``figures/``.
+    trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
+    start and part), ``summary.csv``, ``folds.csv``, ``tree.txt``, ``model/`` (the tree trained on all rows)
+    and ``figures/``.
 
     Attributes:
         path: of the folder.
     """
 
     path: Path
+    _begun: bool = field(default=False, init=False)
 
     @property
     def history(self) -> Path:
@@ -41,21 +46,58 @@ class RunFolder:
         return self.path / "tensorboard"
 
     @property
+    def checkpoint(self) -> Path:
+        """File from which a run that was cut short goes on."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
     def is_taken(self) -> bool:
         """Whether a run has been written here already."""
         return (self.path / "status.json").exists()
 
-    def begin(self, config_text: str) -> None:
-        """Make the folder and note what is about to run.
+    def is_completed(self, config_text: str) -> bool:
+        """Whether the run of a configuration is here and was completed.
 
         Raises:
-            ConfigError: another run is there already; two runs in one folder could not be told apart.
+            ConfigError: the run here is of another configuration; two runs in one folder could not be told
+                apart. How a run is logged does not matter.
         """
-        if self.is_taken:
-            raise ConfigError(f"{self.path} holds a run already; delete it or set hydra.run.dir to another")
+        if not self.is_taken:
+            return False
+        there, here = (
+            fingerprint(_without_logger(text), "config")
+            for text in ((self.path / "config.yaml").read_text(), config_text)
+        )
+        if told := differences(there, here):
+            raise ConfigError(
+                f"{self.path} holds a run already, of another configuration: {told}. Repeat that one, delete "
+                "it, or set hydra.run.dir to another folder"
+            )
+        return self.status == "completed"
+
+    def begin(self, config_text: str) -> bool:
+        """Make the folder, or take up a run that was not completed, and note what is about to run.
+
+        Returns:
+            Whether there is a checkpoint to go on from.
+
+        Raises:
+            ConfigError: another run is there already, or this one and completed.
+        """
+        if self.is_completed(config_text):
+            raise ConfigError(f"{self.path} holds this run, completed; set hydra.run.dir to another folder")
+        if self.tensorboard.exists():
+            shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "config.yaml").write_text(config_text)
         self.write_status("running")
+        self._begun = True
+        return self.checkpoint.exists()
+
+    @property
+    def status(self) -> str:
+        """What ``status.json`` says of the run here."""
+        return str(json.loads((self.path / "status.json").read_text())["status"])
 
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
@@ -67,11 +109,11 @@ class RunFolder:
         """Note why a run that has begun here ends before it is completed; remove an empty folder.
 
         Returns:
-            Whether the run had begun. A run that was completed keeps its status.
+            Whether this object has begun a run. A run that was completed keeps its status.
         """
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
-        if not self.is_taken or json.loads((self.path / "status.json").read_text())["status"] != "running":
+        if not self._begun or self.status != "running":
             return False
         self.write_status(status, **facts)
         return True
@@ -104,3 +146,11 @@ class RunFolder:
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
             figures[name] = figure
         return figures
+
+
+def _without_logger(config_text: str) -> dict[str, object]:
+    """The configuration but for what does not change the results."""
+    config = OmegaConf.to_container(OmegaConf.create(config_text))
+    if not isinstance(config, dict):
+        raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
+    return {str(name): value for name, value in config.items() if name != "logger"}

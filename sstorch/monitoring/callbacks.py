@@ -30,7 +30,11 @@ class StepContext:
 
 
 class Callback:
-    """Does nothing; override the moments of interest."""
+    """Does nothing; override the moments of interest.
+
+    A run that is resumed from a checkpoint tells once more of the macro iterations that were done before, in
+    order and with the history as it was then, but not of their steps.
+    """
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
         """Before the first step, with the initial solutions and the most macro iterations there can be."""

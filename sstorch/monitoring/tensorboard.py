@@ -28,7 +28,8 @@ class TensorBoardLogger(Callback):
 
     def __init__(self, folder: Path, names: Sequence[str], n_starts: int) -> None:
         self._names = tuple(names)
-        self._writers = {name: SummaryWriter(str(folder / name)) for name in names}
+        # A writer whose queue was interrupted waits for its next flush before it can be closed.
+        self._writers = {name: SummaryWriter(str(folder / name), flush_secs=5) for name in names}
         self._n_starts = n_starts
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:

@@ -15,6 +15,7 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
+from sstorch.nn.parameters import GateParameters, LeafParameters
 from sstorch.nn.soft_tree import PREDICTIONS, Prediction, SoftTree
 from sstorch.nn.topology import MAX_DEPTH, Topology
 
@@ -24,9 +25,11 @@ __all__ = [
     "PREDICTIONS",
     "DesignMatrix",
     "Exponential",
+    "GateParameters",
     "GeneralizedGamma",
     "Gompertz",
     "HazardFamily",
+    "LeafParameters",
     "LogLogistic",
     "LogNormal",
     "PiecewiseExponential",

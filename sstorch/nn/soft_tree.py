@@ -14,12 +14,12 @@ from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.inversion import invert, log_time_limit
 from sstorch.nn.leaf import Leaf
+from sstorch.nn.parameters import Features, GateParameters, LeafParameters
 from sstorch.nn.routing import Gate, log_path_probability, most_probable_leaf, visits
 from sstorch.nn.topology import Topology
 
 Prediction = Literal["hbp", "mixture"]
 PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
-Features = Tensor | DesignMatrix
 
 
 class SoftTree(nn.Module):
@@ -81,75 +81,47 @@ class SoftTree(nn.Module):
         """The leaf module of leaf ``node``, numbered in heap order."""
         return cast(Leaf, self.leaves[str(node)])
 
-    def gate_weights(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
-        """Gate weights, shape (*batch_shape, len(nodes), p); ``problems`` as in :meth:`gate_logits`."""
-        return _stack([self.gate(n).weight for n in nodes], problems)
+    def gate_parameters(self, nodes: Iterable[int] | None = None) -> GateParameters:
+        """Parameters of gates, all by default, in the order of ``nodes``."""
+        gates = [self.gate(n) for n in (self.topology.branches if nodes is None else nodes)]
+        if not gates:
+            none = self.log_time_scale.new_zeros(*self.batch_shape, 0)
+            return GateParameters(none[..., None].expand(*none.shape, self.n_features), none)
+        return GateParameters(
+            torch.stack([gate.weight for gate in gates], -2), torch.stack([gate.bias for gate in gates], -1)
+        )
 
-    def slopes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
-        """Slopes of leaves, shape (*batch_shape, len(nodes), p)."""
-        return _stack([self.leaf(n).slope for n in nodes], problems)
-
-    def shapes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
-        """Shape parameters of leaves at x = 0, shape (*batch_shape, len(nodes), m)."""
-        return _stack([self.leaf(n).shape for n in nodes], problems)
-
-    def shape_slopes(self, nodes: Iterable[int], problems: Tensor | None = None) -> Tensor:
-        """Slopes of the shape parameters, (*batch_shape, len(nodes), m, p), m = 0 if constant."""
-        slopes = [self.leaf(n).shape_slope for n in nodes]
-        if self.family.ancillary == "constant":
-            batch_shape = self.batch_shape if problems is None else (len(problems),)
-            return self.log_time_scale.new_zeros(*batch_shape, len(slopes), 0, self.n_features)
-        return _stack([slope for slope in slopes if slope is not None], problems, dim=-3)
+    def leaf_parameters(self, nodes: Iterable[int] | None = None) -> LeafParameters:
+        """Parameters of leaves, all by default, in the order of ``nodes``."""
+        leaves = [self.leaf(n) for n in (self.topology.leaves if nodes is None else nodes)]
+        shape = torch.stack([leaf.shape for leaf in leaves], -2)
+        slopes: list[Tensor] = [leaf.shape_slope for leaf in leaves if leaf.shape_slope is not None]
+        return LeafParameters(
+            torch.stack([leaf.slope for leaf in leaves], -2),
+            torch.stack([leaf.intercept for leaf in leaves], -1),
+            shape,
+            torch.stack(slopes, -3) if slopes else shape.new_zeros(*shape.shape[:-1], 0, self.n_features),
+        )
 
     # ------------------------------------------------------------------ scores
 
-    def gate_logits(
-        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
-    ) -> Tensor:
-        """Logits of the gates.
+    def gate_logits(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
+        """Logits of gates, all by default, shape (*batch_shape, len(nodes), N)."""
+        return self.gate_parameters(nodes).logits(x)
 
-        Args:
-            x: features.
-            nodes: branch nodes, all by default.
-            problems: ascending positions (K,) in a one-dimensional batch whose rows ``x`` holds; all if None.
+    def linear_predictor(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
+        """Linear predictors g of leaves, all by default, shape (*batch_shape, len(nodes), N)."""
+        return self.leaf_parameters(nodes).linear_predictor(x)
 
-        Returns:
-            shape (*batch_shape, len(nodes), N), or (K, len(nodes), N).
-        """
-        nodes = list(self.topology.branches if nodes is None else nodes)
-        weight = self.gate_weights(nodes, problems)
-        bias = _stack([self.gate(n).bias for n in nodes], problems, dim=-1)
-        return _project(x, weight, bias)
-
-    def linear_predictor(
-        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
-    ) -> Tensor:
-        """Linear predictors g of the leaves, shape (*batch_shape, len(nodes), N); arguments as above."""
-        nodes = list(self.topology.leaves if nodes is None else nodes)
-        slope = self.slopes(nodes, problems)
-        intercept = _stack([self.leaf(n).intercept for n in nodes], problems, dim=-1)
-        return _project(x, slope, intercept)
-
-    def shape_parameters(
-        self, x: Features, nodes: Iterable[int] | None = None, problems: Tensor | None = None
-    ) -> Tensor:
+    def shape_parameters(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
         """Shape parameters of rows, (*batch_shape, len(nodes), N, m), with 1 for N if they are constant."""
-        nodes = list(self.topology.leaves if nodes is None else nodes)
-        constant = self.shapes(nodes, problems)
-        if self.family.ancillary == "constant":
-            return constant[..., None, :]
-        slopes = self.shape_slopes(nodes, problems).flatten(-3, -2)
-        rows: Tensor = _project(x, slopes, constant.flatten(-2))
-        # Rows stay contiguous: the shape parameters come last as a view.
-        rows = rows.unflatten(-2, constant.shape[-2:])
-        return rows.movedim(-2, -1)
+        return self.leaf_parameters(nodes).shape_parameters(x)
 
-    def log_leaf_probability(self, x: Features, node: int = 1, problems: Tensor | None = None) -> Tensor:
+    def log_leaf_probability(self, x: Features, node: int = 1) -> Tensor:
         """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
         if node in self.topology.leaves:
-            batch_shape = self.batch_shape if problems is None else (len(problems),)
-            return self.log_time_scale.new_zeros(*batch_shape, 1, _n_rows(x))
-        logits = self.gate_logits(x, self.topology.branches_under(node), problems)
+            return self.log_time_scale.new_zeros(*self.batch_shape, 1, _n_rows(x))
+        logits = self.gate_logits(x, self.topology.branches_under(node))
         return log_path_probability(self.topology, logits, node)
 
     def apply_leaf(self, x: Features) -> Tensor:
@@ -344,18 +316,6 @@ class SoftTree(nn.Module):
     def n_problems(self) -> int:
         """Number of problems in the batch."""
         return math.prod(self.batch_shape)
-
-
-def _stack(parameters: list[nn.Parameter], problems: Tensor | None, dim: int = -2) -> Tensor:
-    if problems is None:
-        return torch.stack(list(parameters), dim=dim)
-    return torch.stack([parameter[problems] for parameter in parameters], dim=dim)
-
-
-def _project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
-    if isinstance(x, DesignMatrix):
-        return x.project(weight, bias)
-    return torch.matmul(weight, x.mT) + bias[..., None]
 
 
 def _n_rows(x: Features) -> int:

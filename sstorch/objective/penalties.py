@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from sstorch.nn import SoftTree
+from sstorch.nn import GateParameters, LeafParameters, SoftTree
 
 
 class Penalty(nn.Module):
@@ -24,46 +25,80 @@ class Penalty(nn.Module):
         super().__init__()
         self.register_buffer("coefficient", torch.as_tensor(coefficient, dtype=torch.float64))
 
-    def at(self, like: Tensor, problems: Tensor | None) -> Tensor:
-        """The coefficient of each problem, in the device and dtype of ``like``."""
-        coefficient = self.coefficient.to(like)
-        return coefficient if problems is None or coefficient.ndim == 0 else coefficient[problems]
+    def at(self, like: Tensor) -> Tensor:
+        """The coefficient in the device and dtype of ``like``."""
+        return self.coefficient.to(like)
 
     @property
     def is_zero(self) -> bool:
         """Whether the penalty vanishes for every problem."""
         return not bool(self.coefficient.any())
 
-    def select(self, problems: Tensor) -> Penalty:
-        """The penalty of some of the problems."""
+    def select(self, problems: Tensor | slice) -> Self:
+        """The penalty of some of the problems, positions (K,) or a slice."""
         if self.coefficient.ndim == 0:
-            return type(self)(self.coefficient)
-        return type(self)(self.coefficient[problems.to(self.coefficient.device)])
+            return self
+        if isinstance(problems, Tensor):
+            problems = problems.to(self.coefficient.device)
+        return type(self)(self.coefficient[problems])
 
 
-class Ridge(Penalty):
+class GatePenalty(Penalty, ABC):
+    """A penalty on the gates."""
+
+    @abstractmethod
+    def forward(self, gates: GateParameters) -> Tensor:
+        """Value per problem, shape (K,), from the parameters of all gates; zero for a tree without gates."""
+
+    @abstractmethod
+    def curvature(self, gates: GateParameters) -> Tensor:
+        """Second derivatives, or bounds >= 0 on them, with respect to each weight, (K, B, p) or broadcast."""
+
+
+class LeafPenalty(Penalty, ABC):
+    """A penalty on the leaves."""
+
+    @abstractmethod
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        """Value per problem, shape (K,), from the parameters of all leaves."""
+
+    @abstractmethod
+    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+        """Second derivatives, or bounds >= 0 on them, with respect to slopes and to shape parameters.
+
+        Returns:
+            with respect to each slope, those of shapes too, and to each shape parameter, broadcast to (K,).
+        """
+
+
+class Ridge(LeafPenalty):
     """(lambda / 2) ||gamma||^2 over the slopes of the leaves, those of shapes too; intercepts are free."""
 
-    def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
-        """Value per problem, shape (K,)."""
-        leaves = tree.topology.leaves
-        slopes = torch.cat([tree.slopes(leaves, problems), _shape_slopes(tree, problems)], dim=-1)
-        return self.at(slopes, problems) * slopes.square().sum((-2, -1)) / 2
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        """See :meth:`LeafPenalty.forward`."""
+        squares = leaves.slope.square().sum((-2, -1)) + leaves.shape_slope.square().sum((-3, -2, -1))
+        return self.at(squares) * squares / 2
+
+    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+        """See :meth:`LeafPenalty.curvature`."""
+        coefficient = self.at(leaves.intercept)
+        return coefficient, torch.zeros_like(coefficient)
 
 
-class GateRidge(Penalty):
+class GateRidge(GatePenalty):
     """(lambda / 2) ||w||^2 over the weights of the gates; biases are free."""
 
-    def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
-        """Value per problem, shape (K,); zero for a tree without gates."""
-        if not tree.topology.branches:
-            count = tree.n_problems if problems is None else len(problems)
-            return tree.log_time_scale.new_zeros(count)
-        weights = tree.gate_weights(tree.topology.branches, problems)
-        return self.at(weights, problems) * weights.square().sum((-2, -1)) / 2
+    def forward(self, gates: GateParameters) -> Tensor:
+        """See :meth:`GatePenalty.forward`."""
+        squares = gates.weight.square().sum((-2, -1))
+        return self.at(squares) * squares / 2
+
+    def curvature(self, gates: GateParameters) -> Tensor:
+        """See :meth:`GatePenalty.curvature`."""
+        return self.at(gates.bias).reshape(-1, 1, 1)
 
 
-class GateGroupLasso(Penalty):
+class GateGroupLasso(GatePenalty):
     """lambda sum_j ||w_.j||, w_.j the weights of feature j over all gates: whole features leave the gates.
 
     The norm is smoothed, sqrt(||w_.j||^2 + e^2) - e, so that the minimisers of smooth functions apply;
@@ -76,14 +111,15 @@ class GateGroupLasso(Penalty):
     SMOOTHING: ClassVar[float] = 1e-4
     CANDIDATE: ClassVar[float] = 1e-2
 
-    def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
-        """Value per problem, shape (K,); zero for a tree without gates."""
-        if not tree.topology.branches:
-            count = tree.n_problems if problems is None else len(problems)
-            return tree.log_time_scale.new_zeros(count)
-        weights = tree.gate_weights(tree.topology.branches, problems)
-        norms = (weights.square().sum(-2) + self.SMOOTHING**2).sqrt() - self.SMOOTHING
-        return self.at(weights, problems) * norms.sum(-1)
+    def forward(self, gates: GateParameters) -> Tensor:
+        """See :meth:`GatePenalty.forward`."""
+        norms = (gates.weight.square().sum(-2) + self.SMOOTHING**2).sqrt() - self.SMOOTHING
+        return self.at(norms) * norms.sum(-1)
+
+    def curvature(self, gates: GateParameters) -> Tensor:
+        """See :meth:`GatePenalty.curvature`."""
+        norms = (gates.weight.square().sum(-2, keepdim=True) + self.SMOOTHING**2).sqrt()
+        return self.at(norms).reshape(-1, 1, 1) / norms
 
     def vanishing(self, tree: SoftTree, smooth: Callable[[SoftTree], Tensor]) -> Tensor:
         """Features with zero weight at the minimum of the exact penalty, by its first order conditions.
@@ -99,7 +135,7 @@ class GateGroupLasso(Penalty):
             boolean, shape (R, p).
         """
         with torch.no_grad():
-            norms = tree.gate_weights(tree.topology.branches).norm(dim=-2)
+            norms = tree.gate_parameters().weight.norm(dim=-2)
             candidates = norms < self.CANDIDATE
         trial = tree.select(torch.arange(tree.n_problems, device=norms.device))
         zero_features(trial, candidates)
@@ -110,7 +146,7 @@ class GateGroupLasso(Penalty):
                 weight.requires_grad_(True)
             gradients = torch.autograd.grad(smooth(trial).sum(), weights)
         slope: Tensor = torch.linalg.vector_norm(torch.stack(gradients, dim=-2), dim=-2)
-        vanishing: Tensor = candidates & (slope <= self.at(slope, None).reshape(-1, 1))
+        vanishing: Tensor = candidates & (slope <= self.at(slope).reshape(-1, 1))
         return vanishing
 
 
@@ -121,23 +157,19 @@ def zero_features(tree: SoftTree, features: Tensor) -> None:
         tree.gate(node).weight.masked_fill_(features, 0.0)
 
 
-class Fused(Penalty):
+class Fused(LeafPenalty):
     """(lambda / 2) sum_n ||theta_n - mean theta||^2 over slopes and shapes of the leaves, intercepts free.
 
     At a large coefficient the leaves share slopes and shapes and differ in level only.
     """
 
-    def forward(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
-        """Value per problem, shape (K,)."""
-        leaves = tree.topology.leaves
-        theta = torch.cat(
-            [tree.slopes(leaves, problems), tree.shapes(leaves, problems), _shape_slopes(tree, problems)],
-            dim=-1,
-        )
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        """See :meth:`LeafPenalty.forward`."""
+        theta = torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
         spread = theta - theta.mean(-2, keepdim=True)
-        return self.at(theta, problems) * spread.square().sum((-2, -1)) / 2
+        return self.at(theta) * spread.square().sum((-2, -1)) / 2
 
-
-def _shape_slopes(tree: SoftTree, problems: Tensor | None) -> Tensor:
-    """Slopes of the shape parameters of all leaves, shape (K, L, m p)."""
-    return tree.shape_slopes(tree.topology.leaves, problems).flatten(-2)
+    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+        """See :meth:`LeafPenalty.curvature`."""
+        coefficient = self.at(leaves.intercept) * (1 - 1 / leaves.intercept.shape[-1])
+        return coefficient, coefficient

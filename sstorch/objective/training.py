@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from sstorch.nn import SoftTree
-from sstorch.objective.likelihood import expected_loss, leaf_losses
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
+from sstorch.nn.routing import log_path_probability
+from sstorch.objective.blocks import problem_blocks
+from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
+from sstorch.objective.likelihood import expected_loss, parameter_losses
 from sstorch.objective.penalties import (
     Fused,
     GateGroupLasso,
+    GatePenalty,
     GateRidge,
+    LeafPenalty,
     Penalty,
     Ridge,
     zero_features,
@@ -28,6 +34,8 @@ class TrainingObjective(nn.Module):
         gate_ridge: coefficient of :class:`GateRidge`.
         fused: coefficient of :class:`Fused`.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
+        closed_form: train with derivatives that are written out where there are some, instead of autograd's;
+            both are the same up to rounding.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
@@ -39,38 +47,98 @@ class TrainingObjective(nn.Module):
         gate_ridge: float | Tensor = 0.0,
         fused: float | Tensor = 0.0,
         gate_sparsity: float | Tensor = 0.0,
+        closed_form: bool = True,
     ) -> None:
         super().__init__()
+        self.closed_form = closed_form
         self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
         self.leaf_penalties = nn.ModuleList(_active([Ridge(ridge), Fused(fused)]))
 
-    def forward(self, tree: SoftTree, sample: Sample, problems: Tensor | None = None) -> Tensor:
-        """Value of E per problem; the plain form that the decomposition's steps are checked against.
+    def forward(self, tree: SoftTree, sample: Sample) -> Tensor:
+        """Value of E per problem.
 
         Args:
             tree: R problems.
-            sample: rows of the problems at ``problems``.
-            problems: ascending positions (K,) in ``tree``; all if None.
+            sample: their rows.
 
         Returns:
-            shape (K,), in nats per row of model time; +inf where a leaf's hazard overflows.
+            shape (R,), in nats per row of model time; +inf where a leaf's hazard overflows.
         """
-        probability = tree.log_leaf_probability(sample.x, problems=problems).exp()
-        weighted = probability * sample.normalised_weight[:, None, :]
-        losses = leaf_losses(tree, sample, tree.topology.leaves, problems, weighted.detach() > 0)
-        return (
-            expected_loss(weighted, losses)
-            + self.gate_penalty(tree, problems)
-            + self.leaf_penalty(tree, problems)
-        )
+        return self.data_term(tree, sample) + self.penalty(tree)
 
-    def gate_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
+    def penalty(self, tree: SoftTree) -> Tensor:
+        """What the penalties add to E, shape (R,)."""
+        return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
+
+    def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
+        """What the rows add to E, or some of them: one of several shards; shape (R,)."""
+        gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.normalised_weight
+        n_elements = len(tree.topology.leaves) * weight.shape[-1]
+        values = []
+        for some in problem_blocks(tree.n_problems, n_elements, weight.device):
+            family, rows = tree.family.select(some), sample.select(some)
+            parts = gates.select(some), leaves.select(some), family, rows, weight[some]
+            if self.has_closed_form(family, rows) and not family.overflows:
+                parameters = torch.cat([part.flatten().flatten(1) for part in parts[:2]], dim=1)
+                found = tree_value_and_gradients(*parts, family.basis(rows.log_time))
+                gradient = torch.cat([part.flatten(1) for part in found[1:]], dim=1)
+                values.append(with_gradient(parameters, found[0], gradient))
+            else:
+                values.append(self.plain_data_term(*parts))
+        return torch.cat(values)
+
+    def plain_data_term(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        weight: Tensor,
+    ) -> Tensor:
+        """The expected negative log-likelihood of K problems given as parameters, by plain autograd.
+
+        Args:
+            gates: all gates.
+            leaves: all leaves.
+            family: of the leaves, for the K problems.
+            sample: rows.
+            weight: normalised row weights, shape (K, M).
+
+        Returns:
+            shape (K,), differentiable.
+        """
+        topology = Topology(leaves.intercept.shape[-1].bit_length() - 1)
+        probability = log_path_probability(topology, gates.logits(sample.x)).exp()
+        weighted = probability * weight[:, None, :]
+        return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
+
+    def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
+        """Whether the gradient in the leaves is written out, and wanted so."""
+        return self.closed_form and family.closed_form and sample.log_entry is None
+
+    def gate_penalty(self, gates: GateParameters) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""
-        return _total(self.gate_penalties, tree, problems)
+        return _total(self.gate_penalties, gates, gates.bias.new_zeros(gates.bias.shape[:-1]))
 
-    def leaf_penalty(self, tree: SoftTree, problems: Tensor | None = None) -> Tensor:
+    def leaf_penalty(self, leaves: LeafParameters) -> Tensor:
         """Sum of the penalties that act on leaves, shape (K,)."""
-        return _total(self.leaf_penalties, tree, problems)
+        return _total(self.leaf_penalties, leaves, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
+
+    def gate_curvature(self, gates: GateParameters) -> Tensor:
+        """Second derivatives of the penalties, or bounds, for each gate's weights and bias, (K, B, p + 1)."""
+        total = torch.zeros_like(torch.cat([gates.weight, gates.bias[..., None]], dim=-1))
+        for penalty in self.gate_penalties:
+            total[..., :-1] += cast(GatePenalty, penalty).curvature(gates)
+        return total
+
+    def leaf_curvature(self, leaves: LeafParameters) -> Tensor:
+        """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
+        total = [torch.zeros_like(part) for part in (leaves.slope, leaves.shape, leaves.shape_slope)]
+        for penalty in self.leaf_penalties:
+            of_slopes, of_shapes = cast(LeafPenalty, penalty).curvature(leaves)
+            for part, own in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
+                part += own.reshape(-1, *(1,) * (part.ndim - 1))
+        return LeafParameters(total[0], torch.zeros_like(leaves.intercept), *total[1:]).flatten()
 
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:
         """Set to zero the gate weights of features that a :class:`GateGroupLasso` has driven out.
@@ -86,7 +154,7 @@ class TrainingObjective(nn.Module):
                 continue
 
             def smooth(trial: SoftTree, penalty: GateGroupLasso = penalty) -> Tensor:
-                return torch.as_tensor(self(trial, sample) - penalty(trial))
+                return torch.as_tensor(self(trial, sample) - penalty(trial.gate_parameters()))
 
             features = penalty.vanishing(tree, smooth)
             sparse = tree.select(torch.arange(tree.n_problems, device=features.device))
@@ -96,9 +164,12 @@ class TrainingObjective(nn.Module):
             worse = ~(after <= before + 1e-6 * (1 + before.abs()))
             zero_features(tree, features & ~worse[:, None])
 
-    def select(self, problems: Tensor) -> TrainingObjective:
-        """The objective of some of the problems: positions (K,)."""
-        chosen = TrainingObjective()
+    def select(self, problems: Tensor | slice) -> TrainingObjective:
+        """The objective of some of the problems: positions (K,) or a slice."""
+        penalties = [*self.gate_penalties, *self.leaf_penalties]
+        if all(isinstance(penalty, Penalty) and penalty.coefficient.ndim == 0 for penalty in penalties):
+            return self
+        chosen = TrainingObjective(closed_form=self.closed_form)
         chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
         chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
         return chosen
@@ -108,13 +179,9 @@ def _active(penalties: Sequence[Penalty]) -> list[Penalty]:
     return [penalty for penalty in penalties if not penalty.is_zero]
 
 
-def _selected(penalties: nn.ModuleList, problems: Tensor) -> list[Penalty]:
+def _selected(penalties: nn.ModuleList, problems: Tensor | slice) -> list[Penalty]:
     return [penalty.select(problems) for penalty in penalties if isinstance(penalty, Penalty)]
 
 
-def _total(penalties: nn.ModuleList, tree: SoftTree, problems: Tensor | None) -> Tensor:
-    count = tree.n_problems if problems is None else len(problems)
-    total: Tensor = tree.log_time_scale.new_zeros(count)
-    for penalty in penalties:
-        total = total + torch.as_tensor(penalty(tree, problems))
-    return total
+def _total(penalties: nn.ModuleList, parameters: GateParameters | LeafParameters, zero: Tensor) -> Tensor:
+    return sum((torch.as_tensor(penalty(parameters)) for penalty in penalties), zero)

@@ -1,7 +1,9 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.adam import Adam
+from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
@@ -13,12 +15,16 @@ from sstorch.optim.optimal_start import exact_tree, initialize_optimal
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.sharded_step import minimize_step
+from sstorch.optim.single_precision import minimize_step_in_single
 
 __all__ = [
     "THRESHOLDS",
     "Adam",
+    "Annealing",
     "AutogradFunction",
     "BatchedFunction",
+    "Checkpoint",
     "HardTree",
     "Joint",
     "LBFGSOptions",
@@ -39,5 +45,7 @@ __all__ = [
     "initialize_optimal",
     "initialize_random",
     "minimize",
+    "minimize_step",
+    "minimize_step_in_single",
     "problem_seed",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -52,15 +54,19 @@ class Adam(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
-        tree, sample = run.tree, run.sample
+        if not run.rows.is_whole:
+            raise ConfigError("mini-batches are drawn from all rows: use a single shard")
+        tree, sample = run.tree, run.rows.parts[0]
         n_rows = sample.weight.shape[1]
         parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
-        n_steps = self.epochs * math.ceil(n_rows / self.batch_size)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
         order = torch.Generator().manual_seed(self.seed)
-        for _ in range(self.epochs):
-            for rows in torch.randperm(n_rows, generator=order).split(self.batch_size):
+        if run.notes:
+            _recall(optimizer, order, run.notes)
+        per_epoch = math.ceil(n_rows / self.batch_size)
+        for epoch in range(run.n_passes, self.epochs):
+            batches = torch.randperm(n_rows, generator=order).split(self.batch_size)
+            for step, rows in enumerate(batches, epoch * per_epoch):
                 freeze_except(tree, parameters)
                 part = sample.take(rows.to(sample.weight.device).expand(tree.n_problems, -1))
                 value = run.objective(tree, part)
@@ -69,11 +75,35 @@ class Adam(Trainer):
                 for parameter, gradient in zip(parameters, gradients, strict=True):
                     mask = usable.reshape(-1, *(1,) * (gradient.ndim - 1))
                     parameter.grad = torch.where(mask, gradient, torch.zeros_like(gradient))
+                phase = math.pi * step / (self.epochs * per_epoch)
+                optimizer.param_groups[0]["lr"] = self.learning_rate * (1 + math.cos(phase)) / 2
                 optimizer.step()
-                schedule.step()
             optimizer.zero_grad()
             run.keep_best()
             run.end_pass(run.active)
+            run.save(**_notes(optimizer, order))
+
+
+def _notes(optimizer: torch.optim.Adam, order: torch.Generator) -> dict[str, Tensor]:
+    """Moments and number of steps of each parameter, and the generator of the order of the rows."""
+    moments = {
+        f"{number}.{name}": value
+        for number, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+    return {"order": order.get_state(), **moments}
+
+
+def _recall(optimizer: torch.optim.Adam, order: torch.Generator, notes: Mapping[str, Tensor]) -> None:
+    """Put optimiser and generator back to where :func:`_notes` found them."""
+    states: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for key, value in notes.items():
+        if key != "order":
+            number, name = key.split(".")
+            # Where the optimiser counts its steps: on the host.
+            states[int(number)][name] = value.cpu() if name == "step" else value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(states)})
+    order.set_state(notes["order"].cpu())
 
 
 def _all_finite(gradients: tuple[Tensor, ...]) -> Tensor:

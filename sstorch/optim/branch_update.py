@@ -10,7 +10,7 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample, leaf_losses
+from sstorch.objective import Sample, Shards, leaf_losses
 from sstorch.optim.steps import LOSS_CEILING
 
 
@@ -47,34 +47,33 @@ class BranchUpdate:
     """What UpdateBranchNode decides for each of K problems at one node.
 
     Attributes:
-        left: routing of each row of I_s before the step, boolean (K, M).
+        left: routing of each row of I_s before the step, boolean (K, M) for each shard of this process.
         left_share: share of the weight of I_s routed left, (K,); nan where I_s is empty.
         balanced: minimise E over the gates of the working set, boolean (K,).
         high: logistic regression after reassignment, boolean (K,); the others that are not balanced get the
             logistic regression alone.
     """
 
-    left: Tensor
+    left: tuple[Tensor, ...]
     left_share: Tensor
     balanced: Tensor
     high: Tensor
 
     def select(self, problems: Tensor) -> BranchUpdate:
         """The decisions for the problems at positions (K',)."""
-        return BranchUpdate(
-            self.left[problems], self.left_share[problems], self.balanced[problems], self.high[problems]
-        )
+        left = tuple(part[problems] for part in self.left)
+        return BranchUpdate(left, self.left_share[problems], self.balanced[problems], self.high[problems])
 
 
 @torch.no_grad()
 def classify(
-    tree: SoftTree, sample: Sample, node: int, thresholds: Thresholds, n_training_rows: Tensor
+    tree: SoftTree, rows: Shards, node: int, thresholds: Thresholds, n_training_rows: Tensor
 ) -> BranchUpdate:
     """Sort problems into balanced, moderately and highly imbalanced at ``node``.
 
     Args:
         tree: K problems.
-        sample: rows I_s of each problem.
+        rows: I_s of each problem.
         node: s.
         thresholds: e1, e2 and e3.
         n_training_rows: N of each problem, (K,); where e1 N < 1 every gate is balanced.
@@ -82,9 +81,9 @@ def classify(
     References:
         Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
     """
-    left = tree.gate_logits(sample.x, [node]).squeeze(1) >= 0
-    weight = sample.weight
-    share = (weight * left).sum(-1) / weight.sum(-1)
+    left = tuple(tree.gate_logits(part.x, [node]).squeeze(1) >= 0 for part in rows.parts)
+    on_left = [(part.weight * own).sum(-1) for part, own in zip(rows.parts, left, strict=True)]
+    share = rows.total(on_left) / rows.sum(lambda part: part.weight.sum(-1))
     e1, e2 = thresholds.imbalance, thresholds.high_imbalance
     balanced = ((share > e1) & (share < 1 - e1)) | (e1 * n_training_rows < 1)
     high = ~balanced & ((share <= e2) | (share >= 1 - e2))
@@ -92,7 +91,9 @@ def classify(
 
 
 @torch.no_grad()
-def reassign(tree: SoftTree, sample: Sample, node: int, update: BranchUpdate, fraction: float) -> Tensor:
+def reassign(
+    tree: SoftTree, rows: Shards, node: int, update: BranchUpdate, fraction: float
+) -> tuple[Tensor, ...]:
     """Labels of the logistic regression: the present routing, rows swapped where the imbalance is high.
 
     On the crowded side, the given fraction of the rows (at least one) with the largest error term
@@ -101,21 +102,22 @@ def reassign(tree: SoftTree, sample: Sample, node: int, update: BranchUpdate, fr
     to, under an unconstrained spline that does not fall there, stays.
 
     Returns:
-        boolean (K, M), true for left.
+        boolean (K, M), true for left, for each shard of this process.
     """
-    probability = tree.log_leaf_probability(sample.x, node).exp()
-    losses = leaf_losses(tree, sample, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
-    error = (probability * losses).sum(-2)
     crowded_left = (update.left_share >= 0.5)[:, None]
-    crowded = (
-        (update.left == crowded_left) & (sample.weight > 0) & _has_density(tree, sample, node, crowded_left)
-    )
-    error = torch.where(crowded, error, torch.full_like(error, -torch.inf))
-    rank = error.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-    count = crowded.sum(-1, keepdim=True)
+    errors = []
+    for part, left in zip(rows.parts, update.left, strict=True):
+        probability = tree.log_leaf_probability(part.x, node).exp()
+        losses = leaf_losses(tree, part, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
+        crowded = (left == crowded_left) & (part.weight > 0) & _has_density(tree, part, node, crowded_left)
+        error = (probability * losses).sum(-2)
+        errors.append(torch.where(crowded, error, torch.full_like(error, -torch.inf)))
+    whole, own = rows.gather(errors)
+    rank = whole.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    count = (whole > -torch.inf).sum(-1, keepdim=True)
     n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
     swap = (rank < n_swapped) & update.high[:, None]
-    return update.left ^ swap
+    return tuple(left ^ swap[:, where] for left, where in zip(update.left, own, strict=True))
 
 
 def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
@@ -135,14 +137,18 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
     return torch.where(to_right, found[1], found[0])
 
 
-def balancing_weights(sample: Sample, update: BranchUpdate) -> Tensor:
+def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
     """Row weights o_i of the logistic regression, by the ORIGINAL routing also for swapped rows.
 
     1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others; a side without rows has no
     weight to give.
 
     Returns:
-        shape (K, M), zero for padding.
+        shape (K, M), zero for padding, for each shard of this process.
     """
-    share = torch.where(update.left, update.left_share[:, None], 1 - update.left_share[:, None])
-    return sample.weight / (2 * share.clamp(min=torch.finfo(share.dtype).tiny)) * (sample.weight > 0)
+    weights = []
+    for part, left in zip(rows.parts, update.left, strict=True):
+        share = torch.where(left, update.left_share[:, None], 1 - update.left_share[:, None])
+        weight = part.weight / (2 * share.clamp(min=torch.finfo(share.dtype).tiny)) * (part.weight > 0)
+        weights.append(weight)
+    return tuple(weights)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sstorch.optim.metric import BlockMetric
+
 
 @dataclass
 class CurvatureHistory:
@@ -18,10 +20,11 @@ class CurvatureHistory:
 
         a = R⁻¹ S g,   q = g - Yᵀ a,   b = R⁻ᵀ (D a - γ Y q),   H g = γ q + Sᵀ b.
 
-    R⁻¹ itself is kept. Forgetting the oldest pair strikes a row and a column out of it, a new pair adds a
-    column, and both hold for any order of the rows; so pairs stay where they were written, each problem
-    overwrites its own oldest one, and nothing is shifted or solved. An empty slot is a row and a column of
-    zeros, whatever its s and y. There are m + 1 slots, and the next to be written is always empty.
+    With a metric M, γ M takes the place of γ. R⁻¹ itself is kept. Forgetting the oldest pair strikes a row
+    and a column out of it, a new pair adds a column, and both hold for any order of the rows; so pairs stay
+    where they were written, each problem overwrites its own oldest one, and nothing is shifted or solved. An
+    empty slot is a row and a column of zeros, whatever its s and y. There are m + 1 slots, and the next to be
+    written is always empty.
     """
 
     s: Tensor  # (K, m + 1, d)
@@ -44,18 +47,20 @@ class CurvatureHistory:
             count=torch.zeros(k, dtype=torch.int64, device=x.device),
         )
 
-    def direction(self, gradient: Tensor) -> Tensor:
-        """The step -H g (K, d) for gradients g (K, d)."""
+    def direction(self, gradient: Tensor, metric: BlockMetric | None = None) -> Tensor:
+        """The step -H g (K, d) for gradients g (K, d), the first guess of H a metric or, if None, 1."""
         a = _times(self.inverse, _times(self.s, gradient))
         q = gradient - _combine(a, self.y)
-        scale = self.scale[:, None]
-        b = _combine(self.diagonal * a - scale * _times(self.y, q), self.inverse)
-        return -(scale * q + _combine(b, self.s))
+        q = self.scale[:, None] * (q if metric is None else metric(q))
+        b = _combine(self.diagonal * a - _times(self.y, q), self.inverse)
+        return -(q + _combine(b, self.s))
 
-    def append(self, s: Tensor, y: Tensor, problems: Tensor) -> None:
+    def append(self, s: Tensor, y: Tensor, problems: Tensor, metric: BlockMetric | None = None) -> None:
         """Remember steps s (K, d) and gradient changes y (K, d) where `problems` (K,) and curvature allow."""
         sy, yy = (s * y).sum(-1), (y * y).sum(-1)
         keep = problems & (sy > torch.finfo(s.dtype).eps * yy)
+        if metric is not None:
+            yy = (y * metric(y)).sum(-1)
         slots = torch.arange(self.s.shape[1], device=s.device)
         slot = (self.count % len(slots))[:, None]
         self.count = self.count + keep

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
+from sstorch.nn import SoftTree
+from sstorch.objective import Shards, TrainingObjective
+from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.run import Minimizer, Trainer, TrainingRun
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Nodec(Trainer):
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         race: drops the worse starts on the way; None trains all to the end.
+        annealing: keeps the gates soft in the first macro iterations, which spend no patience; None does not.
+            It must end before the last macro iteration.
         gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
         lbfgs: tolerances and limits of the minimisation in each step.
         minimizer: what minimises each step; the batched L-BFGS unless compared with another.
@@ -40,9 +48,10 @@ class Nodec(Trainer):
     zeta: float = 0.8
     patience: int | None = None
     race: Race | None = None
+    annealing: Annealing | None = None
     gradient_tolerance: float = 1e-5
-    lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=100))
-    minimizer: Minimizer = minimize
+    lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
+    minimizer: Minimizer = minimize_step
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
@@ -55,8 +64,22 @@ class Nodec(Trainer):
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
         if self.patience is not None and (not _is_number(self.patience, Integral) or self.patience < 1):
             raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
+        if self.annealing is not None and self.annealing.passes >= self.macro_iterations:
+            raise ConfigError(
+                f"annealing.passes must be below macro_iterations = {self.macro_iterations}, so that the "
+                f"last ones train the objective itself, got {self.annealing.passes}"
+            )
         if not _is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations, no patience, no race.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
+        """
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None, annealing=None)
 
     @property
     def thresholds(self) -> Thresholds:
@@ -84,14 +107,17 @@ class _Scheduler:
         self.settings = settings
         self.state = run
         self.thresholds = settings.thresholds
-        self.n_rows = run.sample.n_rows
+        self.n_rows = run.rows.n_rows
         self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
+        if run.notes:
+            self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
+            self.unimproved = run.notes["unimproved"]
 
     def run(self) -> None:
         settings, state = self.settings, self.state
         # A single leaf has no branch node to visit: its one step is the leaf's.
         nodes = state.tree.topology.branches or state.tree.topology.leaves
-        for _ in range(settings.macro_iterations):
+        while state.n_passes < settings.macro_iterations and len(state.active):
             trained = state.active
             for node in nodes:
                 self._visit(node)
@@ -103,16 +129,15 @@ class _Scheduler:
             stationary[trained] = gradient_norm <= settings.gradient_tolerance
             state.active = state.active[~stationary[state.active]]
             self.thresholds = self.thresholds.scaled(settings.zeta)
-            if len(state.active) == 0:
-                break
+            thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
+            state.save(thresholds=thresholds, unimproved=self.unimproved)
 
     def _visit(self, node: int) -> None:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
         state, active = self.state, self.state.active
         topology = state.tree.topology
         tree, everything = state.sub_batch(active)
-        inside = tree.visits(everything.x, node)
-        rows = everything.restrict(inside)
+        rows = everything.restrict(lambda part: tree.visits(part.x, node))
         count = rows.n_rows
         if node in topology.branches:
             update = classify(tree, rows, node, self.thresholds, self.n_rows[active])
@@ -122,14 +147,14 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
-                step: Step = BranchStep.make(sub, state.objective.select(active[chosen]), own, node)
+                step = _branch_step(sub, self._gate_objective(active[chosen]), own, node)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
                 mine = update.select(chosen)
                 left = reassign(sub, own, node, mine, self.thresholds.reassigned)
-                step = LogisticStep.make(sub, own, node, left, balancing_weights(own, mine))
+                step = _logistic_step(sub, own, node, left, balancing_weights(own, mine))
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
@@ -137,7 +162,7 @@ class _Scheduler:
         else:
             share = torch.full_like(state.best[active], torch.nan)
         if node > 1 or topology.depth <= 1:
-            n_events = (rows.event * rows.weight).sum(-1)
+            n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
             trains = (count >= 2) & (n_events > 0)
             idle = (count >= 2) & ~trains
             state.skip(active[idle], node, count[idle], share[idle])
@@ -145,12 +170,18 @@ class _Scheduler:
             if len(chosen):
                 # Gates above s have not moved, so I_s is the same; gates from s down have.
                 sub, own = state.tree.select(active[chosen]), rows.select(chosen)
-                leaf_step = LeafStep.make(sub, state.objective.select(active[chosen]), own, node)
-                self._minimize("LN", node, leaf_step, active[chosen], count[chosen], share[chosen])
+                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node)
+                self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
 
+    def _gate_objective(self, problems: Tensor) -> TrainingObjective:
+        objective, annealing = self.state.objective.select(problems), self.settings.annealing
+        if annealing is None:
+            return objective
+        return annealing.restrain(objective, self.state.n_passes + 1, problems.device)
+
     def _minimize(
-        self, name: str, node: int, step: Step, problems: Tensor, count: Tensor, share: Tensor
+        self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
     ) -> None:
         settings = self.settings
         self.state.minimize(settings.minimizer, settings.lbfgs, name, node, step, problems, count, share)
@@ -159,9 +190,27 @@ class _Scheduler:
         """Note improvements of E, and retire problems whose patience is spent."""
         state = self.state
         better = state.keep_best()
+        annealing = self.settings.annealing
+        if annealing is not None and state.n_passes < annealing.passes:
+            return
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]
+
+
+def _branch_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node))
+
+
+def _leaf_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: LeafStep.make(tree, objective, part, node))
+
+
+def _logistic_step(
+    tree: SoftTree, rows: Shards, node: int, left: Sequence[Tensor], weight: Sequence[Tensor]
+) -> ShardedStep:
+    parts = zip(rows.parts, left, weight, strict=True)
+    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *own) for part, *own in parts), rows)
 
 
 def _positions(mask: Tensor) -> Tensor:

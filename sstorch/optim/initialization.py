@@ -16,7 +16,8 @@ from torch import Tensor
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import LeafStep, LogisticStep
 
 SLOPE_SCALE = 0.1
@@ -105,8 +106,8 @@ def initialize_kmeans(
         with torch.no_grad():
             tree.gate(node).weight.zero_()
             tree.gate(node).bias.zero_()
-        step = LogisticStep.make(tree, sample, node, left, sample.weight * inside)
-        step.write(minimize(step, step.read(), OPTIONS).x)
+        step = ShardedStep.whole(LogisticStep.make(tree, sample, node, left, sample.weight * inside))
+        step.write(minimize_step(step, step.read(), OPTIONS).x)
     fit_leaves(tree, objective, sample, cluster)
 
 
@@ -126,9 +127,9 @@ def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, clu
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
-    leaves = LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0))
+    leaves = ShardedStep.whole(LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0)))
     start = leaves.read()
-    fitted = minimize(leaves, start, OPTIONS).x
+    fitted = minimize_step(leaves, start, OPTIONS).x
     leaves.write(fitted)
     # A leaf fitted to its own cluster can be absurd at the rows of others, which soft gates send there too:
     # where it makes the objective worse than leaves without covariates do, it begins from those.

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import torch
 
 from sstorch.optim.decomposition import Nodec
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.run import Minimizer, Trainer, TrainingRun
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import JointStep
 
 
@@ -22,7 +23,7 @@ class Joint(Trainer):
     """
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
-    minimizer: Minimizer = minimize
+    minimizer: Minimizer = minimize_step
 
     @property
     def n_passes(self) -> int:
@@ -31,10 +32,11 @@ class Joint(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`; recorded as one step, JOINT, of the root."""
-        tree, sample = run.tree.select(run.active), run.sample.select(run.active)
-        step = JointStep.make(tree, run.objective.select(run.active), sample)
+        tree, rows = run.tree.select(run.active), run.rows.select(run.active)
+        objective = run.objective.select(run.active)
+        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
         share = torch.full_like(run.best[run.active], torch.nan)
-        run.minimize(self.minimizer, self.lbfgs, "JOINT", 1, step, run.active, sample.n_rows, share)
+        run.minimize(self.minimizer, self.lbfgs, "JOINT", 1, step, run.active, rows.n_rows, share)
         run.keep_best()
         run.end_pass(run.active)
 
@@ -58,8 +60,7 @@ class NodecJoint(Trainer):
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
-        everyone = run.active
         self.nodec.advance(run)
         run.go_to_best()
-        run.active = everyone
+        run.active = torch.arange(run.tree.n_problems, device=run.active.device)
         self.joint.advance(run)

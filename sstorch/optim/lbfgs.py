@@ -11,7 +11,7 @@ to rounding in the function itself. Decisions are masks; the host only looks whi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from sstorch.optim.curvature import CurvatureHistory
 from sstorch.optim.function import BatchedFunction
 from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
+from sstorch.optim.metric import BlockMetric
 from sstorch.optim.result import OptimizationResult, Status
 
 # Compaction copies the whole state, so it waits until it saves this share of the rows.
@@ -88,17 +89,24 @@ class _Problems:
     low_gradient: Tensor
     search: LineSearch
     history: CurvatureHistory
+    metric: BlockMetric | None
 
     @classmethod
-    def start(cls, function: BatchedFunction, x: Tensor, options: LBFGSOptions) -> _Problems:
-        """Evaluate the starts x (R, d) and send every problem off along steepest descent."""
+    def start(
+        cls, function: BatchedFunction, x: Tensor, options: LBFGSOptions, metric: BlockMetric | None
+    ) -> _Problems:
+        """Evaluate the starts x (R, d) and send every problem off downhill, as the metric has it."""
         value, gradient = (part.clone() for part in _evaluate(function, x))
         norm, zero = _norm(gradient), torch.zeros_like(value, dtype=torch.int64)
         spent = options.max_iterations == 0 or options.max_evaluations == 1
         status = torch.full_like(zero, Status.MAX_ITER if spent else Status.RUNNING)
         status = status.masked_fill(norm <= options.gradient_tolerance, Status.CONVERGED)
         status = status.masked_fill(~(torch.isfinite(value) & torch.isfinite(norm)), Status.NON_FINITE)
-        direction = torch.where((status == Status.RUNNING)[:, None], _steepest(gradient), 0.0)
+        direction = _steepest(gradient)
+        if metric is not None:
+            scaled = -metric(gradient)
+            direction = torch.where((_dot(gradient, scaled) < 0)[:, None], scaled, direction)
+        direction = torch.where((status == Status.RUNNING)[:, None], direction, 0.0)
         return cls(
             number=torch.arange(x.shape[0], device=x.device),
             x=x,
@@ -113,6 +121,7 @@ class _Problems:
             low_gradient=gradient,
             search=LineSearch.start(value, _dot(gradient, direction)),
             history=CurvatureHistory.empty(x, options.history),
+            metric=metric,
         )
 
     def advance(self, function: BatchedFunction, options: LBFGSOptions) -> None:
@@ -153,7 +162,7 @@ class _Problems:
         """Go to the low point of the search where `moved` (K,); return where the stopping test holds (K,)."""
         step, value, _ = self.search.low.unbind(-1)
         s = step[:, None] * self.direction
-        self.history.append(s, self.low_gradient - self.gradient, moved)
+        self.history.append(s, self.low_gradient - self.gradient, moved, self.metric)
         gradient = torch.where(moved[:, None], self.low_gradient, self.gradient)
         norm = _norm(gradient)
 
@@ -170,7 +179,7 @@ class _Problems:
 
     def _turn(self, problems: Tensor, failed: Tensor) -> None:
         """Begin a search in a new direction where `problems` (K,), steepest descent where `failed` (K,)."""
-        direction = self.history.direction(self.gradient)
+        direction = self.history.direction(self.gradient, self.metric)
         slope = _dot(self.gradient, direction)
         downhill = torch.isfinite(slope) & (slope < 0.0)
         self.history.forget(problems & (failed | ~downhill))
@@ -211,18 +220,29 @@ def _steepest(gradient: Tensor) -> Tensor:
     return -gradient / gradient.abs().sum(-1, keepdim=True).clamp(min=1.0)
 
 
-State = TypeVar("State", _Problems, LineSearch, CurvatureHistory)
+Part = Tensor | LineSearch | CurvatureHistory | BlockMetric | None
 
 
-def _select(state: State, rows: Tensor) -> State:
+def _select(state: _Problems, rows: Tensor) -> _Problems:
     """The state of some of its problems, given by their positions (J,)."""
-    parts = vars(state).items()
-    chosen: dict[str, Any] = {k: v[rows] if isinstance(v, Tensor) else _select(v, rows) for k, v in parts}
-    return replace(state, **chosen)
+    return replace(state, **{name: _rows(part, rows) for name, part in vars(state).items()})
+
+
+def _rows(part: Part, rows: Tensor) -> Any:
+    if part is None:
+        return None
+    if isinstance(part, Tensor):
+        return part[rows]
+    if isinstance(part, BlockMetric):
+        return part.select(rows)
+    return replace(part, **{name: value[rows] for name, value in vars(part).items()})
 
 
 def minimize(
-    function: BatchedFunction, x0: Tensor, options: LBFGSOptions | None = None
+    function: BatchedFunction,
+    x0: Tensor,
+    options: LBFGSOptions | None = None,
+    metric: BlockMetric | None = None,
 ) -> OptimizationResult:
     """Minimise R independent functions of d variables from R starts.
 
@@ -234,6 +254,8 @@ def minimize(
             from such points, and a start that is one is returned with status `NON_FINITE`.
         x0: (R, d), floating point; its device and dtype are those of the computation. R and d may be 0.
         options: Tolerances and limits, each counted per problem; by default those of `LBFGSOptions()`.
+        metric: Inverse curvature of each function near its start, which scales the directions (a
+            preconditioner); by default none is known.
 
     Returns:
         The best point of each problem, the value there and why it stopped.
@@ -245,7 +267,7 @@ def minimize(
         raise ValueError(f"x0 must be floating point (R, d), found {x0.dtype} of shape {tuple(x0.shape)}.")
     options = options or LBFGSOptions()
     check_every = options.check_every or (1 if x0.device.type == "cpu" else 4)
-    problems = _Problems.start(function, x0.detach().clone(), options)
+    problems = _Problems.start(function, x0.detach().clone(), options, metric)
     reported = {name: getattr(problems, name).clone() for name in _REPORTED}
     result = OptimizationResult(**reported, n_batched_evaluations=0)
     n_batched = 1

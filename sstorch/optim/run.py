@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from sstorch.exceptions import ConfigError
 from sstorch.monitoring.callbacks import Callback, StepContext
 from sstorch.monitoring.history import History
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
-from sstorch.optim.steps import JointStep, LeafStep, Step, freeze_except
+from sstorch.optim.resume import environment, restore, to_arrays
+from sstorch.optim.sharded_step import ShardedStep
+from sstorch.optim.steps import JointStep, LeafStep, freeze_except
 
-Minimizer = Callable[[Step, Tensor, LBFGSOptions], OptimizationResult]
+Minimizer = Callable[[ShardedStep, Tensor, LBFGSOptions], OptimizationResult]
 
 
 class Trainer(ABC):
@@ -41,6 +47,8 @@ class Trainer(ABC):
         sample: Sample,
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        n_shards: int = 1,
     ) -> History:
         """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
@@ -51,14 +59,44 @@ class Trainer(ABC):
             callbacks: told of every inner step and pass.
             held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
                 there instead of the lowest E, and patience counts improvements of it.
+            checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
+                initial solutions, training goes on from the last pass it holds, or is over at once.
+            n_shards: the rows are worked through in so many shards, which several processes of
+                ``torch.distributed`` share; see :class:`~sstorch.objective.Shards`.
 
         Returns:
-            The records of the run.
+            The records of the run, those from before an interruption included.
+
+        Raises:
+            ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
+                held by another process, or cannot be written; or shards do not go with another setting.
+            FormatError: it is truncated, altered or of an unknown format version.
         """
-        run = TrainingRun(tree, objective, sample, callbacks, held_out)
-        with run.session(self.n_passes):
-            self.advance(run)
-        run.objective.sparsify(tree, sample)
+        with ExitStack() as stack:
+            if checkpoint is not None:
+                checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+                checkpoint.identify(
+                    trainer=self,
+                    n_shards=n_shards,
+                    objective=objective,
+                    sample=sample,
+                    held_out=held_out,
+                    start=tree,
+                    environment=environment(sample.weight.device),
+                )
+            rows = Shards.cut(sample, n_shards)
+            held_out_rows = None if held_out is None else Shards.cut(held_out, n_shards)
+            if checkpoint is not None and rows.group is not None:
+                raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
+            if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):
+                raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
+            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint)
+            with run.session(self.n_passes):
+                if not run.finished:
+                    self.advance(run)
+            if not run.finished:
+                run.objective.sparsify(tree, sample)
+                run.finish()
         return run.history
 
 
@@ -71,29 +109,35 @@ class TrainingRun:
         best: their criterion, shape (R,): E, or the loss on the rows held out.
         active: ascending positions of the problems that still train.
         n_passes: passes recorded so far.
+        notes: what the trainer noted at the last :meth:`save` of a run that is resumed, else empty.
+        finished: whether the run was finished when its checkpoint was written.
     """
 
     def __init__(
         self,
         tree: SoftTree,
         objective: TrainingObjective,
-        sample: Sample,
+        rows: Shards,
         callbacks: Sequence[Callback] = (),
-        held_out: Sample | None = None,
+        held_out: Shards | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.tree = tree
         self.held_out = held_out
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
-        self.objective = objective.to(sample.weight.device)
-        self.sample = sample
+        self.objective = objective.to(rows.device)
+        self.rows = rows
         self.callbacks = callbacks
         self.history = History()
         self.n_passes = 0
-        everyone = torch.arange(tree.n_problems, device=sample.weight.device)
+        everyone = torch.arange(tree.n_problems, device=rows.device)
         self.best_tree = tree.select(everyone)
         # Any finite point is better than one that is not.
         self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
         self.active = everyone
+        self.notes: Mapping[str, Tensor] = {}
+        self.finished = False
+        self._checkpoint = checkpoint
 
     @contextmanager
     def session(self, n_passes: int) -> Iterator[None]:
@@ -102,7 +146,9 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
-            self.record_pass(self.active)
+            if not self._resume():
+                self.record_pass(self.active)
+                self.save()
             yield
         finally:
             # Also after an interruption the trees are the best so far, and as trainable as they came.
@@ -111,23 +157,50 @@ class TrainingRun:
             for callback in self.callbacks:
                 callback.on_train_end(self.history)
 
+    def save(self, **notes: Tensor) -> None:
+        """Write the checkpoint, if there is to be one: the run as it stands between two passes.
+
+        Args:
+            notes: what the trainer needs to go on from here, beside the run itself.
+        """
+        if self._checkpoint is not None:
+            self._checkpoint.write(to_arrays(self, notes))
+
+    def finish(self) -> None:
+        """Note that training is over and the present points are the results."""
+        self.best_tree.load_state_dict(self.tree.state_dict())
+        self.finished = True
+        self.save()
+
+    def _resume(self) -> bool:
+        """Become the run that the checkpoint holds, if it holds one, and tell the callbacks of its passes."""
+        arrays = None if self._checkpoint is None else self._checkpoint.read()
+        if arrays is None:
+            return False
+        restore(self, arrays)
+        for number in range(self.n_passes + 1):
+            for callback in self.callbacks:
+                callback.on_macro_iteration(number, self.history.until(number))
+        return True
+
     def go_to_best(self) -> None:
         """Make the best points the present ones."""
         self.tree.load_state_dict(self.best_tree.state_dict())
 
-    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Sample]:
+    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Shards]:
         """Trees and rows of some problems; the batch itself if they are all."""
         if len(problems) == self.tree.n_problems:
-            return self.tree, self.sample
-        return self.tree.select(problems), self.sample.select(problems)
+            return self.tree, self.rows
+        return self.tree.select(problems), self.rows.select(problems)
 
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
         """What tells the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
-        tree, sample = self.sub_batch(problems)
-        if self.held_out is None:
-            return self.objective.select(problems)(tree, sample)  # type: ignore[no-any-return]
-        return TrainingObjective()(tree, self.held_out.select(problems))  # type: ignore[no-any-return]
+        tree, rows = self.sub_batch(problems)
+        if self.held_out is not None:
+            return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
+        objective = self.objective.select(problems)
+        return rows.sum(lambda part: objective.data_term(tree, part)) + objective.penalty(tree)
 
     def keep_best(self) -> Tensor:
         """Note improvements of the active problems; whether each improved, boolean (K,)."""
@@ -148,7 +221,7 @@ class TrainingRun:
         options: LBFGSOptions,
         name: str,
         node: int,
-        step: Step,
+        step: ShardedStep,
         problems: Tensor,
         count: Tensor,
         share: Tensor,
@@ -170,13 +243,13 @@ class TrainingRun:
             before = step.value()
         result = minimizer(step, start, options)
         restarted = torch.zeros_like(problems, dtype=torch.bool)
-        if isinstance(step, LeafStep | JointStep):
+        if isinstance(step.first, LeafStep | JointStep):
             restarted = result.status == Status.NON_FINITE
             result = _retry_from_start(step, result, minimizer, options)
         step.write(result.x)
         for callback in self.callbacks:
-            callback.on_step(StepContext(self.n_passes + 1, node, name, step.tree, problems))
-        self.tree.assign(problems, step.tree)
+            callback.on_step(StepContext(self.n_passes + 1, node, name, step.first.tree, problems))
+        self.tree.assign(problems, step.first.tree)
         self.history.add_steps(
             problem=problems.cpu(),
             macro_iteration=self.n_passes + 1,
@@ -216,7 +289,7 @@ class TrainingRun:
         self.n_passes += 1
         dropped = torch.zeros_like(problems, dtype=torch.bool)
         if race is not None:
-            runs_on = race.survivors(self.best, self.sample.x.counts, self.n_passes)
+            runs_on = race.survivors(self.best, self.rows.counts, self.n_passes)
             still = torch.zeros_like(runs_on).index_fill(0, self.active, True)
             dropped = (still & ~runs_on)[problems]
             self.active = self.active[runs_on[self.active]]
@@ -224,8 +297,9 @@ class TrainingRun:
 
     def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
-        tree, sample = self.tree.select(problems), self.sample.select(problems)
-        step = JointStep.make(tree, self.objective.select(problems), sample)
+        tree, rows = self.tree.select(problems), self.rows.select(problems)
+        objective = self.objective.select(problems)
+        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
         value, gradient = step.value_and_gradient(step.read())
         norm = gradient.abs().amax(-1)
         self.history.add_macro_iteration(
@@ -235,7 +309,7 @@ class TrainingRun:
             best_objective=self.best[problems].cpu(),
             gradient_norm=norm.cpu(),
             dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,
-            **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, sample).items()},
+            **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, rows).items()},
         )
         for callback in self.callbacks:
             callback.on_macro_iteration(self.n_passes, self.history)
@@ -243,18 +317,24 @@ class TrainingRun:
 
 
 def _retry_from_start(
-    step: LeafStep | JointStep, result: OptimizationResult, minimizer: Minimizer, options: LBFGSOptions
+    step: ShardedStep, result: OptimizationResult, minimizer: Minimizer, options: LBFGSOptions
 ) -> OptimizationResult:
     """Begin once more, from the family's own start in every leaf of the step, where the leaves overflow."""
     failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
     if len(failed) == 0:
         return result
     again = step.select(failed)
-    fresh, rows = step.tree.select(failed), again.sample
-    intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight, rows.log_entry)
-    for node in step.nodes:
+    fresh, parts = step.first.tree.select(failed), [own.sample for own in again.steps]
+    log_time, event, weight = (
+        step.rows.gather([getattr(part, name) for part in parts])[0]
+        for name in ("log_time", "event", "weight")
+    )
+    entries = [part.log_entry for part in parts if part.log_entry is not None]
+    log_entry = step.rows.gather(entries)[0] if entries else None
+    intercept, shape = fresh.family.start(log_time, event, weight, log_entry)
+    for node in cast(LeafStep | JointStep, step.first).nodes:
         fresh.leaf(node).reset(intercept, shape)
-    retried = minimizer(again, again.read_from(fresh), options)
+    retried = minimizer(again, again.first.read_from(fresh), options)
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
@@ -270,8 +350,11 @@ def _retry_from_start(
 
 
 @torch.no_grad()
-def _leaf_masses(tree: SoftTree, sample: Sample) -> dict[int, Tensor]:
+def _leaf_masses(tree: SoftTree, rows: Shards) -> dict[int, Tensor]:
     """Share of each problem's training weight whose path ends in each leaf."""
-    leaf = tree.apply_leaf(sample.x)
-    weight = sample.normalised_weight
-    return {n: (weight * (leaf == k)).sum(-1) for k, n in enumerate(tree.topology.leaves)}
+
+    def masses(part: Sample) -> Tensor:
+        ends = torch.nn.functional.one_hot(tree.apply_leaf(part.x), len(tree.topology.leaves))
+        return (part.normalised_weight[..., None] * ends).sum(-2)
+
+    return dict(zip(tree.topology.leaves, rows.sum(masses).unbind(-1), strict=True))

@@ -45,7 +45,7 @@ def test_every_leaf_grows_predicts_and_comes_back(
 @pytest.mark.parametrize("leaf", [Weibull("linear"), Spline("odds", knots=1, ancillary="linear")])
 def test_ancillary_regression_in_a_tree(leaf: HazardFamily, small_data: SurvivalData, tmp_path: Path) -> None:
     tree = _grown(small_data, leaf=leaf, ridge=1e-2, fused=1e-2)
-    slopes = tree.module_.shape_slopes([2, 3])
+    slopes = tree.module_.leaf_parameters().shape_slope
     assert slopes.shape == (2, len(leaf.shape_names), 3)
     assert slopes.abs().max() > 1e-3
     assert "shapes are those at x = 0" in tree.summary()

@@ -82,7 +82,8 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
         torch.testing.assert_close(alone.survival(X, TIMES), tree.survival(X, TIMES)[r])
     some = torch.tensor([1, 3])
     torch.testing.assert_close(
-        tree.linear_predictor(design.select(some), problems=some), tree.linear_predictor(design)[some]
+        tree.leaf_parameters().select(some).linear_predictor(design.select(some)),
+        tree.linear_predictor(design)[some],
     )
     rows = torch.tensor([[0, 2], [1, 1], [8, 3], [4, 5]])
     kept = design.restrict(rows)

@@ -110,7 +110,7 @@ def test_penalties_may_differ_by_problem() -> None:
         alone = TrainingObjective(float(ridge[r]), 0.0, float(2 * ridge[r]))(tree, sample)[r]
         torch.testing.assert_close(together(tree, sample)[r], alone, rtol=1e-14, atol=0)
     some = torch.tensor([0, 2])
-    own = together(tree, sample.select(some), some)
+    own = together.select(some)(tree.select(some), sample.select(some))
     torch.testing.assert_close(own, together(tree, sample)[some], rtol=1e-13, atol=0)
     torch.testing.assert_close(together.select(some)(tree.select(some), sample.select(some)), own)
 
@@ -178,12 +178,14 @@ def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: 
 
 def test_group_lasso_against_the_formula() -> None:
     tree = random_tree(3, 2)
-    weights = tree.gate_weights([1, 2, 3]).detach()
-    value = GateGroupLasso(0.7)(tree)
+    weights = tree.gate_parameters([1, 2, 3]).weight.detach()
+    value = GateGroupLasso(0.7)(tree.gate_parameters())
     expected = 0.7 * weights.norm(dim=1).sum(-1)
     torch.testing.assert_close(value, expected, rtol=1e-3, atol=0)
     assert (value <= expected).all()
-    assert torch.equal(GateGroupLasso(0.7)(SoftTree(3, 0, batch_shape=(2,))), torch.zeros(2).double())
+    assert torch.equal(
+        GateGroupLasso(0.7)(SoftTree(3, 0, batch_shape=(2,)).gate_parameters()), torch.zeros(2).double()
+    )
 
 
 def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:

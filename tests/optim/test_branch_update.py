@@ -1,8 +1,9 @@
 import numpy as np
 import torch
+from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
-from sstorch.objective import Sample, leaf_losses
+from sstorch.objective import Sample, Shards, leaf_losses
 from sstorch.optim.branch_update import (
     THRESHOLDS,
     BranchUpdate,
@@ -14,6 +15,15 @@ from sstorch.optim.branch_update import (
 from tests.batches import random_sample, random_tree
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
+
+
+def _classify(tree: SoftTree, sample: Sample, thresholds: Thresholds, n_rows: Tensor) -> BranchUpdate:
+    return classify(tree, Shards.of(sample), 1, thresholds, n_rows)
+
+
+def _reassign(tree: SoftTree, sample: Sample, update: BranchUpdate, fraction: float) -> Tensor:
+    (left,) = reassign(tree, Shards.of(sample), 1, update, fraction)
+    return left
 
 
 def _at_shares(shares: list[float], n_rows: int = 200) -> tuple[SoftTree, Sample]:
@@ -40,31 +50,31 @@ def _classes(update: BranchUpdate) -> list[str]:
 def test_three_branches() -> None:
     shares = [0.0, 0.02, 0.06, 0.1, 0.3, 0.9, 0.95, 0.98, 1.0]
     tree, sample = _at_shares(shares)
-    ordered = classify(tree, sample, 1, ORDERED, sample.n_rows)
+    ordered = _classify(tree, sample, ORDERED, sample.n_rows)
     np.testing.assert_allclose(ordered.left_share, shares)
     assert _classes(ordered) == [
         "high", "high", "moderate", "moderate", "balanced", "moderate", "moderate", "high", "high"
     ]  # fmt: skip
     # With the paper's values e2 > e1, so that every imbalance is a high one.
-    paper = classify(tree, sample, 1, PAPER, sample.n_rows)
+    paper = _classify(tree, sample, PAPER, sample.n_rows)
     assert _classes(paper) == ["high"] * 4 + ["balanced"] + ["high"] * 4
     # e1 N < 1: too few rows for the notion of balance.
-    few = classify(tree, sample, 1, PAPER, torch.full((9,), 9))
+    few = _classify(tree, sample, PAPER, torch.full((9,), 9))
     assert _classes(few) == ["balanced"] * 9
-    assert _classes(classify(tree, sample, 1, PAPER, torch.full((9,), 10))) == _classes(paper)
+    assert _classes(_classify(tree, sample, PAPER, torch.full((9,), 10))) == _classes(paper)
 
 
 def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
     tree, sample = _at_shares([0.05, 1.0, 0.97, 0.06])
-    update = classify(tree, sample, 1, ORDERED, sample.n_rows)
+    update = _classify(tree, sample, ORDERED, sample.n_rows)
     assert _classes(update) == ["moderate", "high", "high", "moderate"]
-    left = reassign(tree, sample, 1, update, 0.4)
-    moved = left != update.left
+    left = _reassign(tree, sample, update, 0.4)
+    moved = left != update.left[0]
     assert moved.sum(-1).tolist() == [0, 80, int(0.4 * 194), 0]
     losses = leaf_losses(tree, sample, [2, 3]).detach()
     error = (tree.log_leaf_probability(sample.x).detach().exp() * losses).sum(1)
     for r in (1, 2):
-        crowded = update.left[r]
+        crowded = update.left[0][r]
         assert not moved[r][~crowded].any()
         assert error[r][moved[r]].min() >= error[r][crowded & ~moved[r]].max()
 
@@ -72,19 +82,19 @@ def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
 def test_at_least_one_row_moves_and_padding_never() -> None:
     tree, sample = _at_shares([1.0], n_rows=3)
     sample.weight[0, 2] = 0.0
-    update = classify(tree, sample, 1, PAPER, torch.tensor([1000]))
-    moved = reassign(tree, sample, 1, update, 0.1) != update.left
+    update = _classify(tree, sample, PAPER, torch.tensor([1000]))
+    moved = _reassign(tree, sample, update, 0.1) != update.left[0]
     assert moved.sum() == 1
     assert not moved[0, 2]
 
 
 def test_weights_follow_the_original_routing() -> None:
     tree, sample = _at_shares([0.25, 1.0, 0.0])
-    update = classify(tree, sample, 1, PAPER, sample.n_rows)
-    weights = balancing_weights(sample, update)
+    update = _classify(tree, sample, PAPER, sample.n_rows)
+    (weights,) = balancing_weights(Shards.of(sample), update)
     assert torch.isfinite(weights).all()
-    np.testing.assert_allclose(weights[0][update.left[0]], 1 / (2 * 0.25))
-    np.testing.assert_allclose(weights[0][~update.left[0]], 1 / (2 * 0.75))
+    np.testing.assert_allclose(weights[0][update.left[0][0]], 1 / (2 * 0.25))
+    np.testing.assert_allclose(weights[0][~update.left[0][0]], 1 / (2 * 0.75))
     # One side is empty: only the weight of the side that has rows is used.
     np.testing.assert_allclose(weights[1:], 0.5)
 
@@ -99,8 +109,8 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
             tree.leaf(n).intercept.fill_(-20.0)
             tree.leaf(n).shape.fill_(-0.5)
     sample.event[:] = 1.0
-    update = classify(tree, sample, 1, PAPER, sample.n_rows)
-    moved = reassign(tree, sample, 1, update, 0.4) != update.left
+    update = _classify(tree, sample, PAPER, sample.n_rows)
+    moved = _reassign(tree, sample, update, 0.4) != update.left[0]
     error = (tree.log_leaf_probability(sample.x).exp() * leaf_losses(tree, sample, [2, 3])).sum(1).detach()
     assert (error < -2).any()
     assert (error > 0).any()
@@ -109,7 +119,7 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
 
 def test_a_tie_goes_left_in_the_share_too() -> None:
     tree, sample = SoftTree(3, 1, batch_shape=(1,)), random_sample(1)
-    assert float(classify(tree, sample, 1, PAPER, sample.n_rows).left_share) == 1.0
+    assert float(_classify(tree, sample, PAPER, sample.n_rows).left_share) == 1.0
 
 
 def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
@@ -119,8 +129,8 @@ def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
         tree.gate(1).bias.fill_(800.0)
         tree.leaf(3).shape.fill_(8.0)
         tree.leaf(3).intercept.fill_(-50.0)
-    update = classify(tree, sample, 1, PAPER, sample.n_rows)
-    moved = reassign(tree, sample, 1, update, 0.4) != update.left
+    update = _classify(tree, sample, PAPER, sample.n_rows)
+    moved = _reassign(tree, sample, update, 0.4) != update.left[0]
     losses = leaf_losses(tree, sample, [2]).detach()[:, 0]
     assert losses[moved].min() >= losses[~moved].max()
 
@@ -133,18 +143,18 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
         tree.leaf(2).shape.copy_(torch.tensor([1.0, 1.0]))
         tree.leaf(3).shape.copy_(torch.tensor([1.0, -2.0]))
     sample = random_sample(1)
-    update = classify(tree, sample, 1, THRESHOLDS["eps_paper"], sample.n_rows)
+    update = _classify(tree, sample, THRESHOLDS["eps_paper"], sample.n_rows)
     assert bool(update.high.all())
     falls = tree.family.defined(sample.log_time, tree.leaf(3).shape[:, None, :])
     assert falls is not None
     assert 5 < int(falls.sum()) < 55
-    left = reassign(tree, sample, 1, update, 0.4)
-    moved = left != update.left
+    left = _reassign(tree, sample, update, 0.4)
+    moved = left != update.left[0]
     assert bool(moved.any())
     assert not bool((moved & ~falls).any())
     # A monotone leaf lets any row move, the worst first.
     free = SoftTree(3, 1, Spline("hazard", knots=1), (1,))
     with torch.no_grad():
         free.gate(1).bias.fill_(5.0)
-    anyone = reassign(free, sample, 1, update, 0.4)
-    assert int((anyone != update.left).sum()) == 24
+    anyone = _reassign(free, sample, update, 0.4)
+    assert int((anyone != update.left[0]).sum()) == 24

@@ -110,8 +110,8 @@ def test_greedy_starts_do_not_depend_on_the_batch_and_differ() -> None:
     own = sample.select(torch.tensor([3, 4]))
     alone = SoftTree(3, 2, batch_shape=(2,))
     initialize_greedy(alone, objective, own, seeds[3:5])
-    gates = batch.gate_weights([1, 2, 3])
-    torch.testing.assert_close(gates[3:5], alone.gate_weights([1, 2, 3]), rtol=0, atol=0)
+    gates = batch.gate_parameters().weight
+    torch.testing.assert_close(gates[3:5], alone.gate_parameters().weight, rtol=0, atol=0)
     assert not torch.equal(gates[0], gates[1])
 
 

@@ -22,7 +22,7 @@ def test_a_problem_starts_alike_in_any_batch() -> None:
     initialize_random(alone, sample.select(torch.tensor([4])), [problem_seed(5, 1, 1)])
     for many, one in zip(whole.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(many[4], one[0], rtol=0, atol=1e-15)
-    weights = whole.gate_weights([1, 2, 3]).detach()
+    weights = whole.gate_parameters().weight.detach()
     assert len(torch.unique(weights)) == weights.numel()
     intercept, shape = whole.family.start(sample.log_time, sample.event, sample.weight)
     torch.testing.assert_close(whole.leaf(5).intercept.detach(), intercept)
@@ -32,8 +32,8 @@ def test_a_problem_starts_alike_in_any_batch() -> None:
 def test_random_draws_have_the_stated_scale() -> None:
     sample, tree = random_sample(200, n_rows=5), SoftTree(3, 3, batch_shape=(200,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(200)])
-    assert abs(float(tree.gate_weights(range(1, 8)).std().detach()) - 1.0) < 0.05
-    assert abs(float(tree.slopes(range(8, 16)).std().detach()) - 0.1) < 0.005
+    assert abs(float(tree.gate_parameters().weight.std().detach()) - 1.0) < 0.05
+    assert abs(float(tree.leaf_parameters().slope.std().detach()) - 0.1) < 0.005
 
 
 def _clusters(p: int = 2) -> tuple[Sample, np.ndarray]:

@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
@@ -20,7 +20,15 @@ def _restricted(tree: SoftTree, rows: Sample, node: int) -> Tensor:
     """E restricted to the subtree under a node and to given rows, without caches."""
     probability = tree.log_leaf_probability(rows.x, node).exp() * rows.normalised_weight[:, None]
     losses = leaf_losses(tree, rows, tree.topology.leaves_under(node))
-    return expected_loss(probability, losses) + OBJECTIVE.gate_penalty(tree) + OBJECTIVE.leaf_penalty(tree)
+    return expected_loss(probability, losses) + _gate_penalty(tree) + _leaf_penalty(tree)
+
+
+def _gate_penalty(tree: SoftTree) -> Tensor:
+    return OBJECTIVE.gate_penalty(tree.gate_parameters())
+
+
+def _leaf_penalty(tree: SoftTree) -> Tensor:
+    return OBJECTIVE.leaf_penalty(tree.leaf_parameters())
 
 
 def _check_gradient(step: Step, tree: SoftTree, rows: Sample, node: int) -> None:
@@ -31,13 +39,26 @@ def _check_gradient(step: Step, tree: SoftTree, rows: Sample, node: int) -> None
     flat = torch.cat([g.reshape(tree.n_problems, -1) for g in reference], 1)
     torch.testing.assert_close(gradient, flat, rtol=1e-11, atol=1e-13)
     # Values agree up to what is constant in the step: here, the penalty that does not act.
-    frozen = OBJECTIVE.leaf_penalty if isinstance(step, BranchStep) else OBJECTIVE.gate_penalty
+    frozen = _leaf_penalty if isinstance(step, BranchStep) else _gate_penalty
     torch.testing.assert_close(value + frozen(tree), _restricted(tree, rows, node), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        "log_logistic",
+        "weibull",
+        "exponential",
+        "spline_po",
+        "spline_ph",
+        "log_normal",
+        LogLogistic(ancillary="linear"),
+        Spline("hazard", knots=1, ancillary="linear"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_steps_equal_the_restricted_objective(depth: int, leaf: str) -> None:
+def test_steps_equal_the_restricted_objective(depth: int, leaf: str | HazardFamily) -> None:
     tree, sample = random_tree(5, depth, leaf), random_sample(5, n_splits=2)
     for node in tree.topology.branches:
         rows = sample.restrict(tree.visits(sample.x, node))

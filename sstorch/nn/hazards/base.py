@@ -24,7 +24,9 @@ class HazardFamily(nn.Module, ABC):
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times).
 
-    ``can_rise`` tells whether some parameters give a survival function that rises.
+    ``can_rise`` tells whether some parameters give a survival function that rises; ``closed_form`` whether
+    :meth:`loss_and_gradient` is written out by the family and so pays in training; ``overflows`` whether the
+    loss can be infinite at finite parameters.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
     autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a
@@ -43,6 +45,8 @@ class HazardFamily(nn.Module, ABC):
     name: str
     shape_names: tuple[str, ...]
     can_rise = False
+    closed_form = False
+    overflows = True
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()
@@ -111,6 +115,44 @@ class HazardFamily(nn.Module, ABC):
         late = log_entry.isfinite()
         before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
         return loss - torch.where(late, before, torch.zeros_like(before))
+
+    def basis(self, log_time: Tensor) -> Tensor | None:
+        """Functions of time that :meth:`loss_and_gradient` needs and parameters do not change; None if none.
+
+        Args:
+            log_time: y, shape (K, M).
+
+        Returns:
+            shape (K, q, M).
+        """
+        return None
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Loss of rows observed from time zero and its partial derivatives, without a graph.
+
+        Args:
+            log_time: y, shape (K, 1, M).
+            event: c, shape (K, 1, M).
+            linear: linear predictor g, shape (K, L, M).
+            shape: shape parameters, shape (K, L, 1 or M, m).
+            basis: of the log times, computed here if None.
+
+        Returns:
+            the loss; its derivative with respect to g; its derivatives with respect to each of the m shape
+            parameters; all of shape (K, L, M). Here by autograd.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            parts = [linear, *shape.unbind(-1)]
+            # Every element needs parameters of its own, since each has derivatives of its own.
+            own = [part.detach().expand(linear.shape).clone().requires_grad_() for part in parts]
+            stacked = torch.stack(own[1:], -1) if own[1:] else own[0].new_zeros(*linear.shape, 0)
+            loss = self.loss(log_time, event, own[0], stacked)
+            linear_part, *shape_parts = torch.autograd.grad(
+                loss.sum(), own, allow_unused=True, materialize_grads=True
+            )
+        return loss.detach(), linear_part, tuple(shape_parts)
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """A linear predictor with a moderate H at a log time, for rows whose loss does not count.
@@ -210,12 +252,13 @@ class HazardFamily(nn.Module, ABC):
         """
         return self._with(self._constants(log_time, event, weight, log_time_scale), (log_time.shape[0],))
 
-    def select(self, problems: Tensor | int | None) -> Self:
-        """The family of some problems of a one-dimensional batch: positions (K,), one, unbatched, or all."""
-        if problems is None or not self._buffers:
+    def select(self, problems: Tensor | slice | int) -> Self:
+        """The family of some problems of a one-dimensional batch: positions (K,), a slice, or one."""
+        if not self._buffers:
             return self
-        batch_shape = () if isinstance(problems, int) else (len(problems),)
-        return self._with({name: value[problems] for name, value in self._constant_items()}, batch_shape)
+        buffers = {name: value[problems] for name, value in self._constant_items()}
+        n_batch = 0 if isinstance(problems, int) else 1
+        return self._with(buffers, next(iter(buffers.values())).shape[:n_batch])
 
     def expand(self, batch_shape: tuple[int, ...]) -> Self:
         """The same family for every problem of a batch.
@@ -229,6 +272,10 @@ class HazardFamily(nn.Module, ABC):
         lead = batch_shape if own != batch_shape else ()
         buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
         return self._with(buffers, batch_shape)
+
+    def in_dtype(self, dtype: torch.dtype) -> Self:
+        """The family with its constants in another floating point type."""
+        return self._with({name: value.to(dtype) for name, value in self._constant_items()}, self.batch_shape)
 
     def options(self) -> dict[str, Any]:
         """Arguments, plain values, with which the registry makes this family again."""

@@ -17,6 +17,7 @@ class Exponential(RateFamily):
 
     name = "exponential"
     shape_names = ()
+    closed_form = True
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: exp(g + y)."""
@@ -25,6 +26,14 @@ class Exponential(RateFamily):
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_hazard`: g."""
         return linear + torch.zeros_like(log_time)
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """See :meth:`HazardFamily.loss_and_gradient`: exp(g + y) - c g."""
+        linear = linear.detach()
+        hazard = torch.exp(linear + log_time)
+        return hazard.addcmul(event, linear, value=-1), hazard.sub_(event), ()
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: log H - g."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sstorch.nn.functional import log_expm1, log_sigmoid_pair, softplus
+from sstorch.nn.functional import log_expm1, log_sigmoid_pair, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import HazardFamily
 
 
@@ -19,6 +19,8 @@ class LogLogistic(HazardFamily):
 
     name = "log_logistic"
     shape_names = ("log_a",)
+    closed_form = True
+    overflows = False
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: softplus(a (y - g))."""
@@ -34,6 +36,23 @@ class LogLogistic(HazardFamily):
         log_a = shape[..., 0]
         log_event, log_survival = log_sigmoid_pair(torch.exp(log_a) * (log_time - linear))
         return -log_survival, log_a - log_time + log_event
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """See :meth:`HazardFamily.loss_and_gradient`.
+
+        With z = a (y - g) the loss is (1 + c) softplus(z) - c (z + log a - y).
+        """
+        log_a = shape.detach()[..., 0]
+        a = torch.exp(log_a)
+        z = (log_time - linear.detach()).mul_(a)
+        slope, loss = sigmoid_and_softplus(z)
+        loss.mul_(1 + event).addcmul_(event, z, value=-1).addcmul_(event, log_a, value=-1).add_(
+            event * log_time
+        )
+        slope.mul_(1 + event).sub_(event)
+        return loss, slope * -a, (z.mul_(slope).sub_(event),)
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: g + log(exp(H) - 1) / a."""

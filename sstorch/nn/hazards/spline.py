@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.nn.functional import log_expm1, saturating_exp
-from sstorch.nn.hazards import knots as basis
+from sstorch.nn.functional import log_expm1, saturating_exp, sigmoid_and_softplus
+from sstorch.nn.hazards import knots as spline_basis
 from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, normal_link, odds_link
 from sstorch.nn.hazards.log_normal import normal_quantile
@@ -75,6 +75,7 @@ class Spline(RateFamily):
             raise ConfigError(f"monotone must be True or False, got {monotone!r}")
         self.scale, self.monotone, self.theta = scale, monotone, theta
         self.name, self.can_rise = _NAMES[scale], not monotone
+        self.closed_form, self.overflows = monotone and scale in ("hazard", "odds"), scale != "odds"
         self.knots = check_placement("knots", knots, 0, 2)
         self.n_internal = self.knots if isinstance(self.knots, int) else len(self.knots) - 2
         prefix = "log_slope" if monotone else "slope"
@@ -129,6 +130,45 @@ class Spline(RateFamily):
         log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
         return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
 
+    def basis(self, log_time: Tensor) -> Tensor | None:
+        """See :meth:`HazardFamily.basis`: I_j, then N_j, j = 1 ... m + 1; none without closed forms."""
+        if not self.closed_form:
+            return None
+        curves, slopes = spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
+        return torch.stack([*curves, *slopes], dim=-2)
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """See :meth:`HazardFamily.loss_and_gradient`.
+
+        The loss is H(eta) - c (log dH/deta + log s' - y), where the first two are exp(eta) - c eta on the
+        scale of hazards and (1 + c) softplus(eta) - c eta on that of odds.
+        """
+        if not self.closed_form:
+            return super().loss_and_gradient(log_time, event, linear, shape, basis)
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # a family with closed forms has one
+        curves, slopes = basis.chunk(2, dim=-2)
+        weights = torch.exp(shape.detach())
+        eta = _combined(weights, curves).add_(linear.detach())
+        slope = _combined(weights, slopes).clamp_(min=torch.finfo(eta.dtype).tiny)
+        if self.scale == "hazard":
+            rise = torch.exp(eta)
+            loss = rise.clone()
+        else:
+            rise, loss = sigmoid_and_softplus(eta)
+            rise.mul_(1 + event)
+            loss.mul_(1 + event)
+        loss.addcmul_(event, slope.log().add_(eta).sub_(log_time), value=-1)
+        rise.sub_(event)
+        share = event / slope
+        parts = tuple(
+            (rise * curves[:, None, j]).addcmul_(share, slopes[:, None, j], value=-1).mul_(weights[..., j])
+            for j in range(self.n_internal + 1)
+        )
+        return loss, rise, parts
+
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.defined`."""
         return None if self.monotone else self._spline(log_time, shape)[1] > 0
@@ -152,7 +192,9 @@ class Spline(RateFamily):
 
     def design(self, log_time: Tensor) -> Tensor:
         """The functions I_j at log times, (..., m + 1): eta = g + sum_j w_j I_j(y)."""
-        return torch.stack(basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1)
+        return torch.stack(
+            spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1
+        )
 
     def to_scale(self, cumulative_hazard: Tensor) -> Tensor:
         """The eta at which H is reached, any shape; a theta that is learned is taken at its start, 1."""
@@ -194,7 +236,7 @@ class Spline(RateFamily):
 
     def _spline(self, log_time: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """S and s' at log times."""
-        curves, slopes = basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
+        curves, slopes = spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
         weights = shape[..., : self.n_internal + 1]
         weights = saturating_exp(weights) if self.monotone else weights
         curve, slope = weights[..., 0] * curves[0], weights[..., 0] * slopes[0]
@@ -218,8 +260,8 @@ class Spline(RateFamily):
         knots = (self.table[..., 0, 0], *self.ends.unbind(-1))
         return torch.cat([self._aligned(knot, like).expand(like.shape) for knot in knots], dim=-1)
 
-    def _tables(self, knots: basis.FloatArray) -> tuple[Tensor, Tensor]:
-        table = basis.piecewise_polynomials(knots, self.n_internal)
+    def _tables(self, knots: spline_basis.FloatArray) -> tuple[Tensor, Tensor]:
+        table = spline_basis.piecewise_polynomials(knots, self.n_internal)
         ends = np.r_[knots[1:], [knots[-1]] * (self.n_internal + 2 - len(knots))]
         return torch.as_tensor(table), torch.as_tensor(ends)
 
@@ -228,7 +270,7 @@ class Spline(RateFamily):
     ) -> dict[str, Tensor]:
         if isinstance(self.knots, int):
             rows = placement_times(log_time, event, weight, "knots")
-            knots = [basis.knots_at_quantiles(times, self.n_internal) for times in rows]
+            knots = [spline_basis.knots_at_quantiles(times, self.n_internal) for times in rows]
         else:
             knots = [np.log(self.knots) - scale for scale in log_time_scale.double().cpu().numpy()]
         tables = [self._tables(own) for own in knots]
@@ -242,6 +284,13 @@ class Spline(RateFamily):
             )
         table, ends = (torch.stack(part).to(log_time) for part in zip(*tables, strict=True))
         return {"table": table, "ends": ends}
+
+
+def _combined(weights: Tensor, functions: Tensor) -> Tensor:
+    """Sum over J of weights (K, L, 1 or M, J) times functions (K, J, M), shape (K, L, M)."""
+    if weights.shape[-2] == 1:
+        return torch.matmul(weights.squeeze(-2), functions)
+    return torch.einsum("klmj,kjm->klm", weights, functions)
 
 
 def _is_number(value: object) -> bool:

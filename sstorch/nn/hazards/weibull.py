@@ -17,6 +17,7 @@ class Weibull(HazardFamily):
 
     name = "weibull"
     shape_names = ("log_a",)
+    closed_form = True
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`."""
@@ -32,6 +33,18 @@ class Weibull(HazardFamily):
         log_a = shape[..., 0]
         z = torch.exp(log_a) * (log_time - linear)
         return saturating_exp(z), log_a - log_time + z
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """See :meth:`HazardFamily.loss_and_gradient`: with z = a (y - g), exp(z) - c (z + log a - y)."""
+        log_a = shape.detach()[..., 0]
+        a = torch.exp(log_a)
+        z = (log_time - linear.detach()).mul_(a)
+        slope = torch.exp(z)
+        loss = slope.addcmul(event, z, value=-1).addcmul_(event, log_a, value=-1).add_(event * log_time)
+        slope = slope.sub_(event)
+        return loss, slope * -a, (z.mul_(slope).sub_(event),)
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: g + log(H) / a."""

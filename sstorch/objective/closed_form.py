@@ -1,0 +1,202 @@
+"""The hot parts of the objective, each with its gradient in closed form.
+
+They give what autograd gives on :func:`~sstorch.nn.routing.log_path_probability` and
+:meth:`~sstorch.nn.HazardFamily.loss`, in fewer passes over the rows: a value per problem and its gradient in
+the parameters, found on the way. :func:`with_gradient` makes them one node for autograd, which can
+differentiate it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters
+from sstorch.nn.functional import sigmoid_and_softplus
+from sstorch.objective.sample import Sample
+
+
+class _KnownGradient(torch.autograd.Function):
+    """Values (K,) with their gradients (K, ...) in parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return grad.reshape(-1, *(1,) * (gradient.ndim - 1)) * gradient, None, None
+
+
+def with_gradient(parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """Values (K,) as a differentiable function of parameters (K, ...) in which their gradient is known."""
+    return cast(Tensor, _KnownGradient.apply(parameters, value, gradient))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class _Routing:
+    """Gates of a full binary tree at rows, and what the losses below make of them."""
+
+    expected: Tensor  # (K, M), expected loss of each row
+    slopes: Tensor  # (K, B, M), its derivative with respect to each logit
+    probability: Tensor | None  # (K, B + 1, M), of each end of the tree
+
+    @classmethod
+    def of(cls, logits: Tensor, losses: Tensor, wants_probability: bool = False) -> _Routing:
+        """Expected losses from the ends upwards, slopes from the root downwards."""
+        left, right = torch.sigmoid(logits), torch.sigmoid(-logits)
+        expected, differences, n_gates = losses, [], logits.shape[-2]
+        while n_gates:
+            first = n_gates // 2
+            below_left, below_right = expected[..., 0::2, :], expected[..., 1::2, :]
+            differences.append(below_left - below_right)
+            expected = (left[..., first:n_gates, :] * below_left).addcmul_(
+                right[..., first:n_gates, :], below_right
+            )
+            n_gates = first
+        slopes = left * right
+        reach = torch.ones_like(losses) if wants_probability and logits.shape[-2] == 0 else None
+        for difference in reversed(differences):
+            first, last = n_gates, 2 * n_gates + 1
+            own = slopes[..., first:last, :].mul_(difference)
+            sides = (left[..., first:last, :], right[..., first:last, :])
+            if reach is not None:
+                own.mul_(reach)
+                sides = (reach * sides[0], reach * sides[1])
+            if last < logits.shape[-2] or wants_probability:
+                reach = torch.stack(sides, dim=-2).flatten(-3, -2)
+            n_gates = last
+        return cls(expected.squeeze(-2), slopes, reach)
+
+
+def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over the ends of a tree of gates and over rows of path probability x loss.
+
+    Args:
+        x: rows of K problems.
+        gates: of a full binary tree in heap order, B of them.
+        losses: at its ends from left to right, row weights multiplied in, shape (K, B + 1, M).
+
+    Returns:
+        shape (K,), and its gradient in the gates, (K, B, p + 1).
+    """
+    routing = _Routing.of(gates.logits(x), losses)
+    return routing.expected.sum(-1), x.pull_back(routing.slopes)
+
+
+def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
+    """Derivative of each row's part of :func:`gate_value_and_gradient` in each logit, shape (K, B, M)."""
+    return _Routing.of(logits, losses).slopes
+
+
+def logistic_value_and_gradient(
+    x: DesignMatrix, gate: GateParameters, weight: Tensor, left_weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Weighted logistic loss of one gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i.
+
+    Args:
+        x: rows of K problems.
+        gate: a single gate.
+        weight: o, shape (K, M).
+        left_weight: l, the weight of rows whose label is left, else 0, shape (K, M).
+
+    Returns:
+        shape (K,), and its gradient in the gate, (K, 1, p + 1).
+    """
+    logits = gate.logits(x).squeeze(-2)
+    left, loss = sigmoid_and_softplus(logits)
+    value = loss.mul_(weight).addcmul_(left_weight, logits, value=-1).sum(-1)
+    slope = left.mul_(weight).sub_(left_weight)
+    return value, x.pull_back(slope[:, None, :])
+
+
+def leaf_value_and_gradient(
+    family: HazardFamily,
+    leaves: LeafParameters,
+    sample: Sample,
+    probability: Tensor,
+    basis: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Sum over leaves and rows of probability x loss.
+
+    Args:
+        family: of the leaves, for K problems.
+        leaves: L leaves.
+        sample: rows, observed from time zero.
+        probability: of the leaves, row weights multiplied in, shape (K, L, M).
+        basis: of the log times; see :meth:`HazardFamily.basis`.
+
+    Returns:
+        shape (K,), and its gradient in the leaves, (K, L, d) as :meth:`LeafParameters.unflatten` has it.
+    """
+    loss, slopes = _row_losses(family, leaves, sample, basis, probability)
+    value = torch.mul(probability, loss, out=loss).sum((-2, -1))
+    return value, _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
+
+
+def tree_value_and_gradients(
+    gates: GateParameters,
+    leaves: LeafParameters,
+    family: HazardFamily,
+    sample: Sample,
+    weight: Tensor,
+    basis: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum over leaves and rows of path probability x row weight x loss, for leaves that do not overflow.
+
+    Args:
+        gates: all gates of the tree.
+        leaves: all leaves.
+        family: of the leaves, for K problems.
+        sample: rows, observed from time zero.
+        weight: row weights, shape (K, M).
+        basis: of the log times; see :meth:`HazardFamily.basis`.
+
+    Returns:
+        shape (K,), and its gradients in gates and leaves, as above.
+    """
+    loss, slopes = _row_losses(family, leaves, sample, basis)
+    routing = _Routing.of(gates.logits(sample.x), loss, wants_probability=True)
+    assert routing.probability is not None  # it was asked for
+    probability = routing.probability.mul_(weight[:, None, :])
+    value = (routing.expected * weight).sum(-1)
+    of_gates = sample.x.pull_back(routing.slopes.mul_(weight[:, None, :]))
+    of_leaves = _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
+    return value, of_gates, of_leaves
+
+
+def _row_losses(
+    family: HazardFamily,
+    leaves: LeafParameters,
+    sample: Sample,
+    basis: Tensor | None,
+    probability: Tensor | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
+    linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
+    log_time, event = sample.log_time[:, None, :], sample.event[:, None, :]
+    loss, first, others = family.loss_and_gradient(log_time, event, linear, shape, basis)
+    if family.overflows and probability is not None:
+        irrelevant = probability == 0
+        for part in (loss, first, *others):
+            part.masked_fill_(irrelevant, 0.0)
+    return loss, [first, *others]
+
+
+def _leaf_gradient(leaves: LeafParameters, x: DesignMatrix, slopes: list[Tensor]) -> Tensor:
+    """Gradient (K, L, d) in the parameters of leaves from weighted derivatives of rows, (K, L, M) each."""
+    first, *others = slopes
+    parts = [x.pull_back(first)]
+    if leaves.shape_slope.shape[-2] == 0:
+        parts += [other.sum(-1, keepdim=True) for other in others]
+    else:
+        shapes = [x.pull_back(other) for other in others]
+        parts += [shape[..., -1:] for shape in shapes] + [shape[..., :-1] for shape in shapes]
+    return torch.cat(parts, dim=-1)

@@ -1,0 +1,177 @@
+"""The state of a run on disk: one safetensors file, replaced as a whole after every pass; no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as dump_arrays
+
+from sstorch.exceptions import ConfigError, FormatError
+from sstorch.optim.file_lock import FileLock
+from sstorch.optim.fingerprint import Fingerprint, differences, fingerprint
+
+FORMAT = "sstorch.checkpoint"
+FORMAT_VERSION = 1
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Checkpoint:
+    """A file from which a run that was cut short goes on.
+
+    Pass it, or its path, as ``checkpoint`` to :meth:`Trainer.train`, to ``SoftSurvivalTree.fit`` or to
+    ``cross_validate``. The file is written at the start and after every pass, aside first and then moved into
+    place, so that it is whole at any moment. A later run with the same settings, data and initial solutions
+    goes on from there and ends, on the same machine with the same number of threads, with the same trees, bit
+    for bit, as one that was never disturbed; on CUDA, where some sums have no fixed order, up to rounding.
+    Any other run is refused.
+
+    Args:
+        path: of the file; its folder is made if missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        self._depth = 0
+        self._identity: dict[str, Fingerprint] = {}
+        self._stored: tuple[dict[str, Fingerprint], Arrays] | None = None
+
+    @classmethod
+    def of(cls, checkpoint: Self | str | os.PathLike[str]) -> Self:
+        """The checkpoint itself, or the one at a path."""
+        return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint)  # type: ignore[arg-type]
+
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Keep other processes from the file; may be nested.
+
+        Raises:
+            ConfigError: another run holds it, or the folder cannot be written.
+            FormatError: there is a file, but it is truncated, altered or of an unknown format version.
+        """
+        if self._depth == 0:
+            try:
+                if self.path.is_dir():
+                    raise ConfigError(f"checkpoint {self.path} is a folder; name a file in it")
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+            except OSError as error:
+                raise self._unwritable(error) from error
+        self._depth += 1
+        try:
+            if self._depth == 1:
+                self._stored = self._load()
+            yield self
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._identity, self._stored = {}, None
+                self._lock.release()
+
+    def identify(self, **parts: object) -> None:
+        """Say what the run is; see :func:`fingerprint`. While :meth:`held` only.
+
+        Raises:
+            ConfigError: the file belongs to a run that differs in one of the parts.
+        """
+        for part, value in parts.items():
+            here = self._identity[part] = fingerprint(value, part)
+            if self._stored is None:
+                continue
+            told = differences(self._stored[0].get(part, {}), here)
+            if told:
+                raise ConfigError(
+                    f"{self.path} belongs to another run: {told}. Repeat that run, delete the file to begin "
+                    "anew, or name another"
+                )
+
+    def read(self) -> Arrays | None:
+        """The arrays written last; None if there is no file. While :meth:`held` only."""
+        return None if self._stored is None else self._stored[1]
+
+    def write(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Replace the file by one with these arrays. While :meth:`held` only.
+
+        Raises:
+            ConfigError: it cannot be written; the file that was there is left as it was.
+        """
+        ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
+        state = {"format": FORMAT, "format_version": FORMAT_VERSION, "identity": self._identity}
+        text = json.dumps(state, allow_nan=False, ensure_ascii=False)
+        blob = dump_arrays(ordered, {"state": text, "sha256": _checksum(text, ordered)})
+        aside = self.path.with_name(f".{self.path.name}.part")
+        try:
+            try:
+                with aside.open("wb") as file:
+                    file.write(blob)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(aside, self.path)
+            finally:
+                aside.unlink(missing_ok=True)
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _load(self) -> tuple[dict[str, Fingerprint], Arrays] | None:
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            state = json.loads(metadata["state"])
+            version = state["format"], state["format_version"]
+            if version != (FORMAT, FORMAT_VERSION):
+                raise FormatError(
+                    f"{self.path} is of format {version[0]} version {version[1]}; this version of sstorch "
+                    f"reads {FORMAT} version {FORMAT_VERSION}; delete it to begin anew"
+                )
+            if metadata["sha256"] != _checksum(metadata["state"], arrays):
+                raise FormatError(
+                    f"{self.path} is altered: its checksum does not fit; delete it to begin anew"
+                )
+            identity: dict[str, Fingerprint] = state["identity"]
+        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise FormatError(
+                f"{self.path} is no checkpoint, or truncated or altered ({error}); delete it to begin anew"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"checkpoint {self.path} cannot be read: {error.strerror or error}") from error
+        return identity, arrays
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        kept = "; the passes it holds are not lost" if self.path.is_file() else ""
+        return ConfigError(
+            f"checkpoint {self.path} cannot be written: {error.strerror or error}; make room or name another "
+            f"place{kept}"
+        )
+
+
+def _checksum(text: str, arrays: Arrays) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.asarray(array, order="C").reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name of a file last through a power failure, where folders can be opened."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

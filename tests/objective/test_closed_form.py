@@ -1,0 +1,138 @@
+"""Gradients that are written out, beside plain autograd."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, Spline
+from sstorch.nn.functional import sigmoid_and_softplus
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective.blocks import CPU_ELEMENTS, problem_blocks
+from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
+from tests.batches import random_sample, random_tree, with_entry
+
+LEAVES = [
+    "exponential",
+    "weibull",
+    "log_logistic",
+    "spline_ph",
+    "spline_po",
+    LogLogistic(ancillary="linear"),
+    Spline("hazard", knots=3, ancillary="linear"),
+    Spline("odds", knots=0),
+]
+
+
+def _steps(depth: int, leaf: str | HazardFamily, sample: Sample, closed_form: bool) -> list[Step]:
+    tree = random_tree(sample.n_problems, depth, leaf)
+    objective = TrainingObjective(0.02, 0.03, 0.04, 0.05, closed_form=closed_form)
+    rows = sample.restrict(tree.visits(sample.x, 2))
+    left = tree.gate_logits(rows.x, [1]).squeeze(1) >= 0
+    return [
+        BranchStep.make(tree, objective, sample, 1),
+        BranchStep.make(tree, objective, rows, 2),
+        LeafStep.make(tree, objective, rows, 2),
+        LogisticStep.make(tree, rows, 1, left, rows.weight),
+        JointStep.make(tree, objective, sample),
+    ]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+@pytest.mark.parametrize("depth", [2, 3])
+def test_every_step_equals_autograd(depth: int, leaf: str | HazardFamily) -> None:
+    sample = random_sample(4, n_splits=2, n_rows=50)
+    for written, plain in zip(*(_steps(depth, leaf, sample, on) for on in (True, False)), strict=True):
+        assert not (
+            isinstance(written, BranchStep | LeafStep) and written.written_data(written.read()) is None
+        )
+        x = plain.read()
+        with torch.enable_grad():
+            at = x.clone().requires_grad_()
+            value = plain.plain_data(at) + plain.penalty(at)
+            (gradient,) = torch.autograd.grad(value.sum(), at)
+        for own_value, own in (written.value_and_gradient(x), _by_value_at(written, x)):
+            torch.testing.assert_close(own_value, value.detach(), rtol=1e-12, atol=1e-13)
+            torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-13)
+
+
+def _by_value_at(step: Step, x: Tensor) -> tuple[Tensor, Tensor]:
+    at = x.clone().requires_grad_()
+    value = step.value_at(at)
+    (gradient,) = torch.autograd.grad(value.sum(), at)
+    return value.detach(), gradient
+
+
+@pytest.mark.parametrize("leaf", ["log_normal", "gompertz", "generalized_gamma", *LEAVES], ids=str)
+def test_row_derivatives_against_differences(leaf: str | HazardFamily) -> None:
+    tree, sample = random_tree(2, 1, leaf), random_sample(2, n_rows=20)
+    family, leaves = tree.family, tree.leaf_parameters()
+    linear = leaves.linear_predictor(sample.x).detach()
+    shape = leaves.shape_parameters(sample.x).detach().expand(*linear.shape, -1).clone()
+    log_time, event = sample.log_time[:, None], sample.event[:, None]
+
+    def loss(linear: Tensor, shape: Tensor) -> Tensor:
+        return family.loss(log_time, event, linear, shape)
+
+    value, slope, others = family.loss_and_gradient(log_time, event, linear, shape)
+    torch.testing.assert_close(value, loss(linear, shape), rtol=1e-12, atol=1e-13)
+    h = 1e-6
+    difference = (loss(linear + h, shape) - loss(linear - h, shape)) / (2 * h)
+    torch.testing.assert_close(slope, difference, rtol=1e-6, atol=1e-7)
+    assert len(others) == shape.shape[-1]
+    for k, other in enumerate(others):
+        move = torch.zeros_like(shape)
+        move[..., k] = h
+        difference = (loss(linear, shape + move) - loss(linear, shape - move)) / (2 * h)
+        torch.testing.assert_close(other, difference, rtol=1e-6, atol=1e-7)
+
+
+def test_objective_by_either_way_and_in_blocks() -> None:
+    """One problem has so many rows that each is a block of its own."""
+    sample = random_sample(3, n_rows=CPU_ELEMENTS // 4 + 1)
+    assert len(problem_blocks(3, 4 * sample.weight.shape[1], sample.weight.device)) == 3
+    for leaf in ("log_logistic", "weibull"):
+        tree = random_tree(3, 2, leaf)
+        values = [TrainingObjective(0.1, 0.2, closed_form=on)(tree, sample) for on in (True, False)]
+        torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=0)
+        gradients = [torch.autograd.grad(value.sum(), list(tree.parameters())) for value in values]
+        for own, plain in zip(*gradients, strict=True):
+            torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-13)
+
+
+def test_entry_times_take_the_plain_way() -> None:
+    tree, sample = random_tree(2, 1), with_entry(random_sample(2))
+    step = LeafStep.make(tree, TrainingObjective(), sample, 1)
+    assert step.written_data(step.read()) is None
+    without = LeafStep.make(tree, TrainingObjective(), random_sample(2), 1)
+    assert without.written_data(without.read()) is not None
+    assert not torch.equal(step.value(), without.value())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sigmoid_and_softplus(dtype: torch.dtype) -> None:
+    z = torch.tensor([-1e4, -700.0, -80.0, -30.0, -1e-3, 0.0, 2.0, 40.0, 80.0, 700.0, 1e4], dtype=dtype)
+    sigmoid, softplus = sigmoid_and_softplus(z)
+    exact = z.double()
+    torch.testing.assert_close(sigmoid, torch.sigmoid(exact).to(dtype))
+    expected = exact.clamp(min=0) + torch.log1p(torch.exp(-exact.abs()))
+    error = (softplus.double() - expected).abs() / exact.abs().clamp(min=1)
+    assert float(error.max()) < 4 * torch.finfo(dtype).eps
+
+
+def test_design_matrix_and_its_adjoint() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = DesignMatrix(torch.rand(2, 30, 4, generator=generator, dtype=torch.float64), (2, 1))
+    kept = torch.stack([torch.randperm(30, generator=generator)[:12] for _ in range(3)])
+    for design in (x, x.restrict(kept), DesignMatrix(x.matrices, x.counts, kept)):
+        rows = design.n_rows
+        theta = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64)
+        weight = torch.rand(3, 2, rows, generator=generator, dtype=torch.float64)
+        scores = design.project(theta[..., :4], theta[..., 4])
+        torch.testing.assert_close((scores * weight).sum(), (theta * design.pull_back(weight)).sum())
+        split = torch.tensor([0, 0, 1])
+        own = x.matrices[split] if design.rows is None else x.matrices[split[:, None], kept]
+        extended = torch.nn.functional.pad(own, (0, 1), value=1.0)
+        expected = torch.einsum("rkm,rmi,rmj->rkij", weight, extended, extended)
+        torch.testing.assert_close(design.gram(weight), expected)
+        some = design.select(slice(1, 3))
+        torch.testing.assert_close(some.project(theta[1:, :, :4], theta[1:, :, 4]), scores[1:])

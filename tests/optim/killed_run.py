@@ -1,0 +1,73 @@
+"""A run that halts at a given moment, there to be killed; the command is in test_resume.py."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from sstorch.monitoring import Callback, History, StepContext
+from sstorch.nn import SoftTree
+from sstorch.objective import TrainingObjective
+from sstorch.optim import (
+    Adam,
+    Annealing,
+    Joint,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+    initialize_random,
+    problem_seed,
+)
+from tests.batches import random_sample
+
+CASES: dict[str, Trainer] = {
+    "nodec": Nodec(macro_iterations=5, patience=4),
+    "race": Nodec(macro_iterations=4, race=Race((1, 3))),
+    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3, annealing=Annealing(passes=1))),
+    "joint": Joint(),
+    "adam": Adam(epochs=6, batch_size=32),
+}
+
+
+def train(
+    case: str, path: str | None, callbacks: Sequence[Callback] = (), leaf: str = "weibull"
+) -> tuple[SoftTree, History]:
+    """Train eight trees from the same start, every time."""
+    torch.set_num_threads(1)
+    sample = random_sample(8, n_splits=2, n_rows=120, seed=4)
+    tree = SoftTree(3, 2, leaf, (8,))
+    initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(8)])
+    objective = TrainingObjective(1e-3, 1e-3, gate_sparsity=0.01)
+    return tree, CASES[case].train(tree, objective, sample, callbacks, checkpoint=path)
+
+
+class Halt(Callback):
+    """Says so and sleeps for ever: in a pass, at its inner step ``step`` or else where it is recorded."""
+
+    def __init__(self, number: int, step: int | None) -> None:
+        self._at = number, step
+        self._seen = 0
+
+    def on_step(self, context: StepContext) -> None:
+        if context.macro_iteration == self._at[0]:
+            self._seen += 1
+            if self._seen == self._at[1]:
+                self._sleep()
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        if (macro_iteration, None) == self._at:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        print("halted", flush=True)
+        while True:
+            signal.pause()
+
+
+if __name__ == "__main__":
+    number, _, step = sys.argv[2].partition(".")
+    train(sys.argv[1], sys.argv[3], [Halt(int(number), int(step) if step else None)])

@@ -1,0 +1,98 @@
+"""The curvature that scales the first direction of a step."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch.nn import HazardFamily, LogLogistic
+from sstorch.objective import TrainingObjective
+from sstorch.optim import LBFGSOptions, minimize
+from sstorch.optim.metric import BlockMetric
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.optim.step_curvature import MAX_BLOCK
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
+from tests.batches import random_sample, random_tree
+
+OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
+
+
+def _hessian(step: Step, x: Tensor) -> Tensor:
+    columns, h = [], 1e-5
+    for move in h * torch.eye(x.shape[1], dtype=x.dtype):
+        ahead, behind = (step.value_and_gradient(x + side * move)[1] for side in (1, -1))
+        columns.append((ahead - behind) / (2 * h))
+    return torch.stack(columns, -1)
+
+
+def _curvature(step: Step, x: Tensor) -> list[Tensor]:
+    parts = zip(step.curvature(x), step.penalty_curvature(x), strict=True)
+    return [blocks + torch.diag_embed(penalty) for blocks, penalty in parts]
+
+
+@pytest.mark.parametrize(
+    "leaf", ["log_logistic", "spline_po", "weibull", "log_normal", LogLogistic(ancillary="linear")], ids=str
+)
+def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
+    tree, sample = random_tree(3, 2, leaf), random_sample(3, n_splits=2)
+    rows = sample.restrict(tree.visits(sample.x, 2))
+    # A single leaf's block is all of its Hessian; the fused penalty binds leaves to each other.
+    step = LeafStep.make(tree, TrainingObjective(0.02), rows, 2)
+    x = step.read()
+    (blocks,) = _curvature(step, x)
+    hessian, size = _hessian(step, x), blocks.shape[-1]
+    for n in range(blocks.shape[1]):
+        own = hessian[:, n * size : (n + 1) * size, n * size : (n + 1) * size]
+        torch.testing.assert_close(blocks[:, n], own, rtol=1e-4, atol=1e-6)
+    others = hessian[:, :size, size:]
+    assert float(others.abs().max()) < 1e-6
+
+
+def test_gate_blocks_are_the_hessian_where_rows_curve_upwards() -> None:
+    tree, sample = random_tree(2, 1), random_sample(2)
+    left = torch.rand_like(sample.weight) < 0.5
+    step = LogisticStep.make(tree, sample, 1, left, sample.weight)
+    (blocks,) = _curvature(step, step.read())
+    torch.testing.assert_close(blocks[:, 0], _hessian(step, step.read()), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["leaf", "logistic"])
+def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
+    tree, sample = random_tree(6, 2), random_sample(6, n_splits=2, n_rows=200)
+    # Columns far from zero and of different sizes.
+    sample.x.matrices.mul_(torch.tensor([1.0, 10.0, 0.1])).add_(2.0)
+    left = sample.log_time > 0
+    step: Step = LeafStep.make(tree, OBJECTIVE, sample, 1)
+    if kind == "logistic":
+        step = LogisticStep.make(tree, sample, 1, left, sample.weight)
+        step.write(torch.zeros_like(step.read()))
+    options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
+    scaled = minimize_step(ShardedStep.whole(step), step.read(), options)
+    plain = minimize(step, step.read(), options)
+    torch.testing.assert_close(scaled.value, plain.value, rtol=1e-9, atol=1e-9)
+    assert int(scaled.n_evaluations.sum()) < 0.5 * int(plain.n_evaluations.sum())
+
+
+def test_wide_blocks_are_diagonal() -> None:
+    p = MAX_BLOCK + 3
+    tree, sample = random_tree(2, 1, p=p, scale=0.1), random_sample(2, p=p)
+    for step in (LeafStep.make(tree, OBJECTIVE, sample, 1), BranchStep.make(tree, OBJECTIVE, sample, 1)):
+        (blocks,) = step.curvature(step.read())
+        assert blocks.shape[1:] == (step.read().shape[1], 1, 1)
+        result = minimize_step(ShardedStep.whole(step), step.read(), LBFGSOptions(max_iterations=50))
+        assert (result.value < step.value()).all()
+
+
+def test_blocks_that_are_not_definite() -> None:
+    bad = torch.tensor([[1.0, 3.0], [3.0, 1.0]], dtype=torch.float64)
+    good = torch.tensor([[4.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    nothing = torch.zeros(2, 2, dtype=torch.float64)
+    odd = torch.full((2, 2), torch.nan, dtype=torch.float64)
+    metric = BlockMetric.invert(torch.stack([bad, good, nothing, odd])[None])
+    torch.testing.assert_close(metric.inverses[0][0, 0], torch.eye(2).double(), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(metric.inverses[0][0, 1], good.inverse(), rtol=1e-6, atol=1e-9)
+    for k in (2, 3):
+        assert torch.isfinite(metric.inverses[0][0, k]).all()
+        assert (torch.linalg.eigvalsh(metric.inverses[0][0, k]) > 0).all()
+    gradient = torch.rand(1, 8, dtype=torch.float64)
+    expected = torch.einsum("nij,nj->ni", metric.inverses[0][0], gradient.reshape(4, 2)).flatten()
+    torch.testing.assert_close(metric(gradient)[0], expected)

@@ -1,0 +1,452 @@
+"""Runs that are killed, and go on as if nothing had happened."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from sklearn.base import clone
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError, FormatError
+from sstorch.monitoring import Callback, History
+from sstorch.nn import SoftTree, Spline
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
+from sstorch.optim.file_lock import FileLock
+from sstorch.optim.fingerprint import differences, fingerprint
+from tests.batches import random_sample, random_tree, to_device
+from tests.conftest import devices
+from tests.optim.killed_run import CASES, train
+
+ROOT = Path(__file__).parents[2]
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+
+
+def _killed(case: str, moment: str, path: Path) -> None:
+    """Let another process train up to a moment, and end it by SIGKILL there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.optim.killed_run", case, moment, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "halted\n"
+        assert path.exists()
+        process.kill()
+    assert process.wait(60) == -signal.SIGKILL
+
+
+@cache
+def _undisturbed(case: str, leaf: str = "weibull") -> tuple[SoftTree, History]:
+    return train(case, None, leaf=leaf)
+
+
+class _Stop(Callback):
+    """Ctrl-C as the second pass is recorded."""
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        if macro_iteration == 2:
+            raise KeyboardInterrupt
+
+
+def _n_passes(path: Path) -> int:
+    with safe_open(path, framework="numpy") as file:
+        return int(file.get_tensor("run/n_passes"))
+
+
+def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History]) -> None:
+    """Bit for bit: parameters, and every column of every record."""
+    states = ours[0].state_dict(), theirs[0].state_dict()
+    assert list(states[0]) == list(states[1])
+    for one, other in zip(states[0].values(), states[1].values(), strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+    for table in ("_steps", "_macro"):
+        for block, other_block in zip(getattr(ours[1], table), getattr(theirs[1], table), strict=True):
+            assert list(block) == list(other_block)
+            for name, column in block.items():
+                assert column.dtype == other_block[name].dtype
+                assert column.tobytes() == other_block[name].tobytes(), name
+
+
+# ------------------------------------------------------------------ kill -9
+
+
+@pytest.mark.parametrize(
+    ("case", "moments"),
+    [
+        ("nodec", {"1.2": 0, "3.3": 2}),
+        ("race", {"4.2": 3}),
+        ("nodec+joint", {"4.1": 3}),
+        ("adam", {"4": 3}),
+    ],
+)
+def test_a_run_killed_time_and_again_ends_as_one_that_was_not(
+    case: str, moments: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.safetensors"
+    for moment, n_passes in moments.items():
+        _killed(case, moment, path)
+        assert _n_passes(path) == n_passes
+    passes: list[int] = []
+    lengths: list[int] = []
+
+    class Watch(Callback):
+        def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+            passes.append(macro_iteration)
+            lengths.append(len(history.macro_iterations))
+
+    resumed = train(case, str(path), [Watch()])
+    _assert_same(resumed, _undisturbed(case))
+    # Callbacks hear of every pass, with the history as it was then.
+    last = resumed[1].macro_iterations["macro_iteration"]
+    assert passes == list(range(last.max() + 1))
+    assert lengths == [(last <= number).sum() for number in passes]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.safetensors"]
+
+
+def test_patience_and_race_had_something_to_remember() -> None:
+    """Or the runs above would prove nothing: problems stop at different passes."""
+    for case in ("nodec", "race", "nodec+joint"):
+        steps = _undisturbed(case)[1].steps.query("step != 'JOINT'")
+        assert steps.groupby("problem")["macro_iteration"].max().nunique() > 1, case
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "run.safetensors"
+    first = train(case, str(path))
+    _assert_same(first, _undisturbed(case))
+    before = path.stat()
+
+    class Refuse(Callback):
+        def on_step(self, context: object) -> None:
+            raise AssertionError("a finished run takes no step")
+
+    again = train(case, str(path), [Refuse()])
+    _assert_same(again, first)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert all(parameter.requires_grad for parameter in again[0].parameters())
+
+
+@pytest.mark.parametrize("leaf", ["exponential", "spline_po"])
+def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        train("nodec", path, [_Stop()], leaf)
+    _assert_same(train("nodec", path, leaf=leaf), _undisturbed("nodec", leaf))
+
+
+@devices
+def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
+    def start(path: Path | None, *callbacks: Callback) -> SoftTree:
+        tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
+        trainer = CASES["adam"]
+        trainer.train(tree, OBJECTIVE, to_device(sample, device), callbacks, checkpoint=path)
+        return tree
+
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", _Stop())
+    resumed, whole = start(tmp_path / "run"), start(None)
+    for ours, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert ours.device.type == torch.device(device).type
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+# ------------------------------------------------------------------ other runs are refused
+
+
+@dataclass
+class _Run:
+    """What a call of ``train`` is given."""
+
+    trainer: Trainer
+    objective: TrainingObjective
+    tree: SoftTree
+    sample: Sample
+    held_out: Sample | None = None
+
+    def start(self, path: Path) -> None:
+        self.trainer.train(self.tree, self.objective, self.sample, (), self.held_out, path)
+
+
+def _run(**changes: object) -> _Run:
+    tree, sample = random_tree(4, 1, seed=1), random_sample(4, seed=1)
+    return replace(_Run(Nodec(macro_iterations=1), OBJECTIVE, tree, sample), **changes)  # type: ignore[arg-type]
+
+
+def _with(sample: Sample, name: str) -> Sample:
+    values = getattr(sample, name).clone()
+    values[0, 0] += 0.25
+    return replace(sample, **{name: values})
+
+
+OTHERS: dict[str, tuple[Callable[[], _Run], str]] = {
+    "macro iterations": (
+        lambda: _run(trainer=Nodec(macro_iterations=2)),
+        "trainer.macro_iterations is 1 there and 2 here",
+    ),
+    "thresholds": (
+        lambda: _run(trainer=Nodec("eps_ordered", 1)),
+        "trainer.eps is eps_paper there and eps_ordered here",
+    ),
+    "threshold values": (
+        lambda: _run(trainer=Nodec(Thresholds(0.1, 0.3, 0.4), 1)),
+        "trainer.eps is eps_paper there and Thresholds here",
+    ),
+    "options": (
+        lambda: _run(trainer=Nodec(macro_iterations=1, lbfgs=LBFGSOptions(c2=0.5))),
+        "trainer.lbfgs.c2 is 0.9 there and 0.5 here",
+    ),
+    "trainer": (lambda: _run(trainer=CASES["adam"]), "trainer is Nodec there and Adam here"),
+    "a coefficient": (
+        lambda: _run(objective=TrainingObjective(2e-3, 1e-3)),
+        "objective.leaf_penalties.0.coefficient is 0.001 there and 0.002 here",
+    ),
+    "a penalty": (
+        lambda: _run(objective=TrainingObjective(1e-3, 1e-3, fused=0.1)),
+        "objective.leaf_penalties.1 is only here",
+    ),
+    "times": (lambda: _run(sample=_with(random_sample(4, seed=1), "log_time")), "sample.log_time differs"),
+    "weights": (lambda: _run(sample=_with(random_sample(4, seed=1), "weight")), "sample.weight differs"),
+    "features": (lambda: _run(sample=random_sample(4, seed=2)), "sample.x.matrices differs"),
+    "rows": (lambda: _run(sample=random_sample(4, n_rows=50, seed=1)), "sample.event differs"),
+    "start": (lambda: _run(tree=random_tree(4, 1, seed=2)), "start.parameters differs"),
+    "leaf": (
+        lambda: _run(tree=random_tree(4, 1, "weibull", seed=1)),
+        "start.leaf is log_logistic there and weibull here",
+    ),
+    "rows held out": (
+        lambda: _run(held_out=random_sample(4, seed=3)),
+        "held_out is None there and Sample here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_run_is_refused_by_what_differs(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    _run().start(path)
+    content = path.read_bytes()
+    make, message = OTHERS[name]
+    other = make()
+    before = {key: value.clone() for key, value in other.tree.state_dict().items()}
+    with pytest.raises(ConfigError) as refusal:
+        other.start(path)
+    assert message in str(refusal.value)
+    assert f"{path} belongs to another run: " in str(refusal.value)
+    assert "delete the file to begin anew" in str(refusal.value)
+    assert path.read_bytes() == content
+    assert all(torch.equal(value, before[key]) for key, value in other.tree.state_dict().items())
+
+
+def test_another_version_of_torch_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run().start(tmp_path / "run")
+    monkeypatch.setattr(torch, "__version__", "1.0")
+    with pytest.raises(ConfigError, match=r"environment.torch is .* there and 1.0 here"):
+        _run().start(tmp_path / "run")
+
+
+def test_settings_that_cannot_be_compared_are_refused_before_training(tmp_path: Path) -> None:
+    class Minimizer:
+        def __call__(self, *given: object) -> object:
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match=r"trainer.minimizer is a Minimizer, which a checkpoint cannot"):
+        _run(trainer=Nodec(minimizer=Minimizer())).start(tmp_path / "run")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fingerprints() -> None:
+    value = {
+        "a": (1, 2.5, None, True),
+        "f": minimize,
+        "inf": np.float64(np.inf),
+        "leaf": Spline(knots=3),
+        "t": torch.zeros(2),
+    }
+    ours = fingerprint(value, "v")
+    assert json.loads(json.dumps(ours, allow_nan=False)) == ours
+    assert ours["v.f"] == "sstorch.optim.lbfgs.minimize"
+    assert (ours["v.a.count"], ours["v.a.1"], ours["v.inf"], ours["v.leaf.knots"]) == (4, 2.5, "inf", 3)
+    assert ours["v.t"] != fingerprint(torch.zeros(2, dtype=torch.float64), "v.t")["v.t"]
+    assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
+    assert differences(ours, ours) == ""
+
+    class Module(torch.nn.Module):
+        def __init__(self, exact: bool, groups: torch.Tensor) -> None:
+            super().__init__()
+            self.exact, self.groups = exact, groups
+
+    ours, exact, groups = (
+        fingerprint(torch.nn.ModuleList([Module(exact, groups)]), "m")
+        for exact, groups in ((True, torch.ones(3)), (False, torch.ones(3)), (True, torch.zeros(3)))
+    )
+    assert differences(ours, exact) == "m.0.exact is True there and False here"
+    assert differences(ours, groups) == "m.0.groups differs"
+    many = differences({str(k): k for k in range(10)}, {})
+    assert many.startswith("0 is only there; 1 is only there")
+    assert many.endswith("; and 4 more")
+
+
+# ------------------------------------------------------------------ damaged files, full disks, other runs
+
+
+def test_truncated_and_altered_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    _run().start(path)
+    whole = path.read_bytes()
+    for size in (0, 5, 200, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match=r"run is no checkpoint, or truncated or altered .* delete it"):
+            _run().start(path)
+    for position in (len(whole) - 1, len(whole) - len(whole) // 4):
+        altered = bytearray(whole)
+        altered[position] ^= 1
+        path.write_bytes(altered)
+        with pytest.raises(FormatError, match="checksum does not fit"):
+            _run().start(path)
+    path.write_bytes(whole.replace(b'macro_iterations\\": 1,', b'macro_iterations\\": 2,'))
+    assert path.read_bytes() != whole
+    with pytest.raises(FormatError, match="checksum does not fit"):
+        _run(trainer=Nodec(macro_iterations=2)).start(path)
+    save_file({"x": np.zeros(3)}, path)
+    with pytest.raises(FormatError, match="no checkpoint"):
+        _run().start(path)
+    path.write_bytes(whole.replace(b'format_version\\": 1,', b'format_version\\": 9,'))
+    with pytest.raises(FormatError, match=r"sstorch.checkpoint version 9; this version of sstorch reads"):
+        _run().start(path)
+    path.write_bytes(whole)
+    _run().start(path)
+
+
+def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class Fill(Callback):
+        """Files can no longer grow beyond a few bytes: what the system then says is like a full disk."""
+
+        def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+            if macro_iteration == 3:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+
+    try:
+        with pytest.raises(
+            ConfigError, match=r"run cannot be written: File too large; make room .* not lost"
+        ):
+            train("nodec", str(path), [Fill()])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert _n_passes(path) == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    _assert_same(train("nodec", str(path)), _undisturbed("nodec"))
+
+
+def test_places_that_cannot_be_written_are_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    tree = random_tree(4, 1, seed=1)
+    for path, word in ((tmp_path / "file" / "run", "File exists"), (tmp_path / "folder", "is a folder")):
+        with pytest.raises(ConfigError, match=word) as refusal:
+            _run(tree=tree).start(path)
+        assert str(path) in str(refusal.value)
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(tree.parameters(), _run().tree.parameters(), strict=True)
+    )
+
+
+def test_a_read_only_folder_is_refused() -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        try:
+            if user == 0:  # who may write everywhere
+                os.seteuid(65534)
+            for path in (folder / "run", folder / "inside" / "run"):
+                with pytest.raises(ConfigError, match=r"run cannot be written: Permission denied"):
+                    _run().start(path)
+        finally:
+            os.seteuid(user)
+            folder.chmod(0o755)
+
+
+def test_two_runs_cannot_write_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with Checkpoint(path).held(), pytest.raises(ConfigError, match="another run is writing beside"):
+        _run().start(path)
+    _run().start(path)
+
+
+def test_a_lock_whose_file_was_removed_by_the_one_before_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    path, before, calls = tmp_path / "lock", fcntl.flock, []
+
+    def late(descriptor: int, kind: int) -> None:
+        before(descriptor, kind)
+        calls.append(descriptor)
+        if len(calls) == 1:
+            path.unlink()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    lock = FileLock(path)
+    lock.acquire()
+    assert len(calls) == 2
+    monkeypatch.undo()
+    with pytest.raises(ConfigError):
+        FileLock(path).acquire()
+    lock.release()
+    assert not path.exists()
+
+
+# ------------------------------------------------------------------ the estimator
+
+
+def test_an_estimator_goes_on_from_its_checkpoint(
+    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y, path = (small_data.time, small_data.event), tmp_path / "run"
+    tree = SoftSurvivalTree(1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2)
+    plain = clone(tree).fit(small_data.frame, y)
+
+    cut_short = clone(tree).set_params(verbose=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("sstorch.estimators.soft_survival_tree.ProgressBar", _Stop)
+        with pytest.raises(KeyboardInterrupt):
+            cut_short.fit(small_data.frame, y, checkpoint=path)
+    assert _n_passes(path) == 1
+    resumed = clone(tree).fit(small_data.frame, y, checkpoint=path)
+    _assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))
+    assert resumed.objective_ == plain.objective_
+
+    monkeypatch.setattr("sstorch.estimators.batch.initialize_kmeans", None)  # refused before starts are made
+    for changes, message in (
+        ({"random_state": 1}, "settings.seed is 0 there and 1 here"),
+        ({"leaf": "weibull"}, "settings.leaf is log_logistic there and weibull here"),
+        ({"trainer": Nodec(macro_iterations=4)}, "trainer.macro_iterations is 3 there and 4 here"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            clone(tree).set_params(**changes).fit(small_data.frame, y, checkpoint=path)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"sample.event differs"):
+        tree.fit(small_data.frame, (small_data.time, ~small_data.event), checkpoint=path)
