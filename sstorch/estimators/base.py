@@ -72,11 +72,3 @@ def curves_as(curves: FloatArray, grid: FloatArray, X: object, as_frame: bool) -
     if not as_frame:
         return curves
     return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
-
-
-def known_columns(X: object, names: npt.ArrayLike) -> object:
-    """``X`` without the columns that the model does not know: they may hold anything."""
-    if not isinstance(X, pd.DataFrame):
-        return X
-    known = {str(name) for name in np.asarray(names, dtype=object)}
-    return X.loc[:, [str(name) in known for name in X.columns]]

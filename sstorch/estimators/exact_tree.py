@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch.data import Schema
 from sstorch.data.columns import clean_features, labels
-from sstorch.data.wording import check_columns_exist, names_text
-from sstorch.estimators.base import SurvivalEstimator, curves_as, known_columns
+from sstorch.data.wording import names_text
+from sstorch.estimators.base import SurvivalEstimator, curves_as
 from sstorch.estimators.exact_persistence import save_exact_tree
 from sstorch.estimators.exact_search import ExactSettings, Search, answers, check_binary_columns
 from sstorch.exceptions import DataWarning
@@ -100,8 +100,7 @@ class ExactSurvivalTree(SurvivalEstimator):
             DataError: a training column is missing, or holds the wrong kind of value.
         """
         check_is_fitted(self, "tree_")
-        frame = clean_features(known_columns(X, self.feature_names_in_))
-        check_columns_exist(self.schema_.columns, list(frame.columns))
+        frame = clean_features(self.schema_.frame_of(X)[list(self.schema_.columns)])
         used = {int(j) for j in self.tree_.feature if j >= 0}
         columns = sorted({self.rules_[j].column for j in used})
         if self._settings.binarize is None:

@@ -37,7 +37,7 @@ class OptimalSurvivalTree(ExactSurvivalTree):
         leaf_curve: curve of a leaf, ``"kaplan_meier"`` with either objective; ``"proportional_hazards"`` with
             the log-likelihood, exp(-theta Λ(t)), the curve that is its loss; ``"ipcw"`` with the Brier score,
             the step function of least weighted Brier score, which is then searched with, too (the curve is
-            pooled to fall where that of the search rises).
+            pooled to fall where that of the search rises, and 0 beyond the follow-up of the leaf).
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
         n_buckets: for ``"integrated_brier"``, None for all observed times, or a number of buckets of equal
@@ -70,7 +70,7 @@ class OptimalSurvivalTree(ExactSurvivalTree):
     >>> data = load_dataset("gbsg2")
     >>> tree = OptimalSurvivalTree(max_depth=2).fit(data.frame, (data.time, data.event))
     >>> print(tree.export_text())
-    if pnodes > 4.5:
+    if pnodes > 3:
     ...
     >>> tree.certified_, tree.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
     (True, (2, 2))
@@ -105,7 +105,7 @@ class OptimalSurvivalTree(ExactSurvivalTree):
         self.memory = memory
 
     def fit(self, X: object, y: object) -> Self:
-        """Search for the tree.
+        """Search for the tree; all rows count alike and are taken as observed from time zero.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array

@@ -19,7 +19,7 @@ from sstorch import metrics
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.estimators.base import SurvivalEstimator, curves_as, known_columns
+from sstorch.estimators.base import SurvivalEstimator, curves_as
 from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
 from sstorch.estimators.settings import BatchSettings
@@ -411,10 +411,11 @@ class SoftSurvivalTree(SurvivalEstimator):
         return torch.as_tensor(values, device=self.module_.log_time_scale.device)
 
     def _encode(self, X: object) -> Tensor:
+        if isinstance(X, pd.DataFrame):
+            # Columns that the tree does not know may hold anything.
+            X = X.loc[:, [str(name) in self.preprocessor_.schema.columns for name in X.columns]]
         scale = self.module_.log_time_scale
-        features = self.preprocessor_.transform(
-            clean_features(known_columns(X, self.preprocessor_.schema.columns))
-        )
+        features = self.preprocessor_.transform(clean_features(X))
         return torch.as_tensor(features, device=scale.device, dtype=scale.dtype)
 
     def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:

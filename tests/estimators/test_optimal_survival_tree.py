@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sstorch import OptimalSurvivalTree, SurvivalData, metrics
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.optimal import Binarizer, IntegratedBrier, LogLikelihood, solve
+from tests.conftest import devices
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +288,13 @@ def test_data_that_cannot_be_used(small_data: SurvivalData) -> None:
     tree = OptimalSurvivalTree(max_depth=1).fit(X, y)
     with pytest.raises(DataError, match="no column 'x1'"):
         tree.predict(X.drop(columns="x1"))
+    with pytest.raises(DataError, match="X has 2 columns; 3 are needed"):
+        tree.predict(X.to_numpy()[:, :2])
+    named = OptimalSurvivalTree(max_depth=1).fit(X.set_axis(["a", "b", "c"], axis=1), y)
+    with pytest.raises(DataError, match="X is an array, but the columns have names"):
+        named.predict(X.to_numpy())
+    with pytest.raises(DataError, match="column 'a' holds 'much'"):
+        named.predict(pd.DataFrame({"a": ["much"], "b": [0.1], "c": [0.1]}))
     with pytest.raises(DataError, match="no row has an event"):
         tree.score(X[:3], (y[0][:3], np.zeros(3)))
     with pytest.raises(DataError, match="times must be finite"):
@@ -476,3 +484,14 @@ def test_nodes_that_are_no_tree_are_refused_whatever_the_checksum_says(
     folder.write_folder(tmp_path / "bad", name, version, state, tensors)
     with pytest.raises(FormatError, match=message):
         OptimalSurvivalTree.load(tmp_path / "bad")
+
+
+@devices
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_the_same_tree_on_each_device(gbsg2: SurvivalData, device: str, objective: str) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    settings = {"max_depth": 2, "objective": objective}
+    tree = OptimalSurvivalTree(**settings, device=device).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    reference = OptimalSurvivalTree(**settings).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    assert tree.loss_ == pytest.approx(reference.loss_, rel=1e-10)
+    np.testing.assert_allclose(tree.predict(gbsg2.frame), reference.predict(gbsg2.frame), rtol=1e-12)

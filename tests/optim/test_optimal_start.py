@@ -12,6 +12,7 @@ from sstorch.objective import TrainingObjective
 from sstorch.optim import Nodec, exact_tree, initialize_optimal, problem_seed
 from sstorch.optimal import Binarizer, LogLikelihood, solve
 from tests.batches import random_sample
+from tests.conftest import devices
 
 SHORT = Nodec(macro_iterations=1)
 
@@ -137,3 +138,12 @@ def test_what_cannot_be_searched_says_what_would_do(small_data: SurvivalData) ->
     wide = np.random.default_rng(0).uniform(size=(120, 60))
     with pytest.raises(ConfigError, match=r"init='optimal': .*too many for depth 5.*use init='greedy'"):
         SoftSurvivalTree(5, n_starts=1, init="optimal").fit(wide, y)
+
+
+@devices
+def test_optimal_start_on_each_device(small_data: SurvivalData, device: str) -> None:
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    settings = {"depth": 2, "n_starts": 2, "init": "optimal", "trainer": SHORT}
+    tree = SoftSurvivalTree(**settings, device=device).fit(X, y)  # type: ignore[arg-type]
+    reference = SoftSurvivalTree(**settings).fit(X, y)  # type: ignore[arg-type]
+    assert tree.objective_ == pytest.approx(reference.objective_, rel=1e-3)
