@@ -59,7 +59,8 @@ def main() -> None:
         rows += _alone(name, data, folds)
         print(_means(pd.DataFrame(rows).query("dataset == @name")).to_string(), flush=True)
     table = pd.DataFrame(rows)
-    table.to_csv(HERE / "scores.csv", index=False, float_format="%.5f")
+    if set(given.datasets) == set(DATASETS):
+        table.to_csv(HERE / "scores.csv", index=False, float_format="%.5f")
     print(_means(table).to_string())
     print(_ranks(table).to_string())
 
