@@ -35,7 +35,15 @@ DATASETS = (
     "flchain_no_chapter",
     "employee",
 )
-INITS = ("random", "kmeans", "greedy", "optimal", "optimal, annealed")
+INITS = (
+    "random",
+    "kmeans",
+    "greedy",
+    "optimal",
+    "random, annealed",
+    "greedy, annealed",
+    "optimal, annealed",
+)
 ALONE = "exact tree itself"
 DEPTH, N_FOLDS = 2, 5
 
