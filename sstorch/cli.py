@@ -91,11 +91,14 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     if folder.is_completed(config_text):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
-    data = config.dataset.load()
+    data = config.load()
     make_folds(data, cv.n_folds, cv.seed)
     n_trees = (cv.n_folds + 1) * cv.n_starts
     _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")
+    if data.groups is not None:
+        counts = zip(data.groups.labels, data.groups.counts, strict=True)
+        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
     print(f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {config.trainer.name} trainer")
     print(
         f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {cv.n_starts} starts, "
@@ -198,7 +201,7 @@ def _table_text(result: CrossValidation) -> str:
             f"{mean:.4f} ({std:.4f})"
             for mean, std in zip(table[score, "mean"], table[score, "std"], strict=True)
         ]
-        for score in SCORES
+        for score in result.score_names
     }
     body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
     return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
@@ -212,7 +215,7 @@ def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
 def _hparams(config: Config) -> dict[str, bool | str | float | int]:
     """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
     chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
-    for group in ("tree", "leaf", "trainer", "init", "cv", "device"):
+    for group in ("tree", "leaf", "trainer", "init", "cv", "device", "fairness"):
         for name, value in vars(getattr(config, group)).items():
             plain = value if isinstance(value, bool | str | float | int) else str(value)
             chosen[f"{group}.{name}"] = plain

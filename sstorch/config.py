@@ -9,10 +9,14 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from sstorch.data import SurvivalData, load_dataset
+from sstorch.data.datasets import optional_columns
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
+from sstorch.objective import L2Parity
+from sstorch.objective.fairness import Rule
+from sstorch.objective.group_parity import Gates, Pairs
 from sstorch.optim import (
     Adam,
     Annealing,
@@ -41,8 +45,11 @@ class DatasetConfig:
     strict: bool = True
     entry: str | None = None
 
-    def load(self) -> SurvivalData:
+    def load(self, sensitive: str | None = None) -> SurvivalData:
         """Read the data set.
+
+        Args:
+            sensitive: a column that must be there: some data sets have it only when asked.
 
         Raises:
             ConfigError: a file is asked for without its path, or the data set does not exist.
@@ -55,7 +62,7 @@ class DatasetConfig:
                         f"dataset.{field_} describes a file and is not used by dataset={self.name}; "
                         "add dataset=csv"
                     )
-            return load_dataset(self.name)
+            return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, sensitive), True))
         if self.path is None:
             raise ConfigError(
                 "dataset=csv needs dataset.path=FILE, dataset.time=COLUMN and dataset.event=COLUMN"
@@ -86,6 +93,44 @@ class LeafConfig:
 
     name: str = MISSING
     options: dict[str, Any] = field(default_factory=dict)
+
+
+# The settings of the penalty that each choice of the group stands for.
+_GATES: dict[str, Gates] = {"l2": "frozen", "l2_relaxed": "relaxed"}
+
+
+@dataclass
+class FairnessConfig:
+    """Penalty on differences between the survival curves of the groups of a sensitive column.
+
+    The column is no feature unless ``feature`` is true. With ``name=none`` a column that is named is taken
+    out of the features too, and the groups are reported.
+    """
+
+    name: str = "none"
+    sensitive: str | None = None
+    feature: bool = False
+    rho: float = 1.0
+    pairs: str = "mean"
+    rule: str = "quadrature"
+    n_nodes: int = 64
+
+    def build(self) -> L2Parity | None:
+        """Build the settings of the penalty.
+
+        Raises:
+            ConfigError: a value does not exist, or the sensitive column is not named.
+        """
+        if self.name == "none":
+            for name in ("rho", "pairs", "rule", "n_nodes"):
+                if getattr(self, name) != getattr(FairnessConfig(), name):
+                    raise ConfigError(f"fairness.{name} is not used by fairness=none; add fairness=l2")
+            return None
+        if self.name not in _GATES:
+            raise ConfigError(f"fairness.name must be one of none, {', '.join(_GATES)}, got {self.name!r}")
+        if self.sensitive is None:
+            raise ConfigError(f"fairness={self.name} needs fairness.sensitive=COLUMN")
+        return L2Parity(_GATES[self.name], cast(Pairs, self.pairs), cast(Rule, self.rule), self.n_nodes)
 
 
 _NODEC_FIELDS = (
@@ -203,11 +248,20 @@ class Config:
     cv: CVConfig = field(default_factory=CVConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
+    fairness: FairnessConfig = field(default_factory=FairnessConfig)
     seed: int = 0
+
+    def load(self) -> SurvivalData:
+        """Read the data set, with the groups of the sensitive column if one is named."""
+        fairness = self.fairness
+        data = self.dataset.load(fairness.sensitive)
+        return (
+            data if fairness.sensitive is None else data.with_sensitive(fairness.sensitive, fairness.feature)
+        )
 
     def estimator(self) -> SoftSurvivalTree:
         """Build the unfitted tree that the configuration describes."""
-        tree = self.tree
+        tree, parity = self.tree, self.fairness.build()
         return SoftSurvivalTree(
             depth=tree.depth,
             leaf=make_family(self.leaf.name, **self.leaf.options),
@@ -226,6 +280,8 @@ class Config:
             random_state=self.seed,
             missing_numbers=cast(Numeric, tree.missing_numbers),
             missing_categories=cast(Categorical, tree.missing_categories),
+            fairness=parity,
+            rho=self.fairness.rho if parity is not None else 0.0,
         )
 
 

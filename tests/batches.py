@@ -67,3 +67,11 @@ def to_device(sample: Sample, device: str) -> Sample:
         sample.weight.to(device),
         None if sample.log_entry is None else sample.log_entry.to(device),
     )
+
+
+def with_groups(sample: Sample, n_groups: int = 2, seed: int = 0) -> Sample:
+    """The same rows with a sensitive group each, drawn with unequal shares."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(sample.weight.shape, generator=generator, dtype=torch.float64)
+    group = (draw.square() * n_groups).long()
+    return replace(sample, group=group, n_groups=n_groups)

@@ -22,9 +22,10 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.cli import _Interruption, main
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
+from sstorch.objective import L2Parity
 from sstorch.optim import Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 
 
@@ -483,7 +484,7 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
 @pytest.mark.parametrize(
     ("overrides", "kind"),
     [
-        (["trainer=nodec", "trainer.race=true"], Nodec),
+        (["trainer=nodec"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
         (["trainer=nodec_joint", "trainer.zeta=0.9", "trainer.annealing=0.2"], NodecJoint),
         (["trainer=adam", "trainer.epochs=3"], Adam),
@@ -522,7 +523,9 @@ def test_every_leaf_has_a_file_with_all_its_options() -> None:
     assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
 
 
-@pytest.mark.parametrize("group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger"])
+@pytest.mark.parametrize(
+    "group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"]
+)
 def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     options = Path(__file__).parents[1] / "configs" / group
     names = sorted(path.stem for path in options.glob("*.yaml"))
@@ -550,6 +553,47 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     )
     assert (config.cv.n_folds, config.tree.gate_ridge, config.trainer.macro_iterations) == (3, 0.5, 2)
     assert SoftSurvivalTree.paper(gate_ridge=0.5, n_starts=3).get_params()["gate_ridge"] == 0.5
+
+
+def test_a_run_with_a_sensitive_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    options = ("fairness=l2", "fairness.sensitive=menostat", "fairness.rho=0.01")
+    assert _sstorch(monkeypatch, folder, "experiment=quick", "logger=none", "tree=depth0", *options) == 0
+    out = capsys.readouterr().out
+    assert "686 rows, 7 features" in out
+    assert "groups   menostat: 396 Post, 290 Pre" in out
+    assert "parity" in out
+    scores = pd.read_csv(folder / "scores.csv")
+    assert {"parity", "gini_weighted", "c_gap", "c_harrell:Pre"} <= set(scores)
+    leaves = pd.read_csv(folder / "leaf_groups.csv", index_col=[0, 1, 2])
+    assert leaves.loc[("all-rows", "train", 0), "rows"] == 686
+    assert leaves.loc[("all-rows", "train", 0), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
+    kept = _compose("dataset=gbsg2", *options, "fairness.feature=true").load()
+    assert "menostat" in kept.feature_names
+
+
+def test_fairness_is_built_from_its_configuration() -> None:
+    assert _compose().fairness.build() is None
+    config = _compose("fairness=l2_relaxed", "fairness.sensitive=sex", "fairness.rule=observed_times")
+    assert config.fairness.build() == L2Parity(gates="relaxed", rule="observed_times")
+    assert config.estimator().rho == 1.0
+    with pytest.raises(ConfigError, match=r"fairness=l2 needs fairness\.sensitive=COLUMN"):
+        _compose("fairness=l2").estimator()
+    with pytest.raises(ConfigError, match=r"fairness\.rho is not used by fairness=none"):
+        _compose("fairness.rho=3").estimator()
+    with pytest.raises((ConfigError, DataError), match="gender"):
+        _compose("fairness=l2", "fairness.sensitive=gender").load()
+
+
+def test_unemployment_has_its_sensitive_column_when_asked() -> None:
+    pytest.importorskip("SurvSet", reason="Unemployment comes with SurvSet")
+    with pytest.warns(DataWarning, match="2 times of zero"):
+        data = _compose("dataset=unemployment", "fairness=l2", "fairness.sensitive=sex").load()
+    assert data.groups is not None
+    assert dict(zip(data.groups.labels, data.groups.counts, strict=True)) == {"male": 242, "female": 210}
+    assert "sex" not in data.feature_names
 
 
 def test_quick_experiment_composes() -> None:

@@ -63,6 +63,11 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
     return data
 
 
+def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
+    """Options of a data set that add the column that is wanted: one, or none if it has no such option."""
+    return tuple(own for own in (ENTRIES[name].optional if name in ENTRIES else ()) if own == wanted)
+
+
 def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
     """Refuse data that a changed source has changed.
 

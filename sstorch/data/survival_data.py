@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch.data.columns import check_not_all_missing, clean_features, numeric_values
+from sstorch.data.groups import Groups, parse_groups
 from sstorch.data.target import parse_target
 from sstorch.data.wording import check_columns_exist, check_unique, rows_text
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -34,6 +35,8 @@ class SurvivalData:
             called delayed entry. None means time zero for all.
         require_events: False for data that are only scored: they may then hold no event, one single row, or
             a column without values.
+        sensitive: Group of each row (n,), for fairness, or the name of a column of `X`, which then is no
+            feature.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
@@ -42,6 +45,7 @@ class SurvivalData:
         event: (n,) bool, True = event observed.
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
+        groups: Sensitive groups of the rows; None if not given.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
@@ -57,6 +61,7 @@ class SurvivalData:
     event: npt.NDArray[np.bool_]
     sample_weight: npt.NDArray[np.float64]
     entry: npt.NDArray[np.float64]
+    groups: Groups | None = None
 
     def __init__(
         self,
@@ -68,9 +73,13 @@ class SurvivalData:
         entry: object = None,
         require_events: bool = True,
         zero_time: float | None = None,
+        sensitive: object = None,
     ) -> None:
         time, event = parse_target(y, event_coding=event_coding)
         self._set(X, y, time, event, sample_weight, entry, require_events, zero_time)
+        if sensitive is not None:
+            _check_same_order(X, y, sample_weight, entry, sensitive)
+            self._set_groups(sensitive, feature=False)
 
     def _set(
         self,
@@ -139,6 +148,31 @@ class SurvivalData:
         data._set(frame.iloc[:, keep], None, times, events, None, entries, True)
         return data
 
+    def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
+        """The same rows with their sensitive groups known.
+
+        Args:
+            sensitive: Group of each row (n,), or the name of a feature.
+            feature: Whether a feature that is named stays one.
+
+        Raises:
+            DataError: No such feature, or its values cannot be groups; see `parse_groups`.
+        """
+        data = self.subset(np.arange(len(self)))
+        data._set_groups(sensitive, feature)
+        return data
+
+    def _set_groups(self, sensitive: object, feature: bool) -> None:
+        if not isinstance(sensitive, str):
+            self.groups = parse_groups(sensitive, len(self))
+            return
+        check_columns_exist((sensitive,), self.feature_names)
+        self.groups = parse_groups(self.frame[sensitive], len(self))
+        if not feature:
+            if len(self.feature_names) == 1:
+                raise DataError(f"no feature column is left beside the sensitive column {sensitive!r}")
+            self.frame = self.frame.drop(columns=sensitive)
+
     def __len__(self) -> int:
         return len(self.time)
 
@@ -193,6 +227,7 @@ class SurvivalData:
         part.time, part.event = self.time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
         part.entry = self.entry[index]
+        part.groups = None if self.groups is None else self.groups.subset(index)
         return part
 
     def describe(self) -> str:
@@ -211,12 +246,20 @@ class SurvivalData:
         )
 
 
-def _check_same_order(X: object, y: object, sample_weight: object, entry: object) -> None:
+def _check_same_order(
+    X: object, y: object, sample_weight: object, entry: object, sensitive: object = None
+) -> None:
     """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
     parts = [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
     indexed = [
         (name, part.index)
-        for name, part in [("X", X), *parts, ("sample_weight", sample_weight), ("entry", entry)]
+        for name, part in [
+            ("X", X),
+            *parts,
+            ("sample_weight", sample_weight),
+            ("entry", entry),
+            ("sensitive", sensitive),
+        ]
         if isinstance(part, (pd.DataFrame, pd.Series))
     ]
     for name, index in indexed[1:]:

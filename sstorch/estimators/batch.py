@@ -16,9 +16,13 @@ from sstorch.estimators.settings import BatchSettings
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective
+from sstorch.objective.group_parity import merge_equal_rows
 from sstorch.optim import (
     Checkpoint,
+    Nodec,
+    NodecJoint,
+    Trainer,
     initialize_cox,
     initialize_greedy,
     initialize_kmeans,
@@ -26,6 +30,9 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
+
+# Share of rows with features of their own above which merging the others gains nothing.
+_FEW_EQUAL = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,8 @@ class TrainedBatch:
             out.
         history: records of the run.
         preprocessors: fitted on each split's own rows.
-        n_starts: problems per split.
+        n_starts: problems per split and rho.
+        rhos: coefficients of the fairness penalty that every split was trained with.
     """
 
     tree: SoftTree
@@ -48,18 +56,20 @@ class TrainedBatch:
     history: History
     preprocessors: tuple[Preprocessor, ...]
     n_starts: int
+    rhos: tuple[float, ...] = (0.0,)
 
-    def position(self, split: int, start: int) -> int:
-        """Problem number of a start of a split."""
-        return split * self.n_starts + start
+    def position(self, split: int, start: int, rho: int = 0) -> int:
+        """Problem number of a start of a split, with the rho at a position in ``rhos``."""
+        return (split * len(self.rhos) + rho) * self.n_starts + start
 
-    def best_start(self, split: int) -> int:
-        """Start with the lowest criterion, the one that is returned as the split's tree.
+    def best_start(self, split: int, rho: int = 0) -> int:
+        """Start with the lowest criterion, the one that is returned as the split's tree at a rho.
 
         Raises:
             TrainingError: no start of the split has a finite objective.
         """
-        own = self.criterion[split * self.n_starts : (split + 1) * self.n_starts]
+        first = self.position(split, 0, rho)
+        own = self.criterion[first : first + self.n_starts]
         if not bool(own.isfinite().any()):
             raise TrainingError(
                 f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
@@ -74,11 +84,12 @@ def train_batch(
     schema: Schema | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    rhos: Sequence[float] | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split, all in one tensor program.
 
     Preprocessing, time scale and initial solutions of a split come from its own rows. The random numbers of
-    a problem depend on (seed, split, start) alone.
+    a problem depend on (seed, split, start) alone, so that every rho begins from the same trees.
 
     Args:
         splits: training rows of each split.
@@ -87,17 +98,30 @@ def train_batch(
         callbacks: told of every step.
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
             See :class:`Checkpoint`.
+        rhos: coefficients of the fairness penalty, each for every split and start; that of the settings if
+            None. Starts with different coefficients do not race.
 
     Raises:
-        ConfigError: the checkpoint belongs to another run or cannot be written.
-        FormatError: it is truncated or altered.
+        ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
+            penalty, and rows whose sensitive groups are not known.
+        DataError: the rows of a split are all of one group.
+        FormatError: the checkpoint is truncated or altered.
     """
+    rhos = (settings.rho,) if rhos is None else tuple(rhos)
+    if len(rhos) > 1:
+        settings = replace(settings, trainer=_without_race(settings.trainer))
     with ExitStack() as stack:
         if checkpoint is not None:
             checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
             # Told before initial solutions are made, which can take long.
-            checkpoint.identify(settings=settings.facts(), trainer=settings.trainer)
-        return _train_batch(splits, settings, schema, callbacks, checkpoint)
+            checkpoint.identify(settings=settings.facts(), trainer=settings.trainer, rhos=rhos)
+        return _train_batch(splits, settings, schema, callbacks, checkpoint, rhos)
+
+
+def _without_race(trainer: Trainer) -> Trainer:
+    if isinstance(trainer, NodecJoint):
+        return replace(trainer, nodec=replace(trainer.nodec, race=None))
+    return replace(trainer, race=None) if isinstance(trainer, Nodec) else trainer
 
 
 def _train_batch(
@@ -106,30 +130,40 @@ def _train_batch(
     schema: Schema | None,
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
+    rhos: tuple[float, ...],
 ) -> TrainedBatch:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = tuple(
         Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
         for data in splits
     )
-    tree, sample = stack_splits(splits, preprocessors, settings)
+    if settings.fairness is not None:
+        _check_groups(splits)
+    tree, sample = stack_splits(splits, preprocessors, settings, len(rhos))
     held_out = None
     if settings.holdout > 0:
-        kept = _held_in(splits, settings)
+        kept = _held_in(splits, settings, len(rhos))
         held_out = replace(sample, weight=sample.weight * ~kept)
         sample = replace(sample, weight=sample.weight * kept)
-    objective = TrainingObjective(settings.ridge, settings.gate_ridge, settings.fused, settings.gate_sparsity)
+    coefficients = (settings.ridge, settings.gate_ridge, settings.fused, settings.gate_sparsity)
+    plain = TrainingObjective(*coefficients)
+    objective = plain
+    if settings.fairness is not None:
+        sample = _merged(sample)
+        parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
+        objective = TrainingObjective(*coefficients, row_penalties=[parity])
     seeds = [
         problem_seed(settings.seed, split, start)
         for split in range(len(splits))
+        for _ in rhos
         for start in range(settings.n_starts)
     ]
     if settings.init == "kmeans":
-        initialize_kmeans(tree, objective, sample, seeds)
+        initialize_kmeans(tree, plain, sample, seeds)
     elif settings.init == "greedy":
-        initialize_greedy(tree, objective, sample, seeds)
+        initialize_greedy(tree, plain, sample, seeds)
     elif settings.init == "optimal":
-        initialize_optimal(tree, objective, sample, seeds)
+        initialize_optimal(tree, plain, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds)
     else:
@@ -140,10 +174,10 @@ def _train_batch(
     with torch.no_grad():
         final = objective(tree, sample)
         criterion = final if held_out is None else TrainingObjective()(tree, held_out)
-    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts)
+    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, rhos)
 
 
-def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings) -> Tensor:
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_rhos: int = 1) -> Tensor:
     """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
 
     The starts of a split hold out the same rows, so that their losses there can be compared.
@@ -163,16 +197,19 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings) -> Tensor:
                     "least one must be left out and one kept: choose another share, or more rows"
                 )
             kept[number, rows[:count]] = False
-    return torch.as_tensor(kept, device=settings.device).repeat_interleave(settings.n_starts, dim=0)
+    return torch.as_tensor(kept, device=settings.device).repeat_interleave(n_rhos * settings.n_starts, dim=0)
 
 
 def stack_splits(
-    splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor], settings: BatchSettings
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    settings: BatchSettings,
+    n_rhos: int = 1,
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
-    features, times, entries, events, weights = [], [], [], [], []
+    features, times, entries, events, weights, groups = [], [], [], [], [], []
     for data, preprocessor in zip(splits, preprocessors, strict=True):
         rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
         features.append(preprocessor.transform(data.frame)[rows])
@@ -183,6 +220,7 @@ def stack_splits(
         # Objectives are weighted means; the largest weight is made one so that no sum overflows.
         weight = data.sample_weight[rows] / data.sample_weight.max()
         weights.append(np.where(np.arange(width) < len(data), weight, 0.0))
+        groups.append(np.zeros(width, dtype=np.int64) if data.groups is None else data.groups.codes[rows])
 
     def stacked(values: list[np.ndarray]) -> Tensor:
         return torch.as_tensor(np.stack(values), dtype=torch.float64)
@@ -196,17 +234,70 @@ def stack_splits(
         raise ConfigError("entry times need curves that cannot rise: use leaves with monotone=True")
     family = family.prepare(log_time, event, weight, log_scale)
 
-    split = torch.arange(len(splits)).repeat_interleave(settings.n_starts)
+    n_problems = n_rhos * settings.n_starts
+    split = torch.arange(len(splits)).repeat_interleave(n_problems)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
     tree = SoftTree(
         matrices.shape[-1], settings.depth, family.select(split), (len(split),), device=device, dtype=dtype
     )
     tree.set_time_scale(log_scale[split].exp())
     sample = Sample(
-        DesignMatrix(matrices, (settings.n_starts,) * len(splits)),
+        DesignMatrix(matrices, (n_problems,) * len(splits)),
         log_time[split].to(device, dtype),
         event[split].to(device, dtype),
         weight[split].to(device, dtype),
         None if log_entry is None else log_entry[split].to(device, dtype),
     )
+    if settings.fairness is not None and splits[0].groups is not None:
+        codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
+        sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
     return tree, sample
+
+
+def _check_groups(splits: Sequence[SurvivalData]) -> None:
+    for number, data in enumerate(splits):
+        if data.groups is None or splits[0].groups is None:
+            raise ConfigError("a fairness penalty needs the sensitive groups: fit(X, y, sensitive=...)")
+        if data.groups.labels != splits[0].groups.labels:
+            raise ConfigError("the splits have different sensitive groups: take them from one table")
+        name = f"the training rows of split {number}" if len(splits) > 1 else "the training rows"
+        data.groups.check_pairs(data.sample_weight, name)
+
+
+def _merged(sample: Sample) -> Sample:
+    """The rows, equal ones counted once by the fairness penalty; as they are if few are equal."""
+    if sample.group is None:
+        return sample
+    counts = np.array(sample.x.counts)
+    first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
+    group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
+    matrices = sample.x.matrices.double().cpu().numpy()
+    merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
+    if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
+        return sample
+    own = (
+        torch.as_tensor(merged)
+        .to(sample.weight)
+        .repeat_interleave(torch.as_tensor(counts, device=sample.weight.device), dim=0)
+    )
+    return replace(sample, merged_weight=own)
+
+
+def _parity(
+    settings: L2Parity, rhos: Sequence[float], splits: Sequence[SurvivalData], tree: SoftTree, n_starts: int
+) -> GroupParity:
+    """The fairness penalty of every problem: rho, and an integral over its own training times."""
+    n_problems = len(rhos) * n_starts
+    first = torch.arange(len(splits)) * n_problems
+    log_scale = tree.log_time_scale.detach().cpu().double()[first]
+    corners = tree.family.corners().detach().cpu().double()
+    if corners.ndim == 1:
+        corners = corners.expand(tree.n_problems, -1)
+    at = (corners[first] + log_scale[:, None]).exp().tolist()
+    rho = torch.tensor(rhos, dtype=torch.float64).repeat_interleave(n_starts).repeat(len(splits))
+    if settings.pairs == "sum":
+        # The objective's weights are divided by the largest one.
+        largest = torch.tensor([data.sample_weight.max() for data in splits], dtype=torch.float64)
+        rho = rho * largest.square().repeat_interleave(n_problems)
+    times = [data.time[data.sample_weight > 0] for data in splits]
+    return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import get_args
@@ -12,10 +13,17 @@ import torch
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Trainer
+from sstorch.objective import FAIRNESS, L2Parity
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-TRAINERS: dict[str, type[Trainer]] = {"nodec": Nodec, "joint": Joint, "nodec+joint": NodecJoint, "adam": Adam}
+# By name the decomposition comes with a race, which only batches of starts have; the classes are plain.
+TRAINERS: dict[str, Callable[[], Trainer]] = {
+    "nodec": lambda: Nodec(race=Race()),
+    "joint": Joint,
+    "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
+    "adam": Adam,
+}
 INITS = ("kmeans", "random", "greedy", "optimal", "cox")
 
 
@@ -42,6 +50,8 @@ class BatchSettings:
     device: str
     dtype: str
     seed: int
+    fairness: L2Parity | None = None
+    rho: float = 0.0
 
     @classmethod
     def check(
@@ -63,6 +73,8 @@ class BatchSettings:
         device: str,
         dtype: str,
         seed: int,
+        fairness: str | L2Parity | None = None,
+        rho: object = 0.0,
     ) -> BatchSettings:
         """Check every value and bring it to its plain type.
 
@@ -81,11 +93,16 @@ class BatchSettings:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
         if init == "cox" and not isinstance(family, Spline):
             raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
+        own_trainer, parity = _trainer(trainer), _fairness(fairness)
+        if rho != 0 and parity is None:
+            raise ConfigError(f"rho={rho!r} has nothing to act on: choose a penalty, such as fairness='l2'")
+        if parity is not None:
+            _check_trainable(parity, own_trainer)
         return cls(
             depth=Topology(depth).depth,  # type: ignore[arg-type]
             leaf=leaf,
             n_starts=_positive_integer("n_starts", n_starts),
-            trainer=_trainer(trainer),
+            trainer=own_trainer,
             init=init,
             ridge=_coefficient("ridge", ridge),
             gate_ridge=_coefficient("gate_ridge", gate_ridge),
@@ -98,6 +115,8 @@ class BatchSettings:
             device=str(device),
             dtype=dtype,
             seed=seed,
+            fairness=parity,
+            rho=_coefficient("rho", rho),
         )
 
     def facts(self) -> dict[str, object]:
@@ -137,6 +156,28 @@ def _trainer(trainer: object) -> Trainer:
     raise ConfigError(
         f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {trainer!r}"
     )
+
+
+def _fairness(fairness: object) -> L2Parity | None:
+    if fairness is None or isinstance(fairness, L2Parity):
+        return fairness
+    if isinstance(fairness, str) and fairness in FAIRNESS:
+        return FAIRNESS[fairness]
+    raise ConfigError(
+        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), "
+        f"got {fairness!r}"
+    )
+
+
+def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
+    """Refuse trainers that move gates and leaves together by a penalty that jumps where gates move."""
+    if parity.gates == "frozen" and not isinstance(trainer, Nodec):
+        raise ConfigError(
+            f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
+            "fairness='l2_relaxed', or trainer='nodec'"
+        )
+    if parity.pairs == "sum" and isinstance(trainer, Adam):
+        raise ConfigError("a sum over pairs depends on the batch size of trainer='adam': use pairs='mean'")
 
 
 def _positive_integer(name: str, value: object) -> int:

@@ -27,6 +27,7 @@ from sstorch.estimators.summary import describe_tree, node_table
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
 
 FloatArray = npt.NDArray[np.float64]
@@ -52,7 +53,8 @@ class SoftSurvivalTree(SurvivalEstimator):
         n_starts: initial solutions tried.
         trainer: ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
             ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
-            macro_iterations=5)``.
+            macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
+            after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
             splits), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for
             spline leaves.
@@ -76,6 +78,11 @@ class SoftSurvivalTree(SurvivalEstimator):
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
         missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
             the ``"most_frequent"`` one of the training rows.
+        fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
+            (leaves are trained with it), ``"l2_relaxed"`` (gates, too), or settings such as
+            ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups.
+        rho: its coefficient, >= 0: of the mean over pairs of persons of different groups of the integral of
+            (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -127,6 +134,8 @@ class SoftSurvivalTree(SurvivalEstimator):
         holdout: float = 0.0,
         n_shards: int = 1,
         gate_sparsity: float = 0.0,
+        fairness: str | L2Parity | None = None,
+        rho: float = 0.0,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -146,6 +155,8 @@ class SoftSurvivalTree(SurvivalEstimator):
         self.holdout = holdout
         self.n_shards = n_shards
         self.gate_sparsity = gate_sparsity
+        self.fairness = fairness
+        self.rho = rho
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
@@ -184,6 +195,7 @@ class SoftSurvivalTree(SurvivalEstimator):
         sample_weight: object = None,
         entry: object = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        sensitive: object = None,
     ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
@@ -198,6 +210,8 @@ class SoftSurvivalTree(SurvivalEstimator):
             checkpoint: file that is written after every pass of the training. If it is there already, from a
                 call with the same parameters and data that was cut short, training goes on from it and ends
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
+            sensitive: group of each row (n,), for ``fairness``; or the name of a column of ``X``, which then
+                is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -205,7 +219,7 @@ class SoftSurvivalTree(SurvivalEstimator):
                 parameters or data.
             FormatError: the checkpoint is truncated or altered.
         """
-        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
+        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
         if not data.sample_weight.all():
             data = data.subset(data.sample_weight > 0)
         callbacks = [ProgressBar()] if self.verbose else []
@@ -220,7 +234,7 @@ class SoftSurvivalTree(SurvivalEstimator):
         values = {name: getattr(self, name) for name in names}
         return BatchSettings.check(**values, seed=self._seed())
 
-    def adopt(self, batch: TrainedBatch, data: SurvivalData, split: int, start: int) -> Self:
+    def adopt(self, batch: TrainedBatch, data: SurvivalData, split: int, start: int, rho: int = 0) -> Self:
         """Become the tree of one problem of a trained batch.
 
         Args:
@@ -228,8 +242,9 @@ class SoftSurvivalTree(SurvivalEstimator):
             data: training rows of the split.
             split: number of the split.
             start: number of the start.
+            rho: position of its coefficient in ``batch.rhos``.
         """
-        position = batch.position(split, start)
+        position = batch.position(split, start, rho)
         self.module_ = batch.tree.select(position)
         self.preprocessor_ = batch.preprocessors[split]
         self.history_ = batch.history.of_problem(position)

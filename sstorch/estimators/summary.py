@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sstorch.data import SurvivalData
@@ -20,7 +21,7 @@ def node_table(estimator: SoftSurvivalTree, data: SurvivalData) -> pd.DataFrame:
     """Training rows and events by node, indexed by heap number, with the mean survival curve's quartiles.
 
     Columns ``S(t)``: mean predicted survival of the node's rows at the quartiles t of the event times; nan
-    for a node without rows.
+    for a node without rows. If sensitive groups are known, the share of each among the rows.
     """
     topology = estimator.module_.topology
     times = np.quantile(estimator.event_times_, [0.25, 0.5, 0.75])
@@ -33,8 +34,19 @@ def node_table(estimator: SoftSurvivalTree, data: SurvivalData) -> pd.DataFrame:
         rows.append(
             {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
             | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
+            | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
+
+
+def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Share of each sensitive group among some rows; nan if there are none."""
+    if data.groups is None:
+        return {}
+    counts = data.groups.subset(np.flatnonzero(inside)).counts
+    shares = counts / counts.sum() if counts.sum() else np.full(len(counts), np.nan)
+    names = [f"{data.groups.name}={label}" for label in data.groups.labels]
+    return dict(zip(names, shares.tolist(), strict=True))
 
 
 def describe_tree(estimator: SoftSurvivalTree) -> str:

@@ -1,15 +1,23 @@
 """Cross-validation, scores of fitted trees, and the folder a run leaves behind."""
 
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
+from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
+    "DISPARITIES",
     "SCORES",
     "CrossValidation",
+    "FairnessPath",
     "RunFolder",
     "cross_validate",
+    "fairness_path",
+    "leaf_table",
     "make_folds",
+    "pareto_front",
+    "score_fairness",
     "score_tree",
     "split_names",
 ]

@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.evaluation.fairness import DISPARITIES, score_fairness
 from sstorch.evaluation.scores import SCORES, check_scorable, score_tree
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.monitoring import Callback
@@ -25,7 +26,8 @@ class CrossValidation:
     """Result of :func:`cross_validate`.
 
     Attributes:
-        scores: one row per fold, start and part (``train`` or ``test``): the scores, the training objective,
+        scores: one row per fold, start and part (``train`` or ``test``): the scores, those of
+            :func:`~sstorch.evaluation.score_fairness` if sensitive groups are known, the training objective,
             ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
             false for starts that were dropped from a race.
         trees: the chosen tree of each fold.
@@ -54,8 +56,13 @@ class CrossValidation:
         name = "all starts" if len(finished) == len(self.scores) else "finished starts"
         runs = finished.assign(trees=name)
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
-        grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[list(SCORES)]
+        grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[self.score_names]
         return grouped.agg(["mean", "std"])
+
+    @property
+    def score_names(self) -> list[str]:
+        """What the table holds: the scores, and disparities if sensitive groups are known."""
+        return [*SCORES, *(name for name in DISPARITIES if name in self.scores)]
 
 
 def split_names(n_folds: int) -> list[str]:
@@ -131,6 +138,8 @@ def cross_validate(
                 about = {"fold": fold, "start": start, "part": part, "chosen": start == best}
                 about["finished"] = batch.position(fold, start) not in dropped
                 scores = score_tree(tree, part_rows, splits[fold])
+                if data.groups is not None:
+                    scores |= score_fairness(tree, part_rows, splits[fold])
                 rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
     return CrossValidation(pd.DataFrame(rows), trees, model, batch, folds)

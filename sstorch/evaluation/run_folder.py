@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from sstorch.data import SurvivalData
 from sstorch.evaluation.cross_validation import CrossValidation
+from sstorch.evaluation.fairness import leaf_table
 from sstorch.exceptions import ConfigError
 from sstorch.optim.fingerprint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
@@ -25,8 +26,8 @@ class RunFolder:
 
     ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
     trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
-    start and part), ``summary.csv``, ``folds.csv``, ``tree.txt``, ``model/`` (the tree trained on all rows)
-    and ``figures/``.
+    start and part), ``summary.csv``, ``folds.csv``, ``leaf_groups.csv`` if sensitive groups are known,
+    ``tree.txt``, ``model/`` (the tree trained on all rows) and ``figures/``.
 
     Attributes:
         path: of the folder.
@@ -130,6 +131,8 @@ class RunFolder:
         pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
             self.path / "folds.csv", index=False
         )
+        if data.groups is not None:
+            self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary() + "\n")
         result.model.save(self.path / "model")
         folder = self.path / "figures"
@@ -146,6 +149,16 @@ class RunFolder:
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
             figures[name] = figure
         return figures
+
+    @staticmethod
+    def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:
+        """Sensitive groups in the leaves of the chosen tree of each fold and of the tree of all rows."""
+        tables = {}
+        for fold, tree in enumerate(result.trees):
+            tables[f"fold-{fold}", "train"] = leaf_table(tree, data.subset(result.folds != fold))
+            tables[f"fold-{fold}", "test"] = leaf_table(tree, data.subset(result.folds == fold))
+        tables["all-rows", "train"] = leaf_table(result.model, data)
+        return pd.concat(tables, names=["tree", "part"])
 
 
 def _without_logger(config_text: str) -> dict[str, object]:

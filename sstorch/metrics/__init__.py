@@ -36,6 +36,7 @@ from sstorch.metrics.concordance import (
 from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
 from sstorch.metrics.d_calibration import DCalibration, d_calibration
 from sstorch.metrics.evaluation import evaluate
+from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import evaluation_times
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.ipcw import (
@@ -76,13 +77,18 @@ __all__ = [
     "d_calibration",
     "evaluate",
     "evaluation_times",
+    "gap",
+    "group_parity",
+    "group_scores",
     "integrated_brier_score",
     "integrated_calibration_index",
     "ipcw_weights",
+    "leaf_groups",
     "log_likelihood",
     "mean_absolute_error_margin",
     "mean_absolute_error_pseudo",
     "mean_cumulative_dynamic_auc",
+    "mean_gini",
     "median_survival_time",
     "negative_log_likelihood",
     "one_calibration",

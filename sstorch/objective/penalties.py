@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from sstorch.nn import GateParameters, LeafParameters, SoftTree
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
+from sstorch.objective.sample import Sample
 
 
 class Penalty(nn.Module):
@@ -41,6 +42,73 @@ class Penalty(nn.Module):
         if isinstance(problems, Tensor):
             problems = problems.to(self.coefficient.device)
         return type(self)(self.coefficient[problems])
+
+
+class GateTerm(ABC):
+    """What a penalty on rows adds to a BN step, with everything frozen in the step kept."""
+
+    @abstractmethod
+    def value(self, gates: GateParameters) -> Tensor:
+        """Value per problem, shape (K,), from all gates, those that are frozen too."""
+
+    @abstractmethod
+    def select(self, problems: Tensor | slice) -> Self:
+        """The term of the problems at positions (K',) of the present K."""
+
+
+class LeafTerm(ABC):
+    """What a penalty on rows adds to an LN step, with everything frozen in the step kept."""
+
+    @abstractmethod
+    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
+        """Value per problem, shape (K,), from the thawed leaves and the family of these problems."""
+
+    @abstractmethod
+    def select(self, problems: Tensor | slice) -> Self:
+        """The term of the problems at positions (K',) of the present K."""
+
+
+class RowPenalty(Penalty, ABC):
+    """A penalty on what the tree predicts for its rows, all of them in every step.
+
+    ``trains_gates`` tells whether it acts where gates are trained, by a relaxation that is smooth in them.
+    """
+
+    trains_gates: bool
+
+    @abstractmethod
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        """Value per problem, shape (K,).
+
+        Args:
+            gates: all gates.
+            leaves: all leaves.
+            family: of the leaves, for the K problems.
+            sample: their rows.
+            relaxed: the relaxation instead of the penalty itself.
+        """
+
+    @abstractmethod
+    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafTerm:
+        """The penalty as a function of the leaves under ``node``, gates frozen.
+
+        Args:
+            tree: K problems.
+            sample: all rows of each problem.
+            node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
+                penalty does against the mean over all rows.
+        """
+
+    @abstractmethod
+    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateTerm:
+        """The relaxation as a function of the gates, leaves frozen; arguments as above."""
 
 
 class GatePenalty(Penalty, ABC):

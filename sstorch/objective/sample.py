@@ -23,6 +23,10 @@ class Sample:
             (R, M), -inf for time zero; None if all rows were observed from time zero.
         total_weight: of the rows of each problem in all shards, shape (R, 1), where these rows are one of
             several; None if they are all.
+        group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
+        n_groups: number of groups.
+        merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
+            the first carries the weight of them all, the others none, shape (R, M); None to count each.
     """
 
     x: DesignMatrix
@@ -31,6 +35,9 @@ class Sample:
     weight: Tensor
     log_entry: Tensor | None = None
     total_weight: Tensor | None = None
+    group: Tensor | None = None
+    n_groups: int = 0
+    merged_weight: Tensor | None = None
 
     @property
     def n_problems(self) -> int:
@@ -57,6 +64,9 @@ class Sample:
             self.weight[problems],
             None if self.log_entry is None else self.log_entry[problems],
             None if self.total_weight is None else self.total_weight[problems],
+            None if self.group is None else self.group[problems],
+            self.n_groups,
+            None if self.merged_weight is None else self.merged_weight[problems],
         )
 
     def restrict(self, keep: Tensor) -> Sample:
@@ -69,12 +79,14 @@ class Sample:
         count = keep.sum(-1)
         width = max(int(count.max()), 1)
         if width == keep.shape[-1]:
-            return replace(self, weight=self.weight * keep, total_weight=None)
+            merged = None if self.merged_weight is None else self.merged_weight * keep
+            return replace(self, weight=self.weight * keep, total_weight=None, merged_weight=merged)
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])
         part = self.take(rows)
-        return replace(part, weight=part.weight * real)
+        merged = None if part.merged_weight is None else part.merged_weight * real
+        return replace(part, weight=part.weight * real, merged_weight=merged)
 
     def thin(self, stride: int) -> Sample:
         """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.
@@ -112,4 +124,8 @@ class Sample:
             self.event.gather(-1, rows),
             self.weight.gather(-1, rows),
             None if self.log_entry is None else self.log_entry.gather(-1, rows),
+            None,
+            None if self.group is None else self.group.gather(-1, rows),
+            self.n_groups,
+            None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
         )

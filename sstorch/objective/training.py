@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,17 @@ from sstorch.objective.penalties import (
     GateGroupLasso,
     GatePenalty,
     GateRidge,
+    GateTerm,
     LeafPenalty,
+    LeafTerm,
     Penalty,
     Ridge,
+    RowPenalty,
     zero_features,
 )
 from sstorch.objective.sample import Sample
+
+PenaltyT = TypeVar("PenaltyT", bound=Penalty)
 
 
 class TrainingObjective(nn.Module):
@@ -34,6 +39,8 @@ class TrainingObjective(nn.Module):
         gate_ridge: coefficient of :class:`GateRidge`.
         fused: coefficient of :class:`Fused`.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
+        row_penalties: penalties on what the tree predicts, such as
+            :class:`~sstorch.objective.fairness.GroupParity`.
         closed_form: train with derivatives that are written out where there are some, instead of autograd's;
             both are the same up to rounding.
 
@@ -47,28 +54,57 @@ class TrainingObjective(nn.Module):
         gate_ridge: float | Tensor = 0.0,
         fused: float | Tensor = 0.0,
         gate_sparsity: float | Tensor = 0.0,
+        row_penalties: Sequence[RowPenalty] = (),
         closed_form: bool = True,
     ) -> None:
         super().__init__()
+        self.row_penalties = nn.ModuleList(_active(row_penalties))
         self.closed_form = closed_form
         self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
         self.leaf_penalties = nn.ModuleList(_active([Ridge(ridge), Fused(fused)]))
 
-    def forward(self, tree: SoftTree, sample: Sample) -> Tensor:
+    def forward(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
         """Value of E per problem.
 
         Args:
             tree: R problems.
             sample: their rows.
+            relaxed: with the relaxation of penalties that are not smooth in the gates.
 
         Returns:
             shape (R,), in nats per row of model time; +inf where a leaf's hazard overflows.
         """
-        return self.data_term(tree, sample) + self.penalty(tree)
+        return self.data_term(tree, sample) + self.penalty(tree) + self.row_penalty(tree, sample, relaxed)
 
     def penalty(self, tree: SoftTree) -> Tensor:
-        """What the penalties add to E, shape (R,)."""
+        """What the penalties on gates and leaves add to E, shape (R,)."""
         return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
+
+    def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
+        """What the penalties on what the tree predicts add to E, shape (R,); arguments as for E."""
+        gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
+        return self.parameter_row_penalty(gates, leaves, tree.family, sample, relaxed)
+
+    def parameter_row_penalty(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        """:meth:`row_penalty` of parameters; arguments of :meth:`RowPenalty.forward`."""
+        values = [penalty(gates, leaves, family, sample, relaxed) for penalty in self.row_penalties]
+        return sum(values, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
+
+    def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
+        """What the penalties on rows add to an LN step; see :meth:`RowPenalty.leaf_term`."""
+        return tuple(cast(RowPenalty, p).leaf_term(tree, sample, node) for p in self.row_penalties)
+
+    def gate_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[GateTerm, ...]:
+        """What those that train gates add to a BN step; see :meth:`RowPenalty.gate_term`."""
+        penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
+        return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
         """What the rows add to E, or some of them: one of several shards; shape (R,)."""
@@ -166,16 +202,17 @@ class TrainingObjective(nn.Module):
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:
         """The objective of some of the problems: positions (K,) or a slice."""
-        penalties = [*self.gate_penalties, *self.leaf_penalties]
+        penalties = [*self.gate_penalties, *self.leaf_penalties, *self.row_penalties]
         if all(isinstance(penalty, Penalty) and penalty.coefficient.ndim == 0 for penalty in penalties):
             return self
         chosen = TrainingObjective(closed_form=self.closed_form)
         chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
         chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
+        chosen.row_penalties = nn.ModuleList(_selected(self.row_penalties, problems))
         return chosen
 
 
-def _active(penalties: Sequence[Penalty]) -> list[Penalty]:
+def _active(penalties: Sequence[PenaltyT]) -> list[PenaltyT]:
     return [penalty for penalty in penalties if not penalty.is_zero]
 
 

@@ -14,9 +14,10 @@ from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.optimal_start import exact_tree, initialize_optimal
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
-from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.sharded_step import minimize_step
 from sstorch.optim.single_precision import minimize_step_in_single
+from sstorch.optim.trainer import Trainer
 
 __all__ = [
     "THRESHOLDS",

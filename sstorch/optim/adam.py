@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
-from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import freeze_except
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Adam(Trainer):
         """See :meth:`Trainer.advance`."""
         if not run.rows.is_whole:
             raise ConfigError("mini-batches are drawn from all rows: use a single shard")
-        tree, sample = run.tree, run.rows.parts[0]
+        # A part of the rows may lack the one that stands for its equals.
+        tree, sample = run.tree, replace(run.rows.parts[0], merged_weight=None)
         n_rows = sample.weight.shape[1]
         parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
@@ -69,7 +71,7 @@ class Adam(Trainer):
             for step, rows in enumerate(batches, epoch * per_epoch):
                 freeze_except(tree, parameters)
                 part = sample.take(rows.to(sample.weight.device).expand(tree.n_problems, -1))
-                value = run.objective(tree, part)
+                value = run.objective(tree, part, relaxed=True)
                 gradients = torch.autograd.grad(value.sum(), parameters)
                 usable = _all_finite(gradients)
                 for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
-from sstorch.objective import Shards, TrainingObjective
+from sstorch.objective import Sample, Shards, TrainingObjective
 from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
-from sstorch.optim.run import Minimizer, Trainer, TrainingRun
+from sstorch.optim.run import Minimizer, TrainingRun
 from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
-                step = _branch_step(sub, self._gate_objective(active[chosen]), own, node)
+                all_rows = self._all_rows(everything, chosen)
+                step = _branch_step(sub, self._gate_objective(active[chosen]), own, node, all_rows)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
@@ -170,9 +172,14 @@ class _Scheduler:
             if len(chosen):
                 # Gates above s have not moved, so I_s is the same; gates from s down have.
                 sub, own = state.tree.select(active[chosen]), rows.select(chosen)
-                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node)
+                all_rows = self._all_rows(everything, chosen)
+                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
                 self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
+
+    def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
+        """All rows of some problems, if there is a penalty that needs them."""
+        return everything.parts[0].select(chosen) if len(self.state.objective.row_penalties) else None
 
     def _gate_objective(self, problems: Tensor) -> TrainingObjective:
         objective, annealing = self.state.objective.select(problems), self.settings.annealing
@@ -198,12 +205,18 @@ class _Scheduler:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]
 
 
-def _branch_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
-    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node))
+def _branch_step(
+    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
+) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node, everything))
 
 
-def _leaf_step(tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int) -> ShardedStep:
-    return ShardedStep.make(rows, lambda part: LeafStep.make(tree, objective, part, node))
+def _leaf_step(
+    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
+) -> ShardedStep:
+    return ShardedStep.make(
+        rows, lambda part: LeafStep.make(tree, objective, part, node, everything=everything)
+    )
 
 
 def _logistic_step(

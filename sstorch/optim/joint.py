@@ -8,9 +8,10 @@ import torch
 
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.run import Minimizer, Trainer, TrainingRun
+from sstorch.optim.run import Minimizer, TrainingRun
 from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import JointStep
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Joint(Trainer):
         """See :meth:`Trainer.advance`; recorded as one step, JOINT, of the root."""
         tree, rows = run.tree.select(run.active), run.rows.select(run.active)
         objective = run.objective.select(run.active)
-        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
+        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
         share = torch.full_like(run.best[run.active], torch.nan)
         run.minimize(self.minimizer, self.lbfgs, "JOINT", 1, step, run.active, rows.n_rows, share)
         run.keep_best()

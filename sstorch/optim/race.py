@@ -26,7 +26,7 @@ class Race:
         optimization".
     """
 
-    after: tuple[int, ...] = (1, 2, 4)
+    after: tuple[int, ...] = (3,)
     keep: float = 0.5
 
     def __post_init__(self) -> None:

@@ -25,9 +25,9 @@ def left_signs(parts: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
     if out is None:
         out = parts[0].new_empty(shape[0], *(2,) * (1 + n_fixed), size, *shape[2:])
     present, absent = out.select(1, 1), out.select(1, 0)
-    _fixed_signs([part[:, :size] for part in parts], present)
+    fixed_signs([part[:, :size] for part in parts], present)
     without = parts[0].new_empty(shape[0], *(2,) * n_fixed, 1, *shape[2:])
-    _fixed_signs([part[:, size:] for part in parts], without)
+    fixed_signs([part[:, size:] for part in parts], without)
     torch.sub(without, present, out=absent)
     return out
 
@@ -70,7 +70,7 @@ def two_right(parts: Sequence[Tensor], first: Tensor, second: Tensor, none: Tens
     return cells
 
 
-def _fixed_signs(parts: Sequence[Tensor], out: Tensor) -> None:
+def fixed_signs(parts: Sequence[Tensor], out: Tensor) -> None:
     """(C, s_fixed ..., ...) from sums with and without each fixed literal."""
     if len(parts) == 1:
         out.copy_(parts[0])

@@ -7,8 +7,10 @@ from math import comb
 
 from sstorch.exceptions import ConfigError
 
+# Up to so many cells, all sets of a size may lie in one array.
+PACKED_CELLS = 1 << 23
 # Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
-_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 5e-9, 3e-11
+_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 1e-8, 3e-11
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ def estimate(n_entries: int, n_features: int, n_steps: int, n_channels: int, dep
     tables = sum(2**k * n_features**k * (2 if k == depth - 1 else 4) for k in range(1, min(depth, 4)))
     if depth == 5:
         tables += 16 * sum((n_features - x) * x * x for x in range(n_features))
+    if sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
+        tables += (cells * (depth + 6)) if depth else 0
     moments = n_channels * n_features ** min(depth, 3) if n_steps == 1 else 0
     work = (n_entries * (n_features + 2 + n_channels) * 2) + moments
     seconds = cells * n_steps * _SECONDS_PER_CELL + flops * _SECONDS_PER_FLOP

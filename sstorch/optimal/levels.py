@@ -21,10 +21,11 @@ class Grid:
 
     Args:
         n_features: F.
+        depth: D.
     """
 
-    def __init__(self, n_features: int) -> None:
-        step = 8 if n_features <= 40 else 4
+    def __init__(self, n_features: int, depth: int) -> None:
+        step = 4 if depth == 5 and n_features > 40 else 8
         self._all = [
             (slice(start, min(n_features, start + step)), slice(0, min(n_features, start + step)))
             for start in range(0, n_features, step)
@@ -67,7 +68,7 @@ class Levels:
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
         self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
-        self.grid = Grid(n_features)
+        self.grid = Grid(n_features, depth)
         self.tables: dict[int, Tensor] = {}
         self.triples: list[Tensor] = []
         self.quads: list[list[Tensor]] = []
@@ -110,6 +111,10 @@ class Levels:
             dim: axis of the literal's feature, counted after that of the sign is gone, or None where all sets
                 of the block share it.
         """
+        if k == self.depth:
+            leaf = values[Budget(0, 0)]
+            pair = leaf.select(sign, 0) + leaf.select(sign, 1)
+            return [pair if dim is None else pair.amin(dim)]
         without = {state: value.select(sign, 0) for state, value in values.items()}
         with_it = {state: value.select(sign, 1) for state, value in values.items()}
         found = []
@@ -122,5 +127,6 @@ class Levels:
     @staticmethod
     def absorb(views: Tensor, found: Sequence[Tensor]) -> None:
         """Keep the smaller of what a part of a table holds, (n_budgets, ...), and what was found."""
-        for view, value in zip(views, found, strict=True):
+        for i, value in enumerate(found):
+            view = views[i]
             torch.minimum(view, value, out=view)

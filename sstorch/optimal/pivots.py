@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import comb
 
 import torch
 from torch import Tensor
 
-from sstorch.optimal.cells import left_signs, one_right, two_right
+from sstorch.optimal.cells import fixed_signs, left_signs, one_right, two_right
 from sstorch.optimal.levels import Grid
 from sstorch.optimal.products import RowSums
 
@@ -65,7 +66,8 @@ class PivotCells:
             self._multiply(b)
         if self._signed[0] != (b,):
             self._signed = ((b,), left_signs([self._pairs[:, b + 1 :], self._singles[b]]))
-        yield self._block([self._triples[number][:, b + 1 :], self._kept[b][number]], number)
+        parts = [self._triples[number][:, b + 1 :], self._kept[b][number]]
+        yield self._block(parts, self._signed[1], number)
 
     def quints(self, c: int, b: int, number: int) -> Iterator[Tensor]:
         """Sets a > b > c > d > e, likewise for d and e: (C, s_a, ..., s_e, A, n_d, n_e)."""
@@ -75,14 +77,10 @@ class PivotCells:
             self._multiply(c)
         _, singles, ranges = self._quints
         above = slice(b - c, None)
-        if self._signed[0] != (c, b):
-            parts = [
-                self._pairs[:, b + 1 :],
-                self._singles[c][:, above],
-                self._singles[b],
-                singles[b - c - 1],
-            ]
-            self._signed = ((c, b), left_signs(parts))
+        if self._signed[0] != (c,):
+            self._signed = ((c,), self._signed_pairs(c, singles))
+        ends = [comb(self._n - x, 2) for x in (c + 1, b, b + 1)]
+        left = slice(ends[0] - ends[1], ends[0] - ends[2])
         yield self._block(
             [
                 self._triples[number][:, b + 1 :],
@@ -90,13 +88,40 @@ class PivotCells:
                 self._kept[b][number],
                 ranges[number][b - c - 1],
             ],
+            self._signed[1][..., left, :],
             number,
         )
 
-    def _block(self, parts: list[Tensor], number: int) -> Tensor:
+    def _signed_pairs(self, c: int, both: list[Tensor]) -> Tensor:
+        """Cells of {a, b, c} and at most one feature more, for all a > b: (C, s_a, s_b, s_c, pairs, 1 + F).
+
+        Args:
+            c: the pivot.
+            both: for each b, (C, A + 1, 1 + F) of rows in which b and c are 1.
+        """
+        n, asked = self._n, self._singles[c]
+        b, a = torch.triu_indices(n - c - 1, n - c - 1, 1, device=asked.device)
+        with_a = [
+            self._pairs[:, a + c + 1],
+            asked[:, a],
+            torch.cat([self._singles[x][:, :-1] for x in range(c + 1, n - 1)], dim=1),
+            torch.cat([part[:, :-1] for part in both[:-1]], dim=1),
+        ]
+        without = [
+            self._pairs[:, n:].expand(-1, len(b), -1),
+            asked[:, -1:].expand(-1, len(b), -1),
+            self._pairs[:, b + c + 1],
+            asked[:, b],
+        ]
+        out = asked.new_empty(self._channels, 2, 2, 2, len(b), n + 1)
+        fixed_signs(with_a, out[:, 1])
+        fixed_signs(without, out[:, 0])
+        out[:, 0].sub_(out[:, 1])
+        return out
+
+    def _block(self, parts: list[Tensor], singles: Tensor, number: int) -> Tensor:
         """Cells from moments (C, A + 1, n_c, n_d) and signed singles (C, s ..., A, 1 + F)."""
         first, second = self._grid[number]
-        singles = self._signed[1]
         return two_right(
             parts,
             singles[..., first.start + 1 : first.stop + 1].unsqueeze(-1),

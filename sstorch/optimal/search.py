@@ -29,7 +29,7 @@ def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFIN
     """
     n_features = problem.moments.n_features
     levels = Levels(n_features, depth, max_nodes)
-    if depth == 0 or n_features == 0:
+    if 0 in (depth, max_nodes, n_features):
         levels.allocate(problem.moments.values)
         return levels, True
     if fits(problem, depth):

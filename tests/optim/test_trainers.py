@@ -262,7 +262,7 @@ def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
 
 def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
     settings = SoftSurvivalTree(1, n_starts=3, holdout=0.2).settings()
-    kept = _held_in([small_data, small_data.subset(range(80))], settings)
+    kept = _held_in([small_data, small_data.subset(range(80))], settings, 1)
     assert kept.shape == (6, 120)
     assert torch.equal(kept[0], kept[2])
     out = ~kept[0].numpy()

@@ -82,6 +82,25 @@ def test_constant_columns_give_a_single_leaf():
     assert solution.certificate == "optimal"
 
 
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_without_nodes_there_is_a_single_leaf(data, depth):
+    features, time, event = data
+    solution = solve(features, LogLikelihood(time, event), depth, 0)
+    assert list(solution.optima) == [(0, 0)]
+    assert solution.tree().n_leaves == 1
+
+
+def test_a_node_budget_of_the_call_gives_what_a_larger_search_gives(data):
+    features, time, event = data
+    for objective in (LogLikelihood, IntegratedBrier):
+        task = objective(time, event)
+        every = solve(features, task, 4)
+        for nodes in (1, 2, 3, 5, 9):
+            few = solve(features, task, 4, nodes)
+            assert few.loss == pytest.approx(every.optimum(nodes=nodes).loss, rel=1e-12)
+            assert few.tree().n_nodes <= nodes
+
+
 def test_no_split_below_min_leaf(data):
     features, time, event = data
     solution = solve(features, LogLikelihood(time, event), 3, min_leaf=61)

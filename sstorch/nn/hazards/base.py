@@ -77,6 +77,10 @@ class HazardFamily(nn.Module, ABC):
         """
         return self._derived_terms(log_time, linear, shape)[1]
 
+    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """S(t | x) = exp(-H); arguments and shape as above."""
+        return torch.exp(-self.cumulative_hazard(log_time, linear, shape))
+
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and log h together, for families in which they share intermediates."""
         if type(self).log_hazard is HazardFamily.log_hazard:
@@ -276,6 +280,11 @@ class HazardFamily(nn.Module, ABC):
     def in_dtype(self, dtype: torch.dtype) -> Self:
         """The family with its constants in another floating point type."""
         return self._with({name: value.to(dtype) for name, value in self._constant_items()}, self.batch_shape)
+
+    def corners(self) -> Tensor:
+        """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
+        tensors = [value for _, value in self._constant_items()] or [torch.zeros((), dtype=torch.float64)]
+        return self._corners(tensors[0].new_zeros(*self.batch_shape, 1))
 
     def options(self) -> dict[str, Any]:
         """Arguments, plain values, with which the registry makes this family again."""

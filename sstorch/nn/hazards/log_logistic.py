@@ -31,6 +31,10 @@ class LogLogistic(HazardFamily):
         log_a = shape[..., 0]
         return log_a - log_time - softplus(-torch.exp(log_a) * (log_time - linear))
 
+    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.survival`: sigmoid(a (g - y))."""
+        return torch.sigmoid(torch.exp(shape[..., 0]) * (linear - log_time))
+
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: both softplus values come from one exponential."""
         log_a = shape[..., 0]

@@ -114,6 +114,10 @@ class PiecewiseExponential(RateFamily):
         times = ", ".join(f"{value * time_scale:.4g}" for value in self.breaks.tolist())
         return f"breakpoints at t = {times}"
 
+    def _corners(self, like: Tensor) -> Tensor:
+        breaks = [self._aligned(value, like) for value in self.breaks.log().unbind(-1)]
+        return torch.cat([value.expand(like.shape) for value in breaks], dim=-1)
+
     def _constants(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
     ) -> dict[str, Tensor]:

@@ -1,0 +1,191 @@
+"""How differently survival is predicted for different groups, and how groups fill the leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch.exceptions import DataError
+from sstorch.metrics.checks import FloatArray, IntArray, check_time_event, check_vector
+from sstorch.metrics.concordance import concordance_harrell
+from sstorch.metrics.curves import median_survival_time, survival_at
+from sstorch.metrics.ipcw import KaplanMeier
+
+
+def group_parity(
+    survival: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean over the pairs of rows of different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
+
+    With the nodes and weights of a quadrature it is the mean of the integral of the squared difference over
+    time. Formed from means and variances by group, E (X - Y)^2 = var X + var Y + (E X - E Y)^2.
+
+    Args:
+        survival: predicted S_i(t_k), shape (n, n_times).
+        weights: w_k >= 0, shape (n_times,), in the unit of time.
+        group: a number for each row, equal for rows of one group, shape (n,).
+        sample_weight: shape (n,); None counts every row once. Pairs count by the product of their weights.
+
+    Returns:
+        The mean, in the unit of ``weights``; 0 if all curves are the same.
+
+    Raises:
+        DataError: shapes that do not fit, or rows of one group alone: there is no pair.
+
+    Examples:
+        >>> round(group_parity([[0.9, 0.5], [0.8, 0.5], [0.8, 0.3]], [1.0, 2.0], [0, 0, 1]), 9)
+        0.085
+    """
+    curves, codes, weight = _checked(survival, group, sample_weight)
+    measure = check_vector(weights, "weights", curves.shape[1])
+    groups = [codes == number for number in np.unique(codes)]
+    centre = curves.mean(axis=0)
+    total, pairs = 0.0, 0.0
+    moments = []
+    for inside in groups:
+        own = weight[inside]
+        deviation = curves[inside] - centre
+        mean = own @ deviation / own.sum()
+        moments.append((own.sum(), mean, own @ (deviation - mean) ** 2 / own.sum()))
+    for k, (first, mean, variance) in enumerate(moments):
+        for second, other_mean, other_variance in moments[:k]:
+            squares = variance + other_variance + (mean - other_mean) ** 2
+            total += first * second * float(measure @ squares)
+            pairs += first * second
+    if pairs == 0:
+        raise DataError("group: all rows with weight are of one group, so that there is no pair to compare.")
+    return float(total / pairs)
+
+
+def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leaves: int) -> pd.DataFrame:
+    """How the groups fill the leaves.
+
+    Args:
+        leaf: leaf of each row, 0 .. n_leaves - 1, shape (n,).
+        group: group of each row, 0 .. n_groups - 1, shape (n,).
+        n_groups: number of groups G, at least 2.
+        n_leaves: number of leaves.
+
+    Returns:
+        One row a leaf: ``rows``, ``gini``, and ``share_0`` ... the shares of the groups. The Gini index is
+        (1 - sum_g p_g^2) G / (G - 1), 4 p (1 - p) for two groups: 1 where all groups are equally frequent, 0
+        where there is one alone; NaN in a leaf without rows.
+
+    Examples:
+        >>> leaf_groups([0, 0, 0, 1], [0, 1, 1, 1], n_groups=2, n_leaves=2)["gini"].round(3).tolist()
+        [0.889, 0.0]
+    """
+    at, codes = (
+        check_vector(values, name).astype(int) for values, name in ((leaf, "leaf"), (group, "group"))
+    )
+    counts = np.zeros((n_leaves, n_groups))
+    np.add.at(counts, (at, codes), 1.0)
+    rows = counts.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        shares = counts / rows[:, None]
+    gini = (1 - (shares**2).sum(axis=1)) * n_groups / (n_groups - 1)
+    table = pd.DataFrame({"rows": rows.astype(int), "gini": gini})
+    for number in range(n_groups):
+        table[f"share_{number}"] = shares[:, number]
+    return table.rename_axis("leaf")
+
+
+def mean_gini(table: pd.DataFrame) -> tuple[float, float]:
+    """Mean Gini index of a table of :func:`leaf_groups`, plain over leaves with rows and weighted by rows."""
+    used = table[table["rows"] > 0]
+    return float(used["gini"].mean()), float(np.average(used["gini"], weights=used["rows"]))
+
+
+def group_scores(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    tau: float,
+    n_groups: int,
+) -> pd.DataFrame:
+    """What is predicted for each group, and how well.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t_k), shape (n, n_times).
+        times: the grid, strictly increasing, shape (n_times,).
+        group: group of each row, 0 .. n_groups - 1, shape (n,).
+        tau: horizon of ``rmst`` and of the calibration, within the grid.
+        n_groups: number of groups.
+
+    Returns:
+        One row a group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
+        predicted curve, in the unit of time; ``calibration``, mean predicted less Kaplan-Meier survival at
+        tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared.
+    """
+    own_time, own_event = check_time_event(time, event)
+    curves, codes, _ = _checked(survival, group, None)
+    grid = check_vector(times, "times", curves.shape[1])
+    rows = []
+    for number in range(n_groups):
+        inside = codes == number
+        found = {"rows": int(inside.sum()), "events": int(own_event[inside].sum())}
+        values = dict.fromkeys(("median", "rmst", "calibration", "c_harrell"), np.nan)
+        if inside.any():
+            mean = curves[inside].mean(axis=0)
+            values["median"] = float(median_survival_time(mean[None], grid)[0])
+            values["rmst"] = _area(mean, grid, tau)
+            predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
+            observed = KaplanMeier.fit(own_time[inside], own_event[inside]).at([tau])[0]
+            values["calibration"] = predicted - float(observed)
+            if _comparable(own_time[inside], own_event[inside]):
+                values["c_harrell"] = concordance_harrell(
+                    own_time[inside], own_event[inside], curves[inside], grid
+                )
+        rows.append(found | values)
+    return pd.DataFrame(rows).rename_axis("group")
+
+
+def gap(values: npt.ArrayLike) -> float:
+    """Largest less smallest of the values of the groups; NaN unless all are numbers (infinite ones count).
+
+    Examples:
+        >>> gap([0.5, 0.75, 0.625])
+        0.25
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if np.isnan(array).any():
+        return float("nan")
+    return 0.0 if (array == array[0]).all() else float(array.max() - array.min())
+
+
+def _comparable(time: FloatArray, event: npt.NDArray[np.bool_]) -> bool:
+    return bool(event.any()) and bool(time[event].min() < time.max())
+
+
+def _area(curve: FloatArray, grid: FloatArray, tau: float) -> float:
+    """Area under straight lines through S(0) = 1 and the grid, up to tau."""
+    nodes, values = np.r_[0.0, grid], np.r_[1.0, curve]
+    inside = nodes < tau
+    at = np.r_[nodes[inside], tau]
+    return float(np.trapezoid(np.r_[values[inside], np.interp(tau, nodes, values)], at))
+
+
+def _checked(
+    survival: npt.ArrayLike, group: npt.ArrayLike, sample_weight: npt.ArrayLike | None
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    curves = np.asarray(survival, dtype=np.float64)
+    if curves.ndim != 2:
+        raise DataError(f"survival: expected curves, shape (n, n_times); got shape {curves.shape}.")
+    if np.isnan(curves).any():
+        raise DataError("survival: NaN in the predicted curves.")
+    codes = check_vector(group, "group", len(curves)).astype(np.intp)
+    weight = np.ones(len(curves))
+    if sample_weight is not None:
+        weight = check_vector(sample_weight, "sample_weight", len(curves))
+        curves, codes, weight = curves[weight > 0], codes[weight > 0], weight[weight > 0]
+    return curves, codes, weight

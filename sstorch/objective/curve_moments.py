@@ -1,0 +1,307 @@
+"""Squared differences between the survival curves of groups, from moments: never pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sstorch.nn import HazardFamily
+
+# Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
+CHUNK_ELEMENTS = 2**18
+# Elements of all chunks together up to which their graphs are kept, instead of being recorded once more.
+KEPT_ELEMENTS = 2**22
+# Rows, evenly chosen, whose mean curve is the centre.
+_CENTRE_ROWS = 32
+
+
+@dataclass(frozen=True)
+class CurveMoments:
+    """Mean and scatter of the curves of each group, at the Q nodes of a grid.
+
+    Curves are measured from a centre near their mean: where they nearly agree, their differences keep their
+    digits.
+
+    Attributes:
+        centre: shape (R, Q).
+        weight: W_g, sum of the row weights of each group, shape (R, G).
+        mean: m_g, weighted mean of the curves less the centre, shape (R, Q, G); 0 for a group without rows.
+        scatter: sum over the rows of a group of w_i (S_i - m_g)^2, shape (R, Q, G).
+    """
+
+    centre: Tensor
+    weight: Tensor
+    mean: Tensor
+    scatter: Tensor
+
+    def merge(self, other: CurveMoments) -> CurveMoments:
+        """Moments of the rows of both, about the centre of this one.
+
+        References:
+            Chan, Golub and LeVeque (1983), The American Statistician 37, 242-247.
+        """
+        weight = self.weight + other.weight
+        share = (other.weight / _or_one(weight))[:, None, :]
+        step = other.mean + (other.centre - self.centre)[..., None] - self.mean
+        # The mean of a group without rows is no mean of anything.
+        step = torch.where((other.weight > 0)[:, None, :], step, torch.zeros_like(step))
+        between = step.square() * self.weight[:, None, :] * share
+        return CurveMoments(
+            self.centre, weight, self.mean + share * step, self.scatter + other.scatter + between
+        )
+
+    def select(self, problems: Tensor | slice) -> CurveMoments:
+        """The moments of the problems at positions (K,)."""
+        return CurveMoments(
+            self.centre[problems], self.weight[problems], self.mean[problems], self.scatter[problems]
+        )
+
+    def pair_sums(self) -> Tensor:
+        """Sum over the pairs of rows of different groups of w_i w_j (S_i - S_j)^2, at each node, (R, Q).
+
+        With the other groups' weight V_g = sum_{h != g} W_h this is
+        sum_g V_g scatter_g + sum_{g < h} W_g W_h (m_g - m_h)^2: no term is negative.
+        """
+        within = torch.einsum("rqg,rg->rq", self.scatter, _others(self.weight))
+        between = self.mean[..., None] - self.mean[..., None, :]
+        return within + torch.einsum("rqgh,rg,rh->rq", between.square(), self.weight, self.weight) / 2
+
+    def pulls(self) -> tuple[Tensor, Tensor]:
+        """V_g (R, G) and U_g = sum_{h != g} W_h m_h (R, Q, G).
+
+        The derivative of :meth:`pair_sums` by S_i of a row of g is 2 w_i (V_g (S_i - centre) - U_g).
+        """
+        return _others(self.weight), _others(self.weight[:, None, :] * self.mean)
+
+
+def pair_weight(weight: Tensor) -> Tensor:
+    """Sum of w_i w_j over the pairs of rows of different groups, from the groups' weights (R, G): (R,)."""
+    return (weight * _others(weight)).sum(-1) / 2
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the squared differences are summed.
+
+    Attributes:
+        log_time: nodes in log model time, shape (R, Q).
+        measure: their weights >= 0, in original time units, shape (R, Q).
+    """
+
+    log_time: Tensor
+    measure: Tensor
+
+    def select(self, problems: Tensor | slice) -> Grid:
+        """The nodes of the problems at positions (K,)."""
+        return Grid(self.log_time[problems], self.measure[problems])
+
+
+@dataclass(frozen=True)
+class CurveRows:
+    """What gives the survival curves of M rows.
+
+    Attributes:
+        family: of the leaves, constants for R problems.
+        member: w_i where row i belongs to group g, else 0, shape (R, G, M).
+        linear: linear predictors at the L' leaves a curve is made of, shape (R, L', M).
+        shape: their shape parameters, shape (R, L', M or 1, m).
+        probability: weights of the leaves, shape (R, L', M); None if L' = 1, one leaf per row.
+    """
+
+    family: HazardFamily
+    member: Tensor
+    linear: Tensor
+    shape: Tensor
+    probability: Tensor | None = None
+
+    def curves(self, log_time: Tensor) -> Tensor:
+        """S at log times (R, Q): shape (R, Q, M)."""
+        shape = self.shape[:, :, None]
+        curves = self.family.survival(log_time[:, None, :, None], self.linear[:, :, None, :], shape)
+        if self.probability is None:
+            return curves.squeeze(1)
+        return torch.einsum("rlm,rlqm->rqm", self.probability, curves)
+
+    def chunks(self, n_nodes: int) -> Iterator[tuple[slice, CurveRows]]:
+        """Consecutive rows, few enough at a time for the memory budget."""
+        n_problems, n_leaves, n_rows = self.linear.shape
+        size = max(1, CHUNK_ELEMENTS // max(1, n_problems * n_leaves * n_nodes))
+        for begin in range(0, n_rows, size):
+            yield slice(begin, begin + size), self.take(slice(begin, begin + size))
+
+    def take(self, rows: slice | Tensor) -> CurveRows:
+        """Some of the rows, the same positions in every problem."""
+        return replace(
+            self,
+            member=self.member[..., rows],
+            linear=self.linear[..., rows],
+            shape=self.shape if self.shape.shape[2] == 1 else self.shape[:, :, rows],
+            probability=None if self.probability is None else self.probability[..., rows],
+        )
+
+    def select(self, problems: Tensor | slice) -> CurveRows:
+        """The rows of the problems at positions (K,)."""
+        return CurveRows(
+            self.family.select(problems),
+            self.member[problems],
+            self.linear[problems],
+            self.shape[problems],
+            None if self.probability is None else self.probability[problems],
+        )
+
+    @torch.no_grad()
+    def centre(self, log_time: Tensor) -> Tensor:
+        """Mean curve of some rows, evenly chosen, shape (R, Q)."""
+        n_rows = self.linear.shape[-1]
+        step = max(1, -(-n_rows // _CENTRE_ROWS))
+        total, count = torch.zeros_like(log_time), 0
+        some = self.take(torch.arange(0, n_rows, step, device=log_time.device))
+        for _, part in some.chunks(log_time.shape[1]):
+            curves = part.curves(log_time)
+            total, count = total + curves.sum(-1), count + curves.shape[-1]
+        return total / count
+
+    @torch.no_grad()
+    def moments(self, grid: Grid) -> CurveMoments:
+        """Moments of the curves by group, in one pass."""
+        centre = self.centre(grid.log_time)
+        sums = _Sums(self.member)
+        for _, part in self.chunks(grid.log_time.shape[1]):
+            sums.add(part.curves(grid.log_time) - centre[..., None], part.member)
+        return sums.moments(centre)
+
+
+class _Sums:
+    """First and second sums by group, added up chunk by chunk."""
+
+    def __init__(self, member: Tensor) -> None:
+        self.weight = member.sum(-1)
+        self.first: Tensor | float = 0.0
+        self.second: Tensor | float = 0.0
+
+    def add(self, deviation: Tensor, member: Tensor) -> None:
+        """Count rows with curves less the centre (R, Q, m)."""
+        self.first = self.first + deviation @ member.mT
+        self.second = self.second + deviation.square() @ member.mT
+
+    def moments(self, centre: Tensor) -> CurveMoments:
+        first, second = torch.as_tensor(self.first), torch.as_tensor(self.second)
+        mean = first / _or_one(self.weight)[:, None, :]
+        return CurveMoments(centre, self.weight, mean, (second - first * mean).clamp(min=0))
+
+
+class _PairSum(torch.autograd.Function):
+    """Integral of the squared differences over all pairs of rows of different groups.
+
+    Value and gradient come from one pass over few rows, and from two over many; what is kept for the backward
+    pass has the size of the arguments.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        linear: Tensor,
+        shape: Tensor,
+        probability: Tensor | None,
+        rows: CurveRows,
+        grid: Grid,
+        frozen: CurveMoments | None,
+    ) -> Tensor:
+        rows = replace(rows, linear=linear, shape=shape, probability=probability)
+        needed = [
+            name
+            for name, need in zip(_NAMES, ctx.needs_input_grad, strict=False)
+            if need and getattr(rows, name).numel()
+        ]
+        chunks = list(rows.chunks(grid.log_time.shape[1]))
+        centre, sums = rows.centre(grid.log_time), _Sums(rows.member)
+        keep = bool(needed) and rows.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+        kept = []
+        for _, part in chunks:
+            recorded = _recorded(part, needed if keep else [], grid)
+            if keep:
+                kept.append(recorded)
+            sums.add(recorded[1].detach() - centre[..., None], part.member)
+        moments = sums.moments(centre)
+        if frozen is not None:
+            moments = moments.merge(frozen)
+        gradients = {name: torch.zeros_like(getattr(rows, name)) for name in needed}
+        for number, (place, chunk) in enumerate(chunks if needed else []):
+            part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
+            slope = _slope(curves.detach(), part.member, moments, grid.measure)
+            found = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
+            for name, gradient in zip(needed, found, strict=True):
+                _add(gradients[name], name, place, gradient)
+        ctx.save_for_backward(*(gradients.get(name) for name in _NAMES))
+        return (grid.measure * moments.pair_sums()).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        found = [
+            None if saved is None else saved * grad.reshape(-1, *(1,) * (saved.ndim - 1))
+            for saved in ctx.saved_tensors
+        ]
+        return (*found, None, None, None)
+
+
+_NAMES = ("linear", "shape", "probability")
+
+
+def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
+    """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2.
+
+    Each pair counts once. Time is O(M Q L'), memory that of a chunk and of the arguments.
+
+    Args:
+        rows: whose curves are compared; differentiable in ``linear``, ``shape`` and ``probability``.
+        grid: nodes and their weights.
+        frozen: moments of further rows, constants.
+
+    Returns:
+        shape (R,), >= 0, in the unit of the measure.
+    """
+    return _PairSum.apply(  # type: ignore[no-any-return, no-untyped-call]
+        rows.linear, rows.shape, rows.probability, rows, grid, frozen
+    )
+
+
+def _recorded(part: CurveRows, needed: list[str], grid: Grid) -> tuple[CurveRows, Tensor]:
+    """The rows with fresh tensors that need gradients, and their curves, recorded if there are such."""
+    with torch.set_grad_enabled(bool(needed)):
+        fresh = {name: getattr(part, name).detach().requires_grad_() for name in needed}
+        part = replace(part, **fresh)
+        return part, part.curves(grid.log_time)
+
+
+def _slope(curves: Tensor, member: Tensor, moments: CurveMoments, measure: Tensor) -> Tensor:
+    """Derivative of the integral by each curve at each node, shape (R, Q, m)."""
+    others, pull = moments.pulls()
+    own_others = torch.einsum("rg,rgm->rm", others, member)
+    twice = (2 * measure)[..., None]
+    slope = (curves - moments.centre[..., None]).mul_(own_others[:, None, :]).mul_(twice)
+    return torch.baddbmm(slope, pull * twice, member, alpha=-1)
+
+
+def _add(total: Tensor, name: str, place: slice, gradient: Tensor) -> None:
+    if name != "shape":
+        total[..., place] += gradient
+    elif total.shape[2] == 1:
+        total += gradient
+    else:
+        total[:, :, place] += gradient
+
+
+def _others(values: Tensor) -> Tensor:
+    """Sum of the values of the other groups, (..., G)."""
+    n_groups = values.shape[-1]
+    return values @ (1 - torch.eye(n_groups, device=values.device, dtype=values.dtype))
+
+
+def _or_one(value: Tensor) -> Tensor:
+    return torch.where(value > 0, value, torch.ones_like(value))

@@ -1,0 +1,142 @@
+"""What a training step is: a batched function of the parameters of the thawed nodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample
+from sstorch.objective.closed_form import with_gradient
+
+# A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
+# non-finite. At the ceiling the gates still send the row away from that leaf.
+LOSS_CEILING = 1e10
+
+
+def freeze_except(tree: SoftTree, thawed: Sequence[nn.Parameter]) -> None:
+    """Leave ``requires_grad`` on for ``thawed`` only."""
+    tree.requires_grad_(False)
+    for parameter in thawed:
+        parameter.requires_grad_(True)
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """A function of the parameters of some nodes, for K of the R problems of a tree.
+
+    Attributes:
+        tree: R problems; only ``parameters`` require gradients.
+        parameters: the thawed parameters, each of shape (R, ...).
+        problems: ascending positions (K,) this step stands for; all if None.
+        sample: rows of the K problems.
+    """
+
+    tree: SoftTree
+    parameters: tuple[nn.Parameter, ...]
+    problems: Tensor | None
+    sample: Sample
+
+    @abstractmethod
+    def plain_data(self, x: Tensor) -> Tensor:
+        """What the rows add to the objective at parameters ``x`` (K, d), shape (K,), by plain autograd."""
+
+    @abstractmethod
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The same with its gradient (K, d) in closed form, without a graph; None if there is none."""
+
+    @abstractmethod
+    def penalty(self, x: Tensor) -> Tensor:
+        """What penalties add to the objective, shape (K,), differentiable."""
+
+    @abstractmethod
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives near ``x`` (K, d) of what the rows add, blocks (K, n, b, b): one a node.
+
+        There are as many tensors as sizes of blocks, in the order of the parameters.
+        """
+
+    @abstractmethod
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives of the penalties, or bounds >= 0, (K, n, b) for each of these tensors."""
+
+    @abstractmethod
+    def select(self, problems: Tensor | slice) -> Self:
+        """The step for the problems at ascending positions (K',) of the present K, or in a slice."""
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of the largest intermediate of an evaluation, for one problem."""
+        return len(self.tree.topology.leaves) * self.sample.weight.shape[-1]
+
+    def value(self) -> Tensor:
+        """Objective (K,) at the present parameters, differentiable in these."""
+        return self.value_at(self.flat())
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """Objective (K,) at parameters ``x`` (K, d), differentiable."""
+        found = self.written_data(x.detach())
+        data = self.plain_data(x) if found is None else with_gradient(x, *found)
+        return data + self.penalty(x)
+
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the rows add to the objective (K,), and its gradient (K, d)."""
+        return self.written_data(x) or by_autograd(self.plain_data, x)
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
+        value, gradient = self.data_and_gradient(x)
+        penalty, of_penalty = by_autograd(self.penalty, x)
+        return value + penalty, gradient + of_penalty
+
+    @torch.no_grad()
+    def read(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d)."""
+        return self.flat()
+
+    @torch.no_grad()
+    def read_from(self, tree: SoftTree) -> Tensor:
+        """The same parameters of another tree, batch of K, as :meth:`read` lays them out."""
+        name_of = {id(parameter): name for name, parameter in self.tree.named_parameters()}
+        theirs = dict(tree.named_parameters())
+        values = [theirs[name_of[id(parameter)]] for parameter in self.parameters]
+        return torch.cat([value.reshape(tree.n_problems, -1) for value in values], dim=1)
+
+    @torch.no_grad()
+    def write(self, x: Tensor) -> None:
+        """Set the parameters of the K problems from rows (K, d)."""
+        sizes = [parameter[0].numel() for parameter in self.parameters]
+        for parameter, values in zip(self.parameters, x.split(sizes, dim=1), strict=True):
+            values = values.reshape(-1, *parameter.shape[1:])
+            if self.problems is None:
+                parameter.copy_(values)
+            else:
+                parameter[self.problems] = values
+
+    def flat(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d), differentiable."""
+        values = [p if self.problems is None else p[self.problems] for p in self.parameters]
+        return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
+
+    def _positions(self, problems: Tensor | slice) -> Tensor:
+        if self.problems is not None:
+            return self.problems[problems]
+        if isinstance(problems, Tensor):
+            return problems
+        return torch.arange(len(self.sample.weight), device=self.sample.weight.device)[problems]
+
+
+def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value (K,) of a function at ``x`` (K, d), and its gradient (K, d), without a graph."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = function(x)
+        if not value.requires_grad:
+            return value, torch.zeros_like(x)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), gradient
