@@ -3,6 +3,15 @@
 from sstorch import metrics
 from sstorch._version import __version__
 from sstorch.data import SurvivalData, list_datasets, load_dataset
-from sstorch.estimators import SoftSurvivalTree
+from sstorch.estimators import OptimalSurvivalTree, OptimalSurvivalTreeCV, SoftSurvivalTree
 
-__all__ = ["SoftSurvivalTree", "SurvivalData", "__version__", "list_datasets", "load_dataset", "metrics"]
+__all__ = [
+    "OptimalSurvivalTree",
+    "OptimalSurvivalTreeCV",
+    "SoftSurvivalTree",
+    "SurvivalData",
+    "__version__",
+    "list_datasets",
+    "load_dataset",
+    "metrics",
+]

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
-from sstorch.data.columns import as_frame, check_size, labels, numeric_values
+from sstorch.data.columns import check_size, labels, numeric_values
 from sstorch.data.schema import Schema
-from sstorch.data.wording import check_columns_exist, names_text, rows_text
+from sstorch.data.wording import names_text, rows_text
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 
 Numeric = Literal["mean", "median"]
@@ -212,17 +212,7 @@ class Preprocessor:
             raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
 
     def _frame(self, X: object) -> pd.DataFrame:
-        if isinstance(X, np.ndarray):
-            if not self.schema.takes_arrays:
-                raise DataError(
-                    "X is an array, but the columns have names; give a DataFrame with the columns "
-                    f"{names_text(self.schema.columns)}"
-                )
-            if X.ndim == 2 and X.shape[1] != len(self.schema.columns):
-                raise DataError(f"X has {X.shape[1]} columns; {len(self.schema.columns)} are needed")
-        frame = as_frame(X)
-        check_columns_exist(self.schema.columns, list(frame.columns))
-        return frame
+        return self.schema.frame_of(X)
 
     def _fill_value(self, values: npt.NDArray[np.float64]) -> float:
         middle = np.mean(values) if self.numeric == "mean" else np.median(values)

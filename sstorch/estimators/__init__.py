@@ -1,7 +1,16 @@
 """The scikit-learn front."""
 
 from sstorch.estimators.batch import TrainedBatch, train_batch
+from sstorch.estimators.optimal_survival_tree import OptimalSurvivalTree
+from sstorch.estimators.optimal_survival_tree_cv import OptimalSurvivalTreeCV
 from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 
-__all__ = ["BatchSettings", "SoftSurvivalTree", "TrainedBatch", "train_batch"]
+__all__ = [
+    "BatchSettings",
+    "OptimalSurvivalTree",
+    "OptimalSurvivalTreeCV",
+    "SoftSurvivalTree",
+    "TrainedBatch",
+    "train_batch",
+]

@@ -26,6 +26,7 @@ from sstorch.optim import (
     initialize_cox,
     initialize_greedy,
     initialize_kmeans,
+    initialize_optimal,
     initialize_random,
     problem_seed,
 )
@@ -161,6 +162,8 @@ def _train_batch(
         initialize_kmeans(tree, plain, sample, seeds)
     elif settings.init == "greedy":
         initialize_greedy(tree, plain, sample, seeds)
+    elif settings.init == "optimal":
+        initialize_optimal(tree, plain, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds)
     else:

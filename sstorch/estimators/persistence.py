@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as dump_tensors
 
-from sstorch._version import __version__
 from sstorch.data import Preprocessor
+from sstorch.estimators.folder import read_folder, write_folder
 from sstorch.estimators.settings import check_device
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import History
@@ -26,8 +19,7 @@ if TYPE_CHECKING:
     from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 
 FORMAT = "sstorch.soft_survival_tree"
-FORMAT_VERSION = 2
-JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+FORMAT_VERSION = 3
 
 # Parameters that only training reads and that need not be plain values are not kept.
 _KEPT = {
@@ -47,9 +39,6 @@ _KEPT = {
 def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
     """Write a fitted tree into ``folder``, which is made if missing.
 
-    Each file is written aside and then moved into place; the JSON names the checksum of the tensors, so
-    that a folder with one new and one old file is refused when it is read.
-
     Raises:
         ConfigError: if the folder cannot be written, or the leaf is a family that is not in the registry,
             which no file could rebuild.
@@ -61,14 +50,7 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
             f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
             "put @register_family above its class"
         )
-    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    blob = dump_tensors(tensors)
     state = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "sstorch_version": __version__,
-        "torch_version": torch.__version__,
-        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
         "leaf": {"name": family.name, "options": family.options()},
         "parameters": {
             # Of the fitted tree itself: parameters may have been set anew since.
@@ -83,13 +65,7 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
         "objective": estimator.objective_,
         "node_table": _split_table(estimator.node_table_),
     }
-    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / TENSOR_NAME, blob)
-        _write(folder / JSON_NAME, text.encode())
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
+    write_folder(folder, FORMAT, FORMAT_VERSION, state, module.state_dict())
 
 
 def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSurvivalTree:
@@ -102,23 +78,10 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
         ConfigError: the device does not exist.
     """
     check_device(device)
+    state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
     try:
-        text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
-    except OSError as error:
-        raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
-    try:
-        state: dict[str, Any] = json.loads(text)
-        version = (state["format"], state["format_version"])
-        if version != (FORMAT, FORMAT_VERSION):
-            raise FormatError(
-                f"{folder / JSON_NAME} is of format {version[0]} version {version[1]}; this version of "
-                f"sstorch reads {FORMAT} version {FORMAT_VERSION}"
-            )
-        if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
-            raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
         leaf = make_family(state["leaf"]["name"], **state["leaf"]["options"])
         estimator = kind(leaf=leaf, device=device, **state["parameters"])
-        tensors = load_tensors(blob)
         preprocessor = Preprocessor.from_dict(state["preprocessing"])
         module = SoftTree(
             len(preprocessor.feature_names_out),
@@ -133,7 +96,7 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
         estimator.objective_ = float(state["objective"])
         estimator.node_table_ = _join_table(state["node_table"])
         names = [str(name) for name in state["feature_names"]]
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error
@@ -153,12 +116,3 @@ def _split_table(table: pd.DataFrame) -> dict[str, Any]:
 def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
     table = pd.DataFrame(columns).set_index("node")
     return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})
-
-
-def _write(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -20,11 +19,12 @@ from sstorch import metrics
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.data.preprocessing import Categorical, Numeric
+from sstorch.estimators.base import SurvivalEstimator, curves_as
 from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
 from sstorch.estimators.settings import BatchSettings
 from sstorch.estimators.summary import describe_tree, node_table
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
@@ -39,7 +39,7 @@ _CHUNK_ELEMENTS = 2**22
 _QUANTILE_ELEMENTS = 512
 
 
-class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
+class SoftSurvivalTree(SurvivalEstimator):
     """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
 
     A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
@@ -56,7 +56,8 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
             after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
-            splits), or ``"cox"`` for spline leaves.
+            splits), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for
+            spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
@@ -109,8 +110,6 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
     preprocessor_: Preprocessor
     history_: History
     objective_: float
-    event_times_: FloatArray
-    zero_time_: float
     node_table_: pd.DataFrame
     feature_names_in_: npt.NDArray[np.object_]
     n_features_in_: int
@@ -355,15 +354,6 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
                 hazard = hazard - self.module_.cumulative_hazard(x, own_entry, self.prediction)[:, 0]
         return metrics.log_likelihood(data.event, hazard.cpu().numpy(), log_hazard.cpu().numpy())
 
-    def score(self, X: object, y: object) -> float:
-        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time."""
-        data = self._scored(X, y)
-        if not data.event.any():
-            raise DataError("no row has an event, so no two rows can be compared; score more rows")
-        times = np.unique(data.time[data.event])
-        curves = self.falling_curves(data.frame, times)
-        return metrics.concordance_harrell(data.time, data.event, curves, times)
-
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
 
@@ -432,10 +422,6 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
 
-    def _scored(self, X: object, y: object, entry: object = None) -> SurvivalData:
-        check_is_fitted(self, "module_")
-        return SurvivalData(X, y, entry=entry, require_events=False, zero_time=self.zero_time_)
-
     def _times(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, device=self.module_.log_time_scale.device)
 
@@ -464,20 +450,5 @@ class SoftSurvivalTree(BaseEstimator):  # type: ignore[misc]
         self, X: object, times: npt.ArrayLike | None, as_frame: bool, function: Any
     ) -> FloatArray | pd.DataFrame:
         check_is_fitted(self, "module_")
-        grid = self.event_times_ if times is None else _check_times(times)
-        curves = self._by_chunk(X, len(grid), lambda x: function(x, grid))
-        if not as_frame:
-            return curves
-        return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
-
-
-def _check_times(times: npt.ArrayLike) -> FloatArray:
-    try:
-        grid = np.asarray(times, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"times must be numbers: {error}") from error
-    if grid.ndim != 1 or grid.size == 0:
-        raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")
-    if not np.isfinite(grid).all() or (grid < 0).any():
-        raise DataError("times must be finite and >= 0")
-    return grid
+        grid = self._grid(times)
+        return curves_as(self._by_chunk(X, len(grid), lambda x: function(x, grid)), grid, X, as_frame)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,22 +162,56 @@ def initialize_greedy(
         sample: training rows.
         seeds: one per problem.
     """
+    depth = tree.topology.depth
+    hard = [
+        greedy_tree(rows.x, rows.time, rows.event, rows.weight * rows.repeats, depth, features=rows.features)
+        for rows in start_rows(sample, seeds)
+    ]
+    initialize_hard(tree, objective, sample, hard)
+
+
+@dataclass(frozen=True)
+class StartRows:
+    """What the hard tree of one problem is grown on.
+
+    Attributes:
+        x: features, shape (n, p).
+        time: in the unit of the model, shape (n,).
+        event: shape (n,).
+        weight: row weights, shape (n,).
+        repeats: how often each row is drawn, 0 where its weight is 0, shape (n,).
+        features: columns that may split, all if None.
+    """
+
+    x: FloatArray
+    time: FloatArray
+    event: npt.NDArray[np.bool_]
+    weight: FloatArray
+    repeats: IntArray
+    features: IntArray | None
+
+
+def start_rows(sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> Iterator[StartRows]:
+    """All rows for the first start of each split, a bootstrap sample and half of the features for the others.
+
+    Args:
+        sample: training rows of R problems, ordered by split.
+        seeds: one per problem.
+    """
     matrices = sample.x.matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     first = np.r_[True, np.diff(split) > 0]
     time, event, weight = (
         part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)
     )
-    hard = []
     for problem, seed in enumerate(seeds):
-        x, own, features = matrices[split[problem]], weight[problem], None
+        x, own = matrices[split[problem]], weight[problem]
+        repeats, features = np.ones(len(own), dtype=np.int64), None
         if not first[problem]:
             draws = np.random.default_rng(seed)
-            own = own * draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
+            repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
             features = draws.permutation(x.shape[1])[: (x.shape[1] + 1) // 2]
-        depth = tree.topology.depth
-        hard.append(greedy_tree(x, time[problem], event[problem] > 0, own, depth, features=features))
-    initialize_hard(tree, objective, sample, hard)
+        yield StartRows(x, time[problem], event[problem] > 0, own, repeats * (own > 0), features)
 
 
 def initialize_hard(

@@ -1,6 +1,13 @@
 """Figures; every function returns the matplotlib axes or the figure it drew."""
 
 from sstorch.plots.fairness import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
+from sstorch.plots.optimal_tree import plot_optimal_tree
 from sstorch.plots.survival_curves import plot_survival_by_leaf
 
-__all__ = ["plot_curves_by_rho", "plot_parity_by_rho", "plot_scores_by_rho", "plot_survival_by_leaf"]
+__all__ = [
+    "plot_curves_by_rho",
+    "plot_optimal_tree",
+    "plot_parity_by_rho",
+    "plot_scores_by_rho",
+    "plot_survival_by_leaf",
+]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-_COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
+COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
 
 class FittedTree(Protocol):
@@ -41,7 +41,7 @@ def plot_survival_by_leaf(tree: FittedTree, X: object, ax: Axes | None = None, m
     curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), tree.apply(X)
     drawn = np.unique(np.linspace(0, len(leaf) - 1, max_curves).astype(int))
     for number in np.unique(leaf):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         inside = leaf == number
         some = drawn[inside[drawn]]
         if len(some):

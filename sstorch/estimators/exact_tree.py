@@ -1,0 +1,241 @@
+"""Predictions, text and files of exact survival trees, however their size was chosen."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch.data import Schema
+from sstorch.data.columns import clean_features, labels
+from sstorch.data.wording import names_text
+from sstorch.estimators.base import SurvivalEstimator, curves_as
+from sstorch.estimators.exact_persistence import save_exact_tree
+from sstorch.estimators.exact_search import ExactSettings, Search, answers, check_binary_columns
+from sstorch.exceptions import DataWarning
+from sstorch.optimal import BinaryTree, Rule
+from sstorch.optimal.leaf_curves import LeafCurves, hazard_ratios, leaf_curves
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class ExactSurvivalTree(SurvivalEstimator):
+    """What `OptimalSurvivalTree` and `OptimalSurvivalTreeCV` share; not for use by itself."""
+
+    tree_: BinaryTree
+    rules_: list[Rule]
+    curves_: LeafCurves
+    leaf_table_: pd.DataFrame
+    loss_: float
+    objective_: float
+    gap_: float
+    optima_: pd.DataFrame
+    path_: pd.DataFrame
+    schema_: Schema
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+    n_samples_fit_: int
+    _settings: ExactSettings
+
+    def _adopt(self, search: Search) -> Self:
+        """Become the tree that a search was asked for."""
+        solution = search.solution
+        self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
+        self.optima_ = solution.table()
+        self.path_ = pd.DataFrame(solution.path())
+        return self._grow(search, solution.tree())
+
+    def _grow(self, search: Search, tree: BinaryTree) -> Self:
+        """Take a tree of a search, and the curves of its leaves from the rows of the search."""
+        data = search.data
+        self._settings, self.tree_, self.rules_, self.schema_ = (
+            search.settings,
+            tree,
+            search.rules,
+            search.schema,
+        )
+        self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
+        self.n_features_in_, self.n_samples_fit_ = len(data.feature_names), len(data)
+        self.event_times_ = np.unique(data.time[data.event])
+        self.zero_time_ = data.zero_time
+        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
+        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, search.settings.leaf_curve)
+        table = pd.DataFrame(
+            {
+                "rows": np.bincount(leaf, minlength=n_leaves),
+                "events": np.bincount(leaf[data.event], minlength=n_leaves),
+            },
+            index=pd.RangeIndex(n_leaves, name="leaf"),
+        )
+        if search.settings.objective == "log_likelihood":
+            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.time, data.event)
+        table["median"] = self.curves_.quantile(0.5)
+        times = np.unique(np.quantile(self.event_times_, [0.25, 0.5, 0.75]))
+        for time, column in zip(times, self.curves_.survival_at(times).T, strict=True):
+            table[f"S({time:g})"] = column
+        self.leaf_table_ = table
+        return self
+
+    @property
+    def certified_(self) -> bool:
+        """Whether it is proved that no tree within the budget has a smaller `objective_`."""
+        check_is_fitted(self, "tree_")
+        return self.gap_ == 0.0
+
+    # ------------------------------------------------------------------ predict
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row, 0 .. L - 1, shape (n,).
+
+        A missing value answers no to every question but "is missing".
+
+        Raises:
+            DataError: a training column is missing, or holds the wrong kind of value.
+        """
+        check_is_fitted(self, "tree_")
+        frame = clean_features(self.schema_.frame_of(X)[list(self.schema_.columns)])
+        used = {int(j) for j in self.tree_.feature if j >= 0}
+        columns = sorted({self.rules_[j].column for j in used})
+        if self._settings.binarize is None:
+            check_binary_columns(frame, columns)
+        for name in columns:
+            if name in self.schema_.categories:
+                _warn_of_unknown(frame[name], self.schema_.categories[name])
+        return self.tree_.apply(answers(self.rules_, frame, used))
+
+    def predict(self, X: object) -> FloatArray:
+        """Risk of each row: expected number of events up to the last training event time.
+
+        Returns:
+            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
+        """
+        leaf = self.apply(X)
+        risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
+        return risk[leaf]
+
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Survival function S(t | x), the step function of the row's leaf.
+
+        Args:
+            X: rows with the training columns.
+            times: (n_times,), >= 0, original units; by default the distinct training event times. Beyond the
+                last of these the curves keep their value.
+            as_frame: return a DataFrame with times as columns and the index of ``X``.
+
+        Returns:
+            shape (n_samples, n_times), in [0, 1], falling with t.
+        """
+        leaf, grid = self.apply(X), self._grid(times)
+        return curves_as(self.curves_.survival_at(grid)[leaf], grid, X, as_frame)
+
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
+
+        -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen estimate of the leaf's
+        rows, which is finite where S is 0.
+        """
+        leaf, grid = self.apply(X), self._grid(times)
+        return curves_as(self.curves_.cumulative_hazard_at(grid)[leaf], grid, X, as_frame)
+
+    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+        """First time at which the survival function is at most 1 - q; the median by default.
+
+        Returns:
+            shape (n,), original units; +inf where the survival function stays above 1 - q.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+        """
+        leaf = self.apply(X)
+        return self.curves_.quantile(q)[leaf]
+
+    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+
+        Args:
+            X: rows with the training columns.
+            tau: > 0, original units; ``math.inf`` gives the mean.
+
+        Returns:
+            shape (n,), original units; +inf where ``tau`` is and the curve ends above 0.
+
+        Raises:
+            ConfigError: ``tau`` is not positive.
+        """
+        leaf = self.apply(X)
+        return self.curves_.restricted_mean(tau)[leaf]
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves as scores need them, (n, n_times): those of :meth:`predict_survival_function`."""
+        return np.asarray(self.predict_survival_function(X, times))
+
+    # ------------------------------------------------------------------ read and keep
+
+    def export_text(self) -> str:
+        """The tree as indented questions in original units, with rows, events and median of each leaf."""
+        check_is_fitted(self, "tree_")
+        return self.tree_.export_text(self.leaf_texts())
+
+    def leaf_texts(self) -> list[str]:
+        """A line on each leaf: its number, rows, events and median."""
+        check_is_fitted(self, "tree_")
+        table = self.leaf_table_
+        return [
+            f"leaf {number}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, "
+            + (f"median {median:.4g}" if math.isfinite(median) else "median not reached")
+            for number, rows, events, median in zip(
+                table.index, table["rows"], table["events"], table["median"], strict=True
+            )
+        ]
+
+    def summary(self) -> str:
+        """What was searched and found, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
+        own, tree, table = self._settings, self.tree_, self.leaf_table_
+        shape = f"depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
+        budget = f"depth {own.max_depth}" + ("" if own.max_nodes is None else f" and {own.max_nodes} nodes")
+        if own.leaf_penalty:
+            budget += f", {own.leaf_penalty:g} per leaf"
+        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
+        n_rules = f"{len(self.rules_)} binary"
+        lines = [
+            f"Exact survival tree: {shape}, {table['rows'].sum()} rows, {table['events'].sum()} events",
+            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {n_rules} features",
+            self.export_text(),
+            "",
+            f"Leaves, {own.leaf_curve} curves",
+            table.reset_index().to_string(
+                index=False, float_format=lambda value: f"{value:.3f}" if math.isfinite(value) else "-"
+            ),
+        ]
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+
+        ``OptimalSurvivalTree.load`` reads it. The search's table of other budgets is kept with it.
+        """
+        check_is_fitted(self, "tree_")
+        save_exact_tree(self, self._settings, Path(path))
+
+
+def _warn_of_unknown(column: pd.Series, words: tuple[str, ...]) -> None:
+    unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(words))
+    if unknown:
+        warnings.warn(
+            f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: it answers no to "
+            f"questions about the known ones, which are {names_text(words)}",
+            DataWarning,
+            stacklevel=4,
+        )

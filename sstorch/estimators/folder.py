@@ -1,0 +1,104 @@
+"""A fitted model on disk: safetensors for the numbers, JSON for the rest, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from sstorch._version import __version__
+from sstorch.exceptions import ConfigError, FormatError
+
+JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+_CHECKSUM = "state_sha256"
+
+
+def write_folder(
+    folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Write a model into ``folder``, which is made if missing.
+
+    Each file is written aside and then moved into place; the JSON names the checksums of the tensors and of
+    its own content, so that a folder with one new and one old file, or an altered one, is refused when it is
+    read.
+
+    Args:
+        folder: where to write.
+        name: of the format.
+        version: of the format.
+        state: what JSON can hold.
+        tensors: on any device.
+
+    Raises:
+        ConfigError: if the folder cannot be written.
+    """
+    blob = dump_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    whole = {
+        "format": name,
+        "format_version": version,
+        "sstorch_version": __version__,
+        "torch_version": torch.__version__,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+        **state,
+    }
+    whole[_CHECKSUM] = _checksum(whole)
+    text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / TENSOR_NAME, blob)
+        _write(folder / JSON_NAME, text.encode())
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`write_folder` wrote: the state, and the tensors on the CPU.
+
+    Raises:
+        FormatError: files are missing or altered, or of another format or version.
+    """
+    try:
+        text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
+    try:
+        state: dict[str, Any] = json.loads(text)
+        found = (state["format"], state["format_version"])
+        if found != (name, version):
+            raise FormatError(
+                f"{folder / JSON_NAME} is of format {found[0]} version {found[1]}; this version of "
+                f"sstorch reads {name} version {version}"
+            )
+        if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
+            raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
+        if _checksum(state) != state[_CHECKSUM]:
+            raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: its checksum does not fit")
+        return state, load_tensors(blob)
+    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+
+
+def _checksum(state: Mapping[str, Any]) -> str:
+    """Of everything but the checksum itself, whatever the layout of the file."""
+    plain = {key: value for key, value in state.items() if key != _CHECKSUM}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,497 @@
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter, NelsonAalenFitter
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+
+from sstorch import OptimalSurvivalTree, SurvivalData, metrics
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.optimal import Binarizer, IntegratedBrier, LogLikelihood, solve
+from tests.conftest import devices
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> OptimalSurvivalTree:
+    return OptimalSurvivalTree(max_depth=2).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+def _nelson_aalen(time: np.ndarray, event: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Σ d / n with a loop over event times."""
+    steps = [(t, (event & (time == t)).sum() / (time >= t).sum()) for t in np.unique(time[event])]
+    return np.array([sum(jump for t, jump in steps if t <= moment) for moment in at])
+
+
+# ---------------------------------------------------------------------- what is found
+
+
+@pytest.mark.parametrize("preset", ["surtree", "osst"])
+def test_tree_and_loss_are_those_of_the_engine(gbsg2: SurvivalData, preset: str) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=2, max_nodes=2, min_leaf=20, binarize=preset).fit(gbsg2.frame, y)
+    binarizer = Binarizer(preset).fit(gbsg2.frame)
+    features = binarizer.transform(gbsg2.frame)
+    task = LogLikelihood(*y)
+    found = solve(features, task, 2, 2, min_leaf=20)
+    assert tree.loss_ == found.loss
+    assert tree.certified_
+    assert [rule.name for rule in tree.rules_] == list(binarizer.get_feature_names_out())
+    leaf = tree.apply(gbsg2.frame)
+    np.testing.assert_array_equal(leaf, found.tree().apply(features))
+    assert task.loss(leaf) == pytest.approx(tree.loss_, rel=1e-10)
+    assert np.bincount(leaf).min() >= 20
+    assert tree.leaf_table_["rows"].tolist() == np.bincount(leaf).tolist()
+    assert tree.leaf_table_["events"].tolist() == np.bincount(leaf, weights=gbsg2.event).tolist()
+
+
+def test_leaf_penalty_and_path_come_from_the_search(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    whole = OptimalSurvivalTree(max_depth=2).fit(gbsg2.frame, y)
+    step = whole.path_.iloc[1]
+    small = OptimalSurvivalTree(max_depth=2, leaf_penalty=float(step["leaf_penalty"]) * 1.001)
+    small.fit(gbsg2.frame, y)
+    assert small.tree_.n_nodes == step["nodes"]
+    assert small.loss_ == pytest.approx(step["loss"], rel=1e-12)
+    assert small.objective_ == pytest.approx(small.loss_ + small.leaf_penalty * small.tree_.n_leaves)
+    assert whole.optima_["loss"].is_monotonic_decreasing
+    assert len(whole.optima_) > 3
+
+
+def test_a_time_limit_that_does_not_suffice_is_said(gbsg2: SurvivalData) -> None:
+    tree = OptimalSurvivalTree(max_depth=3, time_limit=1e-9).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    assert not tree.certified_
+    assert tree.gap_ > 0
+    assert "above the optimum for depth 3" in tree.summary()
+
+
+# ---------------------------------------------------------------------- curves
+
+
+def test_kaplan_meier_and_nelson_aalen_of_each_leaf_equal_lifelines(
+    fitted: OptimalSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    grid = np.array([0.0, 71.9, 72.0, 500.0, 1000.5, 2659.0, 9999.0])
+    survival = np.asarray(fitted.predict_survival_function(gbsg2.frame, grid))
+    hazard = np.asarray(fitted.predict_cumulative_hazard_function(gbsg2.frame, grid))
+    median = fitted.predict_quantile(gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame)
+    assert set(leaf) == {0, 1, 2, 3}
+    for number in range(4):
+        rows = leaf == number
+        time, event = gbsg2.time[rows], gbsg2.event[rows]
+        kaplan_meier = KaplanMeierFitter().fit(time, event)
+        theirs = kaplan_meier.predict(grid).to_numpy()
+        np.testing.assert_allclose(survival[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
+        theirs = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event).predict(grid).to_numpy()
+        np.testing.assert_allclose(hazard[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
+        assert (median[rows] == kaplan_meier.median_survival_time_).all()
+
+
+def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(gbsg2.frame, y)
+    leaf, grid = tree.apply(gbsg2.frame), np.array([100.0, 800.0, 3000.0])
+    baseline, at_rows = _nelson_aalen(*y, grid), _nelson_aalen(*y, gbsg2.time)
+    at_rows = np.where(at_rows > 0, at_rows, 1 / 687)
+    ratio = np.array([gbsg2.event[leaf == k].sum() / at_rows[leaf == k].sum() for k in range(4)])
+    np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
+    hazard = tree.predict_cumulative_hazard_function(gbsg2.frame, grid)
+    np.testing.assert_allclose(hazard, ratio[leaf][:, None] * baseline, rtol=1e-12)
+    survival = np.asarray(tree.predict_survival_function(gbsg2.frame, grid))
+    np.testing.assert_allclose(survival, np.exp(-np.asarray(hazard)), rtol=1e-12)
+    order = np.argsort(ratio)
+    assert (np.diff(tree.curves_.cumulative_hazard[order, -1]) > 0).all()
+    assert (np.argsort(tree.curves_.cumulative_hazard.sum(axis=1)) == order).all()
+    # Half the deviance from its definition is the loss.
+    theta, d = ratio[leaf], gbsg2.event
+    deviance = at_rows * theta - d * (np.log(at_rows) + np.log(theta) + 1)
+    assert deviance.sum() == pytest.approx(tree.loss_, rel=1e-10)
+
+
+def _brier(curves: np.ndarray, grid: np.ndarray, data: SurvivalData) -> float:
+    """The objective of OSST, row by row: left rectangles over distinct times, censorings after ties."""
+    weights = metrics.censoring_distribution(data.time, data.event, tied_events="at_risk")
+    g_grid, g_row = weights.at(grid), weights.at(data.time)
+    total = 0.0
+    for k in range(len(grid) - 1):
+        alive = data.time > grid[k]
+        died = ~alive & data.event
+        part = ((1 - curves[alive, k]) ** 2).sum() / g_grid[k] if alive.any() else 0.0
+        part += (curves[died, k] ** 2 / g_row[died]).sum()
+        total += part * (grid[k + 1] - grid[k])
+    return total / len(data) / (grid[-1] - grid[0])
+
+
+@pytest.mark.parametrize("leaf_curve", ["kaplan_meier", "ipcw"])
+def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData, leaf_curve: str) -> None:
+    y = (small_data.time, small_data.event)
+    settings = {"max_depth": 2, "objective": "integrated_brier", "leaf_curve": leaf_curve, "min_leaf": 15}
+    tree = OptimalSurvivalTree(**settings).fit(small_data.frame, y)
+    grid = np.unique(small_data.time)
+    curves = np.asarray(tree.predict_survival_function(small_data.frame, grid))
+    score = _brier(curves, grid, small_data)
+    assert (np.diff(curves, axis=1) <= 0).all()
+    task = IntegratedBrier(*y, leaf_curve=leaf_curve)  # type: ignore[arg-type]
+    assert task.loss(tree.apply(small_data.frame)) == pytest.approx(tree.loss_, rel=1e-9)
+    if leaf_curve == "kaplan_meier":
+        assert score == pytest.approx(tree.loss_, rel=1e-9)
+    else:  # curves that must fall can only be worse than those that need not
+        assert tree.loss_ * (1 - 1e-9) <= score < tree.loss_ * 1.05
+        other = OptimalSurvivalTree(**{**settings, "leaf_curve": "kaplan_meier"}).fit(small_data.frame, y)
+        assert tree.loss_ < other.loss_
+
+
+def test_ipcw_curves_without_censoring_are_kaplan_meier() -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.uniform(size=(60, 2)) < 0.5).astype(float)
+    y = (np.ceil(10 * rng.exponential(size=60) * (1 + x[:, 0])), np.ones(60))
+    settings = {"max_depth": 1, "objective": "integrated_brier", "binarize": False}
+    one = OptimalSurvivalTree(**settings, leaf_curve="ipcw").fit(x, y)
+    two = OptimalSurvivalTree(**settings, leaf_curve="kaplan_meier").fit(x, y)
+    assert one.loss_ == pytest.approx(two.loss_, rel=1e-12)
+    # At the last time, where no width is left, the first keeps its value.
+    grid = np.unique(y[0])[:-1]
+    np.testing.assert_allclose(
+        one.predict_survival_function(x, grid), two.predict_survival_function(x, grid), atol=1e-12
+    )
+
+
+def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=1, objective="integrated_brier", n_buckets=20).fit(gbsg2.frame, y)
+    found = solve(
+        Binarizer().fit(gbsg2.frame).transform(gbsg2.frame), IntegratedBrier(*y, n_buckets=20), max_depth=1
+    )
+    assert tree.loss_ == found.loss
+    np.testing.assert_array_equal(tree.event_times_, np.unique(gbsg2.time[gbsg2.event]))
+    np.testing.assert_array_equal(tree.curves_.times, tree.event_times_)
+
+
+def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame[:40]
+    hazard = np.asarray(fitted.predict_cumulative_hazard_function(X))
+    np.testing.assert_allclose(fitted.predict(X), hazard.sum(axis=1), rtol=1e-12)
+    fine = np.arange(0, 1500, 0.5)
+    area = np.asarray(fitted.predict_survival_function(X, fine)).sum(axis=1) * 0.5
+    np.testing.assert_allclose(fitted.predict_rmst(X, 1500.0), area, rtol=1e-12)  # times are whole days
+    quarter = fitted.predict_quantile(X, 0.25)
+    for value, curve in zip(quarter, np.asarray(fitted.predict_survival_function(X, fine)), strict=True):
+        first = fine[curve <= 0.75][0] if (curve <= 0.75).any() else np.inf
+        assert value == first or (value > fine[-1] and np.isinf(first))
+    assert np.isinf(fitted.predict_rmst(X, np.inf)).any()
+    for q in (0.0, 1.0):
+        with pytest.raises(ConfigError, match="q must be in"):
+            fitted.predict_quantile(X, q)
+    with pytest.raises(ConfigError, match="tau must be positive"):
+        fitted.predict_rmst(X, 0.0)
+
+
+def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
+    x, time = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([1.0, 3.0, 10.0, 20.0])
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(x, (time, np.ones(4)))
+    np.testing.assert_allclose(tree.predict_rmst(x, np.inf), [2, 2, 15, 15])
+    np.testing.assert_allclose(tree.predict_rmst(x, 2.0), [1.5, 1.5, 2, 2])
+    np.testing.assert_array_equal(tree.predict_quantile(x), [1, 1, 10, 10])
+
+
+def test_score_is_the_concordance_of_the_curves(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    curves = fitted.predict_survival_function(gbsg2.frame, fitted.event_times_)
+    assert fitted.score(gbsg2.frame, y) == metrics.concordance_harrell(*y, curves, fitted.event_times_)
+    assert 0.6 < fitted.score(gbsg2.frame, y) < 0.75
+    frame = fitted.predict_survival_function(gbsg2.frame[:2].set_axis(["a", "b"]), [5.0], as_frame=True)
+    assert isinstance(frame, pd.DataFrame)
+    assert (list(frame.index), list(frame.columns)) == (["a", "b"], [5.0])
+    table = metrics.evaluate(fitted, train=(gbsg2.frame, y), test=(gbsg2.frame, y))
+    assert np.isfinite(table.loc["ibs_graf", "value"])
+
+
+# ---------------------------------------------------------------------- text
+
+
+def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    text = fitted.export_text()
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0] == "if pnodes > 3:"
+    assert sum(line.startswith("leaf") for line in lines) == 4
+    # The rules as printed lead to the rows that the leaves say they have.
+    rows: dict[int, pd.DataFrame] = {0: gbsg2.frame}
+    for line in text.splitlines():
+        level = (len(line) - len(line.lstrip())) // 2
+        words = line.split()
+        if words[0] == "if":
+            column, threshold = words[1], float(words[3].rstrip(":"))
+            held = rows[level][column] > threshold
+            rows[level + 1], otherwise = rows[level][held], rows[level][~held]
+            rows[-level - 1] = otherwise
+        elif words[0] == "else:":
+            rows[level + 1] = rows[-level - 1]
+        else:
+            assert f": {len(rows[level])} rows, " in line
+    summary = fitted.summary()
+    for part in (
+        "depth 2, 4 leaves, 686 rows, 299 events",
+        "optimal for depth 2 over 53 binary features",
+        text,
+    ):
+        assert part in summary
+
+
+def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalData) -> None:
+    y = (small_data.time, small_data.event)
+    tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, y)
+    assert tree.export_text().startswith("leaf 0: 120 rows")
+    assert (tree.apply(small_data.frame) == 0).all()
+    frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
+    assert tree.export_text().startswith("if treated:")
+    np.testing.assert_array_equal(tree.apply(frame), frame["treated"].astype(int))
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def test_columns_that_are_not_binary_are_named(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    frame = gbsg2.frame.assign(flag=gbsg2.frame["age"] > 50)
+    with pytest.raises(
+        DataError, match=r"'horTh', 'age'.*does not hold 0 and 1.*binarize='surtree'"
+    ) as caught:
+        OptimalSurvivalTree(binarize=False).fit(frame, y)
+    assert "'flag'" not in str(caught.value)
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame[["flag"]], y)
+    with pytest.raises(DataError, match="column 'flag' does not hold 0 and 1"):
+        tree.predict(pd.DataFrame({"flag": [0.0, 2.0]}))
+    with pytest.raises(DataError, match="column 'flag'"):
+        tree.predict(pd.DataFrame({"flag": [0.0, np.nan]}))
+
+
+def test_data_that_cannot_be_used(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    with pytest.raises(DataError, match="no event to learn from"):
+        OptimalSurvivalTree().fit(X, (y[0], np.zeros(120)))
+    with pytest.raises(DataError, match=r"min_leaf=121: .*there are 120"):
+        OptimalSurvivalTree(min_leaf=121).fit(X, y)
+    with pytest.raises(DataError, match="min_events=121"):
+        OptimalSurvivalTree(min_events=121).fit(X, y)
+    with pytest.raises(ConfigError, match=r"too many for depth 5.*GiB.*fewer thresholds"):
+        OptimalSurvivalTree(max_depth=5, binarize="all").fit(X, y)
+    with pytest.raises(DataError, match="constant"):
+        OptimalSurvivalTree().fit(X * 0, y)
+    tree = OptimalSurvivalTree(max_depth=1).fit(X, y)
+    with pytest.raises(DataError, match="no column 'x1'"):
+        tree.predict(X.drop(columns="x1"))
+    with pytest.raises(DataError, match="X has 2 columns; 3 are needed"):
+        tree.predict(X.to_numpy()[:, :2])
+    named = OptimalSurvivalTree(max_depth=1).fit(X.set_axis(["a", "b", "c"], axis=1), y)
+    with pytest.raises(DataError, match="X is an array, but the columns have names"):
+        named.predict(X.to_numpy())
+    with pytest.raises(DataError, match="column 'a' holds 'much'"):
+        named.predict(pd.DataFrame({"a": ["much"], "b": [0.1], "c": [0.1]}))
+    with pytest.raises(DataError, match="no row has an event"):
+        tree.score(X[:3], (y[0][:3], np.zeros(3)))
+    with pytest.raises(DataError, match="times must be finite"):
+        tree.predict_survival_function(X, [-1.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_depth": 6}, "max_depth=6"),
+        ({"max_depth": 1.5}, "max_depth must be at least 0, an integer"),
+        ({"max_nodes": -1}, "max_nodes must be at least 0"),
+        ({"objective": "cox"}, "objective must be one of log_likelihood, integrated_brier"),
+        ({"leaf_curve": "ipcw"}, "leaf_curve must be one of kaplan_meier, proportional_hazards with"),
+        (
+            {"objective": "integrated_brier", "leaf_curve": "proportional_hazards"},
+            "leaf_curve must be one of kaplan_meier, ipcw with",
+        ),
+        ({"leaf_penalty": -0.1}, "leaf_penalty must be a finite number >= 0"),
+        ({"min_leaf": 0}, "min_leaf must be at least 1"),
+        ({"binarize": True}, "binarize must be one of surtree"),
+        ({"binarize": "median"}, "binarize must be one of surtree"),
+        ({"device": "gpu"}, "device must be cpu"),
+        ({"time_limit": 0}, "time_limit must be seconds > 0"),
+        ({"n_buckets": 10}, "n_buckets is for objective='integrated_brier'"),
+    ],
+)
+def test_bad_parameters_are_refused_at_fit(
+    small_data: SurvivalData, values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OptimalSurvivalTree(**values).fit(small_data.frame, (small_data.time, small_data.event))  # type: ignore[arg-type]
+
+
+def test_missing_values_unknown_categories_and_columns_that_are_not_used(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    frame = gbsg2.frame[["horTh", "tgrade"]].astype(object)
+    tree = OptimalSurvivalTree(max_depth=1).fit(frame, y)
+    assert tree.export_text().startswith("if tgrade = I:")
+    other = frame[:3].assign(tgrade="IV")
+    with pytest.warns(DataWarning, match="tgrade.*unknown category 'IV'"):
+        leaf = tree.apply(other)
+    assert (leaf == 0).all()
+    odd = frame[:3].assign(tgrade=["I", None, "II"], horTh="perhaps", visit=pd.Timestamp("2020-01-01"))
+    np.testing.assert_array_equal(tree.apply(odd), [1, 0, 0])
+    with_gaps = gbsg2.frame.assign(pnodes=gbsg2.frame["pnodes"].where(gbsg2.frame["age"] < 60))
+    tree = OptimalSurvivalTree(max_depth=2).fit(with_gaps, y)
+    assert np.isfinite(tree.predict(with_gaps)).all()
+    assert any(rule.name == "pnodes is missing" for rule in tree.rules_)
+
+
+def test_times_of_zero_are_moved_as_in_training(small_data: SurvivalData) -> None:
+    time = small_data.time.copy()
+    time[0] = 0.0
+    with pytest.warns(DataWarning, match="1 time of zero"):
+        tree = OptimalSurvivalTree(max_depth=1).fit(small_data.frame, (time, small_data.event))
+    assert tree.zero_time_ == time[1:].min() / 2
+    with pytest.warns(DataWarning, match="1 time of zero moved to"):
+        assert tree.score(small_data.frame, (time, small_data.event)) > 0.5
+
+
+# ---------------------------------------------------------------------- scikit-learn
+
+
+def test_scikit_learn_conventions(small_data: SurvivalData) -> None:
+    tree = OptimalSurvivalTree(max_depth=2, binarize=Binarizer("quantiles", n_thresholds=3))
+    copy = clone(tree)
+    assert copy.binarize is not tree.binarize
+    assert copy.set_params(binarize__n_thresholds=5, max_depth=1).get_params()["binarize__n_thresholds"] == 5
+    for call in (tree.predict, tree.apply, tree.predict_quantile, tree.predict_survival_function):
+        with pytest.raises(NotFittedError):
+            call(small_data.frame)
+    for call in (tree.summary, tree.export_text):
+        with pytest.raises(NotFittedError):
+            call()
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    copy.fit(X, y)
+    assert len(copy.rules_) == 15
+    assert not hasattr(copy.binarize, "rules_")  # parameters stay as they were given
+    assert list(copy.feature_names_in_) == ["x0", "x1", "x2"]
+    np.testing.assert_array_equal(copy.fit(X.to_numpy(), y).predict(X), copy.predict(X.to_numpy()))
+    again = pickle.loads(pickle.dumps(copy))
+    np.testing.assert_array_equal(again.predict(X), copy.predict(X))
+
+
+def test_forms_of_y_give_the_same_tree(small_data: SurvivalData) -> None:
+    X, t, e = small_data.frame, small_data.time, small_data.event
+    structured = np.array(list(zip(e, t, strict=True)), dtype=[("e", "?"), ("t", "f8")])
+    forms = ((t, e), structured, pd.DataFrame({"time": t, "event": e}))
+    texts = {OptimalSurvivalTree(max_depth=2).fit(X, y).summary() for y in forms}
+    assert len(texts) == 1
+
+
+def test_pipelines_and_searches(small_data: SurvivalData) -> None:
+    X, t, e = small_data.frame, small_data.time, small_data.event
+    y = np.array(list(zip(e, t, strict=True)), dtype=[("event", "?"), ("time", "f8")])
+    pipe = Pipeline([("questions", Binarizer("all")), ("tree", OptimalSurvivalTree(2, binarize=False))])
+    pipe.set_output(transform="pandas").fit(X, y)
+    alone = OptimalSurvivalTree(2, binarize="all").fit(X, y)
+    assert pipe[-1].loss_ == alone.loss_
+    assert pipe[-1].export_text() == alone.export_text()
+    np.testing.assert_array_equal(pipe.predict(X), alone.predict(X))
+    scores = cross_val_score(OptimalSurvivalTree(2), X, y, cv=3)
+    assert (scores > 0.4).all()
+    search = GridSearchCV(OptimalSurvivalTree(), {"max_depth": [0, 1]}, cv=2).fit(X, y)
+    assert search.best_params_["max_depth"] in (0, 1)
+    scorer = metrics.SurvivalScorer("ibs_graf", all_rows=y)
+    scores = cross_val_score(OptimalSurvivalTree(1), X, y, cv=3, scoring=scorer)
+    assert ((scores < 0) & (scores > -1)).all()
+
+
+# ---------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("binarize", ["osst", False, Binarizer("all", n_categories=4)])
+def test_save_and_load(small_data: SurvivalData, tmp_path: Path, binarize: object) -> None:
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    if binarize is False:
+        X = (X > 0.4).astype(float)
+    tree = OptimalSurvivalTree(2, leaf_penalty=0.3, min_leaf=9, binarize=binarize).fit(X, y)  # type: ignore[arg-type]
+    text = tree.summary()
+    tree.set_params(max_depth=5, leaf_curve="proportional_hazards").save(tmp_path / "deep" / "tree")
+    again = OptimalSurvivalTree.load(tmp_path / "deep" / "tree")
+    assert again.summary() == text
+    assert again.get_params(deep=False).keys() == tree.get_params(deep=False).keys()
+    assert (again.max_depth, again.min_leaf, again.leaf_curve) == (2, 9, "kaplan_meier")
+    assert again.certified_
+    for method in ("apply", "predict", "predict_survival_function", "predict_quantile"):
+        np.testing.assert_array_equal(getattr(again, method)(X), getattr(tree, method)(X))
+    assert again.score(X, y) == tree.score(X, y)
+    pd.testing.assert_frame_equal(again.optima_, tree.optima_)
+    pd.testing.assert_frame_equal(again.leaf_table_, tree.leaf_table_)
+    assert clone(again).fit(X, y).summary() == text
+    assert {path.name for path in (tmp_path / "deep" / "tree").iterdir()} == {
+        "model.json",
+        "tensors.safetensors",
+    }
+
+
+def test_damaged_files_are_refused(fitted: OptimalSurvivalTree, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="holds no saved tree"):
+        OptimalSurvivalTree.load(tmp_path / "nothing")
+    fitted.save(tmp_path / "good")
+    text = (tmp_path / "good" / "model.json").read_text()
+    blob = (tmp_path / "good" / "tensors.safetensors").read_bytes()
+
+    def damaged(name: str, content: bytes) -> Path:
+        shutil.rmtree(tmp_path / "bad", ignore_errors=True)
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        (tmp_path / "bad" / name).write_bytes(content)
+        return tmp_path / "bad"
+
+    with pytest.raises(FormatError, match="truncated or altered"):
+        OptimalSurvivalTree.load(damaged("tensors.safetensors", blob[:-8]))
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        OptimalSurvivalTree.load(damaged("model.json", text[: len(text) // 2].encode()))
+    assert '"low": 3.0' in text
+    with pytest.raises(FormatError, match="altered: its checksum"):
+        OptimalSurvivalTree.load(damaged("model.json", text.replace('"low": 3.0', '"low": 4.0').encode()))
+    state = json.loads(text)
+    for change, message in (
+        ({"format_version": 9}, "version 9; this"),
+        ({"format": "other"}, "format other"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            OptimalSurvivalTree.load(damaged("model.json", json.dumps({**state, **change}).encode()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"absent": [4, 3, -1, -1, 6, -1, -1]}, "do not form a tree"),
+        ({"present": [0, 3, -1, -1, 6, -1, -1]}, "do not form a tree"),
+        ({"feature": [99, 1, -1, -1, 1, -1, -1]}, "do not form a tree"),
+        ({"names": ["a"]}, "do not form a tree"),
+    ],
+)
+def test_nodes_that_are_no_tree_are_refused_whatever_the_checksum_says(
+    fitted: OptimalSurvivalTree, tmp_path: Path, change: dict[str, list[object]], message: str
+) -> None:
+    from sstorch.estimators import exact_persistence, folder
+
+    fitted.save(tmp_path / "good")
+    name, version = exact_persistence.FORMAT, exact_persistence.FORMAT_VERSION
+    state, tensors = folder.read_folder(tmp_path / "good", name, version)
+    state["tree"].update(change)
+    folder.write_folder(tmp_path / "bad", name, version, state, tensors)
+    with pytest.raises(FormatError, match=message):
+        OptimalSurvivalTree.load(tmp_path / "bad")
+
+
+@devices
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_the_same_tree_on_each_device(gbsg2: SurvivalData, device: str, objective: str) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    settings = {"max_depth": 2, "objective": objective}
+    tree = OptimalSurvivalTree(**settings, device=device).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    reference = OptimalSurvivalTree(**settings).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    assert tree.loss_ == pytest.approx(reference.loss_, rel=1e-10)
+    np.testing.assert_allclose(tree.predict(gbsg2.frame), reference.predict(gbsg2.frame), rtol=1e-12)
