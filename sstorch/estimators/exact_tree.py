@@ -208,10 +208,10 @@ class ExactSurvivalTree(SurvivalEstimator):
         if own.leaf_penalty:
             budget += f", {own.leaf_penalty:g} per leaf"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
-        n_rules = f"{len(self.rules_)} binary"
+        n_rules = len(self.rules_)
         lines = [
             f"Exact survival tree: {shape}, {table['rows'].sum()} rows, {table['events'].sum()} events",
-            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {n_rules} features",
+            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {n_rules} questions",
             self.export_text(),
             "",
             f"Leaves, {own.leaf_curve} curves",
