@@ -162,7 +162,7 @@ class TrainerConfig:
     macro_iterations: int = 10
     zeta: float = 0.8
     patience: int | None = None
-    race: bool = False
+    race: bool = True
     precision: str = "double"
     annealing: float | None = None
     annealing_passes: int = 3
