@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -65,9 +65,12 @@ class Step(ABC):
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
         """Second derivatives of the penalties, or bounds >= 0, (K, n, b) for each of these tensors."""
 
-    @abstractmethod
     def select(self, problems: Tensor | slice) -> Self:
         """The step for the problems at ascending positions (K',) of the present K, or in a slice."""
+        kept = ("tree", "parameters", "problems")
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in kept}
+        chosen = {name: _selected(value, problems) for name, value in own.items()}
+        return replace(self, problems=self._positions(problems), **chosen)
 
     @property
     def n_elements(self) -> int:
@@ -129,6 +132,15 @@ class Step(ABC):
         if isinstance(problems, Tensor):
             return problems
         return torch.arange(len(self.sample.weight), device=self.sample.weight.device)[problems]
+
+
+def _selected(value: Any, problems: Tensor | slice) -> Any:
+    """What a step keeps for some of its problems: tensors by row, parts that know how, all else as it is."""
+    if isinstance(value, Tensor):
+        return value[problems]
+    if isinstance(value, tuple):
+        return tuple(_selected(item, problems) for item in value)
+    return value.select(problems) if hasattr(value, "select") else value
 
 
 def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

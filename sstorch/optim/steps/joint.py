@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -91,18 +91,6 @@ class JointStep(Step):
         gates, leaves = self._parts(x)
         of_leaves = self.objective.leaf_curvature(leaves)
         return (self.objective.gate_curvature(gates), of_leaves) if gates.bias.shape[1] else (of_leaves,)
-
-    def select(self, problems: Tensor | slice) -> Self:
-        """See :meth:`Step.select`."""
-        return replace(
-            self,
-            problems=self._positions(problems),
-            sample=self.sample.select(problems),
-            objective=self.objective.select(problems),
-            family=self.family.select(problems),
-            basis=None if self.basis is None else self.basis[problems],
-            weight=self.weight[problems],
-        )
 
     def _parts(self, x: Tensor) -> tuple[GateParameters, LeafParameters]:
         n_gates, n_leaves = len(self.tree.topology.branches), len(self.tree.topology.leaves)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -104,20 +104,6 @@ class LeafStep(Step):
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
         """See :meth:`Step.penalty_curvature`."""
         return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self._places],)
-
-    def select(self, problems: Tensor | slice) -> Self:
-        """See :meth:`Step.select`."""
-        return replace(
-            self,
-            problems=self._positions(problems),
-            sample=self.sample.select(problems),
-            objective=self.objective.select(problems),
-            leaves=self.leaves.select(problems),
-            family=self.family.select(problems),
-            basis=None if self.basis is None else self.basis[problems],
-            probability=self.probability[problems],
-            terms=tuple(term.select(problems) for term in self.terms),
-        )
 
     @property
     def _places(self) -> Tensor:

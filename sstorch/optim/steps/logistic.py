@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -69,13 +69,3 @@ class LogisticStep(Step):
         ridge = torch.ones_like(x)
         ridge[:, -1] = 0
         return (ridge[:, None],)
-
-    def select(self, problems: Tensor | slice) -> Self:
-        """See :meth:`Step.select`."""
-        return replace(
-            self,
-            problems=self._positions(problems),
-            sample=self.sample.select(problems),
-            weight=self.weight[problems],
-            left_weight=self.left_weight[problems],
-        )
