@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 import torch
 from scipy.optimize import minimize as scipy_minimize
@@ -11,13 +15,28 @@ from sstorch.optim import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import Step
 
 
+class OneStep(Protocol):
+    """What the minimisers below need of a step: its objective, differentiable, and with its gradient."""
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """Objective (1,) at parameters (1, d)."""
+        ...
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (1,) and gradient (1, d) at parameters (1, d)."""
+        ...
+
+
+Peer = Callable[[OneStep, Tensor, LBFGSOptions], OptimizationResult]
+
+
 def _result(x: Tensor, value: Tensor, gradient: Tensor, n_evaluations: int) -> OptimizationResult:
     count = torch.tensor([n_evaluations], device=x.device)
     status = torch.full_like(count, Status.CONVERGED)
     return OptimizationResult(x, value, gradient.abs().amax(-1), status, count, count, n_evaluations)
 
 
-def torch_lbfgs(step: Step, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+def torch_lbfgs(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """torch.optim.LBFGS with strong Wolfe line search on the step's own parameters, for one tree."""
     x = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
@@ -45,7 +64,7 @@ def torch_lbfgs(step: Step, start: Tensor, options: LBFGSOptions) -> Optimizatio
     return _result(x, value, gradient, calls)
 
 
-def scipy_slsqp(step: Step, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+def scipy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """SciPy's SLSQP, the solver of the paper, for one tree."""
 
     def function(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -62,3 +81,31 @@ def scipy_slsqp(step: Step, start: Tensor, options: LBFGSOptions) -> Optimizatio
     x = torch.as_tensor(found.x, device=start.device)[None]
     value, gradient = step.value_and_gradient(x)
     return _result(x, value, gradient, int(found.nfev))
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """A training step with values and gradients by plain autograd, whatever else the step has."""
+
+    step: Step
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.value_at`."""
+        return self.step.plain_data(x) + self.step.penalty(x)
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Step.value_and_gradient`."""
+        x = x.detach().requires_grad_()
+        value = self.value_at(x)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+        return value.detach(), gradient
+
+
+def with_autograd(minimizer: Peer) -> Peer:
+    """The same minimiser on plain autograd gradients."""
+
+    def minimize(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+        assert isinstance(step, Step)
+        return minimizer(PlainStep(step), start, options)
+
+    return minimize
