@@ -8,6 +8,7 @@ Appends to starts.csv, one row a start, and skips what is there, so that it can 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 import warnings
@@ -69,7 +70,9 @@ CHAINS: dict[str, tuple[tuple[str, Trainer], ...]] = {
     "joint": (("joint", Joint()),),
     "adam": (("adam", Adam()),),
 }
-LIMITS = (20, 50, 100)  # iterations a step; Nodec's own limit, 30, is in every other chain
+LIMITS = (20, 50, 100)  # iterations a step; Nodec's own limit, 30, is in the chain "nodec"
+LIMITED = ("gbsg2", "veterans")
+SOLVED_BY_SLSQP = ("gbsg2", "veterans", "unemployment")
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,15 @@ class Cell:
 
 
 def cells(depths: list[int], folds: list[int]) -> Iterator[Cell]:
-    """All cells, the ones that matter most first."""
-    for fold in folds:
-        for depth in depths:
-            for dataset in DATASETS:
-                for leaf in LEAVES:
-                    for chain in CHAINS:
-                        yield Cell(dataset, fold, depth, leaf, chain)
-                    if dataset in ("gbsg2", "veterans") and depth == 2:
-                        for limit in LIMITS:
-                            yield Cell(dataset, fold, depth, leaf, f"limit {limit}")
-                    if dataset in ("gbsg2", "veterans", "unemployment"):
-                        yield Cell(dataset, fold, depth, leaf, "slsqp")
+    """All cells: every trainer everywhere, then the limits of iterations, and SLSQP, the slowest, last."""
+    for fold, depth, dataset, leaf, chain in itertools.product(folds, depths, DATASETS, LEAVES, CHAINS):
+        yield Cell(dataset, fold, depth, leaf, chain)
+    limits = [f"limit {limit}" for limit in LIMITS]
+    if 2 in depths:
+        for fold, dataset, leaf, chain in itertools.product(folds, LIMITED, LEAVES, limits):
+            yield Cell(dataset, fold, 2, leaf, chain)
+    for fold, depth, dataset, leaf in itertools.product(folds, depths, SOLVED_BY_SLSQP, LEAVES):
+        yield Cell(dataset, fold, depth, leaf, "slsqp")
 
 
 def run(cell: Cell) -> pd.DataFrame:
