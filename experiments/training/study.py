@@ -1,6 +1,6 @@
 """Trainers side by side on real data, objective and held-out likelihood: see README.md here.
 
-    .venv/bin/python experiments/training/study.py [--minutes 45] [--depths 1 2 3]
+    .venv/bin/python experiments/training/study.py [--minutes 45] [--depths 1 2 3] [--folds 0] [--data gbsg2 ...]
 
 Appends to starts.csv, one row a start, and skips what is there, so that it can be stopped and started again.
 """
@@ -199,13 +199,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no cell after so many CPU minutes")
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--folds", type=int, nargs="+", default=[0])
+    parser.add_argument("--data", nargs="+", default=DATASETS, choices=DATASETS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     done = finished()
     for cell in cells(options.depths, options.folds):
         names = [name for name, _ in cell.trainers]
         missing = [n for n in names if (cell.dataset, cell.fold, cell.depth, cell.leaf, n) not in done]
-        if not missing:
+        if not missing or cell.dataset not in options.data:
             continue
         if time.process_time() > 60 * options.minutes:
             break
