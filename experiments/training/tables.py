@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pandas as pd
+from scipy.stats import wilcoxon
 
 HERE = Path(__file__).parent
 CELL = ["dataset", "fold", "depth", "leaf", "trainer"]
@@ -49,10 +51,13 @@ def summarise(starts: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(scores: pd.DataFrame, value: str, trainers: list[str]) -> pd.DataFrame:
-    """One row a data set, depth and leaf, one column a trainer; only where all trainers are there."""
+    """One row a data set, depth and leaf, one column a trainer: means over folds that all trainers have."""
     chosen = scores[scores["trainer"].isin(trainers)]
-    table = chosen.pivot(index=["depth", "leaf", "dataset", "fold"], columns="trainer", values=value)
-    return table[trainers].dropna()
+    index = ["depth", "leaf", "dataset"]
+    table = chosen.pivot(index=[*index, "fold"], columns="trainer", values=value)[trainers].dropna()
+    means = table.groupby(index).mean()
+    means.insert(0, "folds", table.groupby(index).size())
+    return means
 
 
 def count_best(table: pd.DataFrame, lowest: bool) -> pd.Series:
@@ -62,14 +67,50 @@ def count_best(table: pd.DataFrame, lowest: bool) -> pd.Series:
 
 
 def compare(scores: pd.DataFrame, value: str, lowest: bool) -> pd.DataFrame:
-    """For each depth and leaf: in how many data sets a trainer is best, its mean rank and median gap."""
-    table, rows = wide(scores, value, TRAINERS), {}
-    for key, part in table.groupby(["depth", "leaf"]):
+    """By depth and over all, in how many settings a trainer is best, and its mean rank."""
+    table, rows = wide(scores, value, TRAINERS).drop(columns="folds"), {}
+    parts = dict(tuple(table.groupby("depth")))
+    for key, part in [*parts.items(), ("all", table)]:
         best, ranks = count_best(part, lowest), part.rank(axis=1, ascending=lowest).mean()
-        gaps = part.sub(part["nodec"], axis=0).median()
-        cells = {name: f"{best[name]} ({ranks[name]:.1f}, {gaps[name]:+.4f})" for name in TRAINERS}
-        rows[key] = {"data sets": len(part), **cells}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["depth", "leaf"])
+        rows[key] = {
+            "settings": len(part),
+            **{name: f"{best[name]} ({ranks[name]:.2f})" for name in TRAINERS},
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("depth")
+
+
+def pairs(scores: pd.DataFrame) -> pd.DataFrame:
+    """Trainers two by two over all settings: in how many the first is better, or worse, and the median gap."""
+    rows = []
+    for value, lowest in MEASURES.items():
+        table = wide(scores, value, TRAINERS)
+        for first, second in itertools.combinations(TRAINERS, 2):
+            gap = table[first] - table[second]
+            low, high = int((gap < -TIE).sum()), int((gap > TIE).sum())
+            better, worse = (low, high) if lowest else (high, low)
+            about = {"measure": value, "first": first, "second": second, "better": better, "worse": worse}
+            rows.append({**about, "median gap": gap.median(), "p (Wilcoxon)": wilcoxon(gap).pvalue})
+    return pd.DataFrame(rows).set_index("measure")
+
+
+def by_depth(scores: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Means over the settings of a depth and leaf."""
+    return wide(scores, value, TRAINERS).drop(columns="folds").groupby(["depth", "leaf"]).mean()
+
+
+def side_by_side(scores: pd.DataFrame, trainers: list[str]) -> pd.DataFrame:
+    """Objective and held-out likelihood of a few trainers: mean / median / best start."""
+
+    def joined(names: tuple[str, str, str], digits: int) -> pd.DataFrame:
+        tables = [wide(scores, name, trainers)[trainers].map(f"{{:.{digits}f}}".format) for name in names]
+        return tables[0] + " / " + tables[1] + " / " + tables[2]
+
+    parts = {
+        "objective": joined(("objective_mean", "objective_median", "objective_best"), 4),
+        "held out": joined(("log_likelihood_mean", "log_likelihood_median", "log_likelihood_of_best"), 3),
+        "evaluations": wide(scores, "evaluations", trainers)[trainers].map("{:.0f}".format),
+    }
+    return pd.concat(parts, names=["measure"]).reorder_levels([3, 1, 2, 0]).sort_index(sort_remaining=False)
 
 
 def markdown(table: pd.DataFrame, digits: int = 4) -> str:
@@ -89,18 +130,16 @@ def main() -> None:
     for value in MEASURES:
         print(f"\n## {value}\n\n{markdown(wide(scores, value, TRAINERS))}")
     for value, lowest in MEASURES.items():
-        print(f"\n## {value}: best in (mean rank, median gap to nodec)\n")
+        print(f"\n## {value}: best in (mean rank)\n")
         print(markdown(compare(scores, value, lowest)))
-    print("\n## leaves in use\n")
-    print(markdown(wide(scores, "leaves_in_use", ["nodec", "nodec, no reassignment"]), digits=2))
-    slsqp = scores[scores["trainer"].isin(["nodec", "nodec, SLSQP"])]
-    both = slsqp.groupby(["dataset", "depth", "leaf"])["trainer"].transform("nunique") == 2
+    print(f"\n## two by two\n\n{markdown(pairs(scores))}")
+    for value in ("leaves_in_use", "cpu_seconds"):
+        print(f"\n## {value}\n\n{markdown(by_depth(scores, value), digits=2)}")
     print("\n## SLSQP\n")
-    print(markdown(slsqp[both].sort_values(["dataset", "depth", "leaf"]).set_index("dataset")))
-    limits = scores[(scores["depth"] == 2) & scores["trainer"].str.contains("iterations|^nodec$")]
-    limits = limits[limits["dataset"].isin(["gbsg2", "veterans"])]
+    print(markdown(side_by_side(scores, ["nodec", "nodec, SLSQP"])))
     print("\n## limits\n")
-    print(markdown(limits.sort_values(["dataset", "leaf"]).set_index("dataset")))
+    limits = [f"nodec, {limit} iterations" for limit in (20, 50, 100)]
+    print(markdown(side_by_side(scores, [limits[0], "nodec", *limits[1:]])))
 
 
 if __name__ == "__main__":
