@@ -1,4 +1,4 @@
-"""The tables of README.md from starts.csv, and scores.csv, one row a cell.
+"""What starts.csv says: scores.csv, one row a cell, and tables.md.
 
 .venv/bin/python experiments/training/tables.py
 """
@@ -80,7 +80,7 @@ def compare(scores: pd.DataFrame, value: str, lowest: bool) -> pd.DataFrame:
 
 
 def pairs(scores: pd.DataFrame) -> pd.DataFrame:
-    """Trainers two by two over all settings: in how many the first is better, or worse, and the median gap."""
+    """Trainers two by two over all settings: in how many the first is better or worse, and the median gap."""
     rows = []
     for value, lowest in MEASURES.items():
         table = wide(scores, value, TRAINERS)
@@ -98,19 +98,20 @@ def by_depth(scores: pd.DataFrame, value: str) -> pd.DataFrame:
     return wide(scores, value, TRAINERS).drop(columns="folds").groupby(["depth", "leaf"]).mean()
 
 
-def side_by_side(scores: pd.DataFrame, trainers: list[str]) -> pd.DataFrame:
-    """Objective and held-out likelihood of a few trainers: mean / median / best start."""
+def joined(scores: pd.DataFrame, values: list[str], trainers: list[str], digits: int) -> pd.DataFrame:
+    """Several measures in one cell, as a / b / c."""
+    tables = [wide(scores, value, trainers) for value in values]
+    cells = [table[trainers].map(lambda number: _number(number, digits)) for table in tables]
+    together = cells[0]
+    for more in cells[1:]:
+        together = together + " / " + more
+    together.insert(0, "folds", tables[0]["folds"])
+    return together
 
-    def joined(names: tuple[str, str, str], digits: int) -> pd.DataFrame:
-        tables = [wide(scores, name, trainers)[trainers].map(f"{{:.{digits}f}}".format) for name in names]
-        return tables[0] + " / " + tables[1] + " / " + tables[2]
 
-    parts = {
-        "objective": joined(("objective_mean", "objective_median", "objective_best"), 4),
-        "held out": joined(("log_likelihood_mean", "log_likelihood_median", "log_likelihood_of_best"), 3),
-        "evaluations": wide(scores, "evaluations", trainers)[trainers].map("{:.0f}".format),
-    }
-    return pd.concat(parts, names=["measure"]).reorder_levels([3, 1, 2, 0]).sort_index(sort_remaining=False)
+def _number(value: float, digits: int) -> str:
+    """A number, shortened where it is beyond any scale."""
+    return f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.0e}"
 
 
 def markdown(table: pd.DataFrame, digits: int = 4) -> str:
@@ -124,22 +125,38 @@ def markdown(table: pd.DataFrame, digits: int = 4) -> str:
 
 
 def main() -> None:
-    """Write scores.csv and print the tables."""
+    """Write scores.csv and tables.md."""
     scores = summarise(pd.read_csv(HERE / "starts.csv"))
     scores.to_csv(HERE / "scores.csv", index=False, float_format="%.6g")
-    for value in MEASURES:
-        print(f"\n## {value}\n\n{markdown(wide(scores, value, TRAINERS))}")
-    for value, lowest in MEASURES.items():
-        print(f"\n## {value}: best in (mean rank)\n")
-        print(markdown(compare(scores, value, lowest)))
-    print(f"\n## two by two\n\n{markdown(pairs(scores))}")
-    for value in ("leaves_in_use", "cpu_seconds"):
-        print(f"\n## {value}\n\n{markdown(by_depth(scores, value), digits=2)}")
-    print("\n## SLSQP\n")
-    print(markdown(side_by_side(scores, ["nodec", "nodec, SLSQP"])))
-    print("\n## limits\n")
+    objective = ["objective_mean", "objective_median", "objective_best"]
+    held_out = ["log_likelihood_mean", "log_likelihood_median", "log_likelihood_of_best"]
+    ranks = {value: compare(scores, value, lowest) for value, lowest in MEASURES.items()}
     limits = [f"nodec, {limit} iterations" for limit in (20, 50, 100)]
-    print(markdown(side_by_side(scores, [limits[0], "nodec", *limits[1:]])))
+    limits.insert(1, "nodec")
+    solvers = ["nodec", "nodec, SLSQP"]
+    parts = {
+        "In how many settings a trainer is best (its mean rank)": markdown(
+            pd.concat(ranks, names=["measure"])
+        ),
+        "Trainers two by two": markdown(pairs(scores)),
+        "Training objective of each setting, mean / median / best start": markdown(
+            joined(scores, objective, TRAINERS, 4)
+        ),
+        "Held-out log-likelihood of each setting, mean / median start / start of the lowest objective": (
+            markdown(joined(scores, held_out, TRAINERS, 3))
+        ),
+        "Leaves in use, means over settings": markdown(by_depth(scores, "leaves_in_use"), 2),
+        "Leaves in use of each setting": markdown(wide(scores, "leaves_in_use", TRAINERS), 2),
+        "CPU seconds of 20 starts, means over settings": markdown(by_depth(scores, "cpu_seconds"), 2),
+        "SLSQP on the same subproblems: objective": markdown(joined(scores, objective, solvers, 4)),
+        "SLSQP: held-out log-likelihood": markdown(joined(scores, held_out, solvers, 3)),
+        "SLSQP: evaluations per tree": markdown(wide(scores, "evaluations", solvers), 0),
+        "Iterations a step: objective (nodec: 30)": markdown(joined(scores, objective, limits, 4)),
+        "Iterations a step: held-out log-likelihood": markdown(joined(scores, held_out, limits, 3)),
+        "Iterations a step: evaluations per tree": markdown(wide(scores, "evaluations", limits), 0),
+    }
+    text = "\n\n".join(f"## {title}\n\n{table}" for title, table in parts.items())
+    (HERE / "tables.md").write_text(f"# Tables of the study of trainers\n\n{text}\n")
 
 
 if __name__ == "__main__":
