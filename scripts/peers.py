@@ -12,6 +12,7 @@ from scipy.optimize import minimize as scipy_minimize
 from torch import Tensor
 
 from sstorch.optim import LBFGSOptions, OptimizationResult, Status
+from sstorch.optim.sharded_step import ShardedStep
 from sstorch.optim.steps import Step
 
 
@@ -85,7 +86,7 @@ def scipy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> Optimiza
 
 @dataclass(frozen=True)
 class PlainStep:
-    """A training step with values and gradients by plain autograd, whatever else the step has."""
+    """A training step over all rows, with values and gradients by plain autograd, whatever else it has."""
 
     step: Step
 
@@ -105,7 +106,7 @@ def with_autograd(minimizer: Peer) -> Peer:
     """The same minimiser on plain autograd gradients."""
 
     def minimize(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
-        assert isinstance(step, Step)
-        return minimizer(PlainStep(step), start, options)
+        assert isinstance(step, ShardedStep)
+        return minimizer(PlainStep(step.first), start, options)
 
     return minimize
