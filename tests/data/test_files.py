@@ -30,7 +30,7 @@ def write(tmp_path):
         (GOOD.replace(",", ";"), "data.csv"),
         (GOOD.replace(",", "\t"), "data.csv"),
         (GOOD.replace(",", "\t"), "data.tsv"),
-        (gzip.compress(GOOD.encode()), "data.csv.gz"),
+        (gzip.compress(GOOD.encode(), mtime=0), "data.csv.gz"),
         (gzip.compress(GOOD.replace(",", "\t").encode()), "data.tsv.gz"),
         ("\ufeff" + GOOD, "data.csv"),
         ("\n\n" + GOOD, "data.csv"),
@@ -122,7 +122,7 @@ def test_hostile_files(write, text, match):
     [
         ("data.xlsx", b"x", "unknown kind of file; readable are .csv"),
         ("data.csv.gz", b"no gzip", "cannot be read"),
-        ("data.csv.gz", gzip.compress(GOOD.encode())[:30], "cannot be read"),
+        ("data.csv.gz", gzip.compress(GOOD.encode(), mtime=0)[:30], "cannot be read"),
         ("data.parquet", b"", "the file is empty"),
         ("data.parquet", b"no parquet", "not a readable parquet file"),
     ],
