@@ -31,7 +31,7 @@ def write(tmp_path):
         (GOOD.replace(",", "\t"), "data.csv"),
         (GOOD.replace(",", "\t"), "data.tsv"),
         (gzip.compress(GOOD.encode(), mtime=0), "data.csv.gz"),
-        (gzip.compress(GOOD.replace(",", "\t").encode()), "data.tsv.gz"),
+        (gzip.compress(GOOD.replace(",", "\t").encode(), mtime=0), "data.tsv.gz"),
         ("\ufeff" + GOOD, "data.csv"),
         ("\n\n" + GOOD, "data.csv"),
         (GOOD.replace(",", " , "), "data.csv"),
