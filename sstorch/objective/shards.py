@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,8 +12,6 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.objective.sample import Sample
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,8 @@ class TrainingObjective(nn.Module):
             parts = gates.select(some), leaves.select(some), family, rows, weight[some]
             if self.has_closed_form(family, rows) and not family.overflows:
                 parameters = torch.cat([part.flatten().flatten(1) for part in parts[:2]], dim=1)
-                found = tree_value_and_gradients(*parts, family.basis(rows.log_time))
+                with torch.no_grad():  # the gradient is in closed form: no graph of how it was found
+                    found = tree_value_and_gradients(*parts, family.basis(rows.log_time))
                 gradient = torch.cat([part.flatten(1) for part in found[1:]], dim=1)
                 values.append(with_gradient(parameters, found[0], gradient))
             else:
@@ -162,7 +163,7 @@ class TrainingObjective(nn.Module):
 
     def gate_curvature(self, gates: GateParameters) -> Tensor:
         """Second derivatives of the penalties, or bounds, for each gate's weights and bias, (K, B, p + 1)."""
-        total = torch.zeros_like(torch.cat([gates.weight, gates.bias[..., None]], dim=-1))
+        total = torch.zeros_like(gates.flatten())
         for penalty in self.gate_penalties:
             total[..., :-1] += cast(GatePenalty, penalty).curvature(gates)
         return total

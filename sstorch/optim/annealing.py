@@ -12,6 +12,7 @@ from torch import nn
 
 from sstorch.exceptions import ConfigError
 from sstorch.objective import GateRidge, TrainingObjective
+from sstorch.optim.arguments import is_number
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Annealing:
     passes: int = 3
 
     def __post_init__(self) -> None:
-        if not _is_number(self.start, Real) or not 0 < self.start < math.inf:
+        if not is_number(self.start, Real) or not 0 < self.start < math.inf:
             raise ConfigError(f"annealing.start must be a finite number > 0, got {self.start!r}")
-        if not _is_number(self.passes, Integral) or self.passes < 1:
+        if not is_number(self.passes, Integral) or self.passes < 1:
             raise ConfigError(f"annealing.passes must be at least 1, an integer, got {self.passes!r}")
 
     def coefficient(self, macro_iteration: int) -> float:
@@ -64,7 +65,3 @@ class Annealing:
         limit = GateRidge(coefficient).to(device)
         restrained.gate_penalties = nn.ModuleList([*objective.gate_penalties, limit])
         return restrained
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)

@@ -14,6 +14,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
 from sstorch.optim.annealing import Annealing
+from sstorch.optim.arguments import is_number
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
@@ -57,20 +58,20 @@ class Nodec(Trainer):
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
             raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
-        if not _is_number(self.macro_iterations, Integral) or self.macro_iterations < 1:
+        if not is_number(self.macro_iterations, Integral) or self.macro_iterations < 1:
             raise ConfigError(
                 f"macro_iterations must be at least 1, an integer, got {self.macro_iterations!r}"
             )
-        if not _is_number(self.zeta, Real) or not 0 < self.zeta <= 1:
+        if not is_number(self.zeta, Real) or not 0 < self.zeta <= 1:
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
-        if self.patience is not None and (not _is_number(self.patience, Integral) or self.patience < 1):
+        if self.patience is not None and (not is_number(self.patience, Integral) or self.patience < 1):
             raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
         if self.annealing is not None and self.annealing.passes >= self.macro_iterations:
             raise ConfigError(
                 f"annealing.passes must be below macro_iterations = {self.macro_iterations}, so that the "
                 f"last ones train the objective itself, got {self.annealing.passes}"
             )
-        if not _is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
+        if not is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
 
     @classmethod
@@ -95,10 +96,6 @@ class Nodec(Trainer):
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`."""
         _Scheduler(self, run).run()
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 class _Scheduler:
