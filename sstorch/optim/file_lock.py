@@ -27,8 +27,22 @@ class FileLock:
             ConfigError: another process, or another holder in this one, has it.
             OSError: the lock file cannot be made.
         """
+        if not self.try_acquire():
+            raise ConfigError(
+                f"another run is writing beside {self._path}; wait for its end, or name another place"
+            )
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it.
+
+        Returns:
+            Whether it is ours now.
+
+        Raises:
+            OSError: the lock file cannot be made.
+        """
         if sys.platform == "win32":
-            return
+            return True
         import fcntl
 
         while self._descriptor is None:
@@ -38,13 +52,12 @@ class FileLock:
                 # Whoever held it before may have removed the file between our two calls.
                 if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
                     self._descriptor = descriptor
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"another run is writing beside {self._path}; wait for its end, or name another place"
-                ) from error
+            except BlockingIOError:
+                return False
             finally:
                 if self._descriptor is None:
                     os.close(descriptor)
+        return True
 
     def release(self) -> None:
         """Give the lock back."""

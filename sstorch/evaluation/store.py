@@ -1,0 +1,184 @@
+"""The results of a study on disk: a parquet file a task, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sstorch.exceptions import ConfigError, FormatError
+from sstorch.optim.file_lock import FileLock
+
+# What every row says, in this order.
+COLUMNS = {
+    "dataset": "string",
+    "model": "string",
+    "depth": "Int64",
+    "config": "string",
+    "fold": "int64",
+    "start": "int64",
+    "part": "string",
+    "chosen": "bool",
+    "metric": "string",
+    "value": "float64",
+    "reason": "string",
+}
+_FACTS = b"sstorch"
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """What tells one task of a study from every other.
+
+    Attributes:
+        dataset: name of the data set.
+        model: name of the model.
+        depth: of its trees; None for a model without one.
+        config: 12 hexadecimal digits of a checksum over the data, the settings of the model and the protocol.
+    """
+
+    dataset: str
+    model: str
+    depth: int | None
+    config: str
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.model}" + ("" if self.depth is None else f" of depth {self.depth}")
+
+    @property
+    def file(self) -> Path:
+        """Its file inside the folder of the store."""
+        depth = "" if self.depth is None else f"_d{self.depth}"
+        return Path(self.dataset) / f"{self.model}{depth}_{self.config}.parquet"
+
+
+class ResultStore:
+    """Folder of results that any number of processes may write at once.
+
+    A task has one file, ``results/<dataset>/<model>_d<depth>_<config>.parquet``: its rows, and in the file's
+    own metadata what is known of the task as a whole. It appears when it is complete, so that whatever ends
+    a process, the files that are there can be read.
+
+    Args:
+        path: folder of the study.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def results(self) -> Path:
+        """Folder of the parquet files."""
+        return self.path / "results"
+
+    def check_writable(self) -> None:
+        """Make the folder and write a file there, before any work is done.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        probe = self.results / f".probe-{os.getpid()}"
+        try:
+            self.results.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(bytes(4096))
+            probe.unlink()
+        except OSError as error:
+            probe.unlink(missing_ok=True) if self.results.is_dir() else None
+            raise ConfigError(f"the study cannot be kept in {self.path}: {error}; choose another") from error
+
+    def holds(self, key: TaskKey) -> bool:
+        """Whether the results of a task are there."""
+        return (self.results / key.file).exists()
+
+    @contextmanager
+    def claim(self, key: TaskKey) -> Iterator[bool]:
+        """Hold a task; true if it is ours to do, false if it is done or another process is at it."""
+        file = self.results / key.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file.with_suffix(".lock"))
+        if not lock.try_acquire():
+            yield False
+            return
+        try:
+            yield not self.holds(key)
+        finally:
+            lock.release()
+
+    def write(self, key: TaskKey, rows: pd.DataFrame, facts: dict[str, Any]) -> None:
+        """Add the results of a claimed task, all of them or, if they cannot be written, nothing.
+
+        Args:
+            key: of the task.
+            rows: columns fold, start, part, chosen, metric, value, reason.
+            facts: what else is known, as JSON can hold it.
+
+        Raises:
+            OSError: the file cannot be written, for instance on a full disk; what was there is untouched.
+        """
+        own = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
+        table = pa.Table.from_pandas(rows.assign(**own).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)
+        record = json.dumps({**own, **facts}, sort_keys=True).encode()
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), _FACTS: record})
+        content = io.BytesIO()
+        pq.write_table(table, content, compression="zstd")
+        file = self.results / key.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.partial")
+        try:
+            with aside.open("wb") as stream:
+                stream.write(content.getbuffer())
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(aside, file)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+    def table(self) -> pd.DataFrame:
+        """All results, a row per fold, start, part and metric of every task; sorted, so in one order always.
+
+        Raises:
+            ConfigError: there are none.
+            FormatError: a file is damaged.
+        """
+        keys = ["dataset", "model", "depth", "config", "fold", "start", "part", "metric"]
+        whole = pd.concat([_read(file).to_pandas() for file in self._files()], ignore_index=True)
+        table: pd.DataFrame = whole.astype(COLUMNS).sort_values(keys, ignore_index=True)
+        return table
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What is known of every task as a whole, in the order of :meth:`table`.
+
+        Raises:
+            ConfigError: there are none.
+            FormatError: a file is damaged.
+        """
+        found: list[dict[str, Any]] = [
+            json.loads(_read(file).schema.metadata[_FACTS]) for file in self._files()
+        ]
+        return sorted(found, key=lambda own: (own["dataset"], own["model"], own["depth"] or 0, own["config"]))
+
+    def _files(self) -> list[Path]:
+        files = sorted(self.results.glob("*/[!.]*.parquet"))
+        if not files:
+            raise ConfigError(f"{self.path} holds no results of a study (no {self.results.name}/*/*.parquet)")
+        return files
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowInvalid, pa.ArrowException) as error:
+        raise FormatError(f"{file} is damaged: {error}; delete it, and the study makes it again") from error
+    if set(COLUMNS) - set(table.column_names) or _FACTS not in (table.schema.metadata or {}):
+        raise FormatError(f"{file} holds no results of a study; delete it")
+    return table
