@@ -3,7 +3,9 @@
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
-from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.evaluation.scores import SCORES, score_predictor, score_tree
+from sstorch.evaluation.store import ResultStore
+from sstorch.evaluation.study_model import SoftTreeModel, StudyModel, soft_tree_models
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
@@ -11,13 +13,18 @@ __all__ = [
     "SCORES",
     "CrossValidation",
     "FairnessPath",
+    "ResultStore",
     "RunFolder",
+    "SoftTreeModel",
+    "StudyModel",
     "cross_validate",
     "fairness_path",
     "leaf_table",
     "make_folds",
     "pareto_front",
     "score_fairness",
+    "score_predictor",
     "score_tree",
+    "soft_tree_models",
     "split_names",
 ]
