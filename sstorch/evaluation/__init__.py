@@ -1,5 +1,6 @@
 """Cross-validation, scores of fitted trees, and the folder a run leaves behind."""
 
+from sstorch.evaluation.baselines import BASELINES, Baseline, make_baseline
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
@@ -9,8 +10,10 @@ from sstorch.evaluation.study_model import SoftTreeModel, StudyModel, soft_tree_
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
+    "BASELINES",
     "DISPARITIES",
     "SCORES",
+    "Baseline",
     "CrossValidation",
     "FairnessPath",
     "ResultStore",
@@ -20,6 +23,7 @@ __all__ = [
     "cross_validate",
     "fairness_path",
     "leaf_table",
+    "make_baseline",
     "make_folds",
     "pareto_front",
     "score_fairness",
