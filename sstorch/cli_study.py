@@ -8,10 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from sstorch.config import Config, DatasetConfig, StudyConfig
-from sstorch.evaluation import ResultStore, StudyModel, soft_tree_models
+from sstorch.evaluation import ResultStore, StudyModel, baseline_models, soft_tree_models
 from sstorch.evaluation.engines import make_engine
 from sstorch.evaluation.study import Outcome, Task, plan, run
 from sstorch.exceptions import ConfigError
@@ -75,7 +73,8 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     """The models of a study, in the order of its configuration."""
-    return soft_tree_models(config.estimator(), study.soft_trees)
+    trees = soft_tree_models(config.estimator(), study.soft_trees)
+    return trees + baseline_models(study.baselines, config.seed)
 
 
 def _replace(file: Path, text: str) -> None:
@@ -94,7 +93,8 @@ def _averages(store: ResultStore, tasks: Sequence[Task]) -> str:
     """Means on test folds by model, over the data sets that all of these models have."""
     table, asked = store.table(), {task.key.config for task in tasks}
     own = table[table["config"].isin(asked) & (table["part"] == "test") & table["metric"].isin(_TOLD)]
-    own = own.assign(model=own["model"] + own["depth"].map(lambda d: "" if pd.isna(d) else f", depth {d}"))
+    depth = own["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
+    own = own.assign(model=own["model"] + depth.astype("string"))
     cells = own.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
     whole = cells.dropna(axis=1)
     if whole.empty:

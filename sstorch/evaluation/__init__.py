@@ -6,7 +6,13 @@ from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.scores import SCORES, score_predictor, score_tree
 from sstorch.evaluation.store import ResultStore
-from sstorch.evaluation.study_model import SoftTreeModel, StudyModel, soft_tree_models
+from sstorch.evaluation.study_model import (
+    BaselineModel,
+    SoftTreeModel,
+    StudyModel,
+    baseline_models,
+    soft_tree_models,
+)
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
@@ -14,12 +20,14 @@ __all__ = [
     "DISPARITIES",
     "SCORES",
     "Baseline",
+    "BaselineModel",
     "CrossValidation",
     "FairnessPath",
     "ResultStore",
     "RunFolder",
     "SoftTreeModel",
     "StudyModel",
+    "baseline_models",
     "cross_validate",
     "fairness_path",
     "leaf_table",

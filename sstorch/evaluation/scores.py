@@ -142,7 +142,8 @@ def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
     if likelihood is None:
         return Score(np.nan, "the model has no density")
     try:
-        value = float(likelihood(rows.frame, (rows.time, rows.event), rows.entry))
+        entry = (rows.entry,) if rows.entry.any() else ()
+        value = float(likelihood(rows.frame, (rows.time, rows.event), *entry))
     except DataError as error:
         return Score(np.nan, str(error))
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.wording import nearest_text
 from sstorch.estimators import SoftSurvivalTree, train_batch
+from sstorch.evaluation.baselines import Baseline, make_baseline
 from sstorch.evaluation.scores import Predictor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import make_family
@@ -138,6 +139,47 @@ class SoftTreeModel(StudyModel):
                 yield Fit(fold, start, start == best, tree.objective_, tree)
 
 
+class BaselineModel(StudyModel):
+    """A baseline, fitted on each fold for itself, on the CPU.
+
+    Args:
+        name: by which the results are known.
+        baseline: what is fitted.
+        seed: of everything random in it.
+    """
+
+    def __init__(self, name: str, baseline: Baseline, seed: int) -> None:
+        self._name, self.baseline, self._seed = name, baseline, seed
+
+    @property
+    def name(self) -> str:
+        """By which the results are known."""
+        return self._name
+
+    @property
+    def depth(self) -> int | None:
+        """Largest depth of its trees; None without."""
+        return getattr(self.baseline, "depth", None)
+
+    def check(self) -> None:
+        """See :class:`StudyModel`."""
+        self.baseline.check()
+
+    def settings(self) -> Fingerprint:
+        """See :class:`StudyModel`."""
+        kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
+        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
+
+    def versions(self) -> dict[str, str]:
+        """See :class:`StudyModel`."""
+        return self.baseline.versions()
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit one fold after the other."""
+        for fold, train in enumerate(splits):
+            yield Fit(fold, 0, True, None, self.baseline.fit(train, schema, self._seed))
+
+
 def soft_tree_models(
     estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
 ) -> list[StudyModel]:
@@ -163,6 +205,25 @@ def soft_tree_models(
             if options or isinstance(leaf, str):
                 leaf = make_family(leaf, **options)
             models.append(SoftTreeModel(name + suffix, clone(estimator).set_params(leaf=leaf, **chosen)))
+    return models
+
+
+def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list[StudyModel]:
+    """Baselines by name.
+
+    Args:
+        entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
+            list stands for one model with each of its values.
+        seed: of everything random in them.
+
+    Raises:
+        ConfigError: there is no such baseline or option.
+    """
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for suffix, chosen in _grid(entry):
+            baseline = make_baseline(chosen.pop("baseline", name), **chosen)
+            models.append(BaselineModel(name + suffix, baseline, seed))
     return models
 
 
