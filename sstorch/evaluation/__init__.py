@@ -4,7 +4,7 @@ from sstorch.evaluation.baselines import BASELINES, Baseline, make_baseline
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
-from sstorch.evaluation.scores import SCORES, score_predictor, score_tree
+from sstorch.evaluation.scores import CURVE_SCORES, SCORES, score_predictor, score_tree
 from sstorch.evaluation.store import ResultStore
 from sstorch.evaluation.study_model import (
     BaselineModel,
@@ -16,6 +16,7 @@ from sstorch.evaluation.study_model import (
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
+    "CURVE_SCORES",
     "BASELINES",
     "DISPARITIES",
     "SCORES",

@@ -15,6 +15,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.wording import nearest_text
 from sstorch.estimators import SoftSurvivalTree, train_batch
 from sstorch.evaluation.baselines import Baseline, make_baseline
+from sstorch.evaluation.encoded_tree import EncodedRows, EncodedTree
 from sstorch.evaluation.scores import Predictor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import make_family
@@ -132,11 +133,12 @@ class SoftTreeModel(StudyModel):
         """Train the batch, then hand out its trees."""
         settings = replace(self.estimator.settings(), device=device)
         batch = train_batch(splits, settings, schema)
-        for fold, train in enumerate(splits):
-            best = batch.best_start(fold)
+        for fold in range(len(splits)):
+            best, encode = batch.best_start(fold), EncodedRows(batch.preprocessors[fold], batch.objective)
             for start in range(self.n_starts):
-                tree = clone(self.estimator).adopt(batch, train, fold, start)
-                yield Fit(fold, start, start == best, tree.objective_, tree)
+                position = batch.position(fold, start)
+                tree = EncodedTree(batch.tree.select(position), self.estimator.prediction, encode)
+                yield Fit(fold, start, start == best, float(batch.objective[position]), tree)
 
 
 class BaselineModel(StudyModel):
