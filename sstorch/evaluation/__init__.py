@@ -16,8 +16,8 @@ from sstorch.evaluation.study_model import (
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
-    "CURVE_SCORES",
     "BASELINES",
+    "CURVE_SCORES",
     "DISPARITIES",
     "SCORES",
     "Baseline",

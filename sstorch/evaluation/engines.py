@@ -10,10 +10,10 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.queues import Queue
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 import torch
@@ -101,29 +101,37 @@ class Processes(Engine):
         Raises:
             RuntimeError: a process was killed, for instance because memory ran out.
         """
-        context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
-        devices: Queue[str] = context.Queue()
-        for device in self.devices:
-            devices.put(device)
-        pool = ProcessPoolExecutor(len(self.devices), context, _settle, (devices,))
-        running: dict[Future[tuple[R | Failure, float]], T] = {}
+        context = multiprocessing.get_context("spawn")
+        processes: dict[Connection, SpawnProcess] = {}
+        running: dict[Connection, T] = {}
         try:
+            for device in self.devices:
+                ours, theirs = context.Pipe()
+                processes[ours] = context.Process(target=_serve, args=(theirs, device), daemon=True)
+                processes[ours].start()
+                theirs.close()
+            idle = list(processes)
             while True:
-                while len(running) < len(self.devices) and (task := next(tasks, None)) is not None:
-                    running[pool.submit(_on_own_device, execute, task)] = task
+                while idle and (task := next(tasks, None)) is not None:
+                    idle[-1].send((execute, task))
+                    running[idle.pop()] = task
                 if not running:
                     return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), *future.result()
-        except BrokenProcessPool as error:
+                for connection in wait(list(running)):
+                    assert isinstance(connection, Connection)
+                    result, seconds = connection.recv()
+                    idle.append(connection)
+                    yield running.pop(connection), result, seconds
+        except (EOFError, ConnectionError) as error:
             raise RuntimeError(
                 "a process of the study was killed, perhaps for lack of memory; what is stored is kept: run "
                 "the study again with fewer processes"
             ) from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - before:
-                process.terminate()  # at work on what nobody waits for any more
+            for connection, process in processes.items():
+                connection.close()
+                process.terminate()
+                process.join()
 
 
 @dataclass(frozen=True)
@@ -202,15 +210,14 @@ def make_engine(name: str, n_jobs: int, device: str, address: str | None = None)
     return Serial(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-_device = "cpu"
-
-
-def _settle(devices: Queue[str]) -> None:
-    """Take a device for this process, which ends when the study does, however that ends."""
-    global _device
-    _device = devices.get()
+def _serve(connection: Connection, device: str) -> None:
+    """Carry out the tasks that come through a pipe, until it is closed or the study ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that runs the study
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            execute, task = connection.recv()
+            connection.send(_on_one_thread(execute, task, device))
 
 
 def _end_with_parent() -> None:
@@ -218,10 +225,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _on_own_device(execute: Callable[[T, str], R], task: T) -> tuple[R | Failure, float]:
-    return _on_one_thread(execute, task, _device)
 
 
 def _on_one_thread(execute: Callable[[T, str], R], task: T, device: str) -> tuple[R | Failure, float]:

@@ -21,7 +21,7 @@ from sstorch.evaluation.engines import Engine, Failure
 from sstorch.evaluation.scores import Score, score_predictor
 from sstorch.evaluation.store import ResultStore, TaskKey
 from sstorch.evaluation.study_model import StudyModel
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.optim.file_lock import FileLock
 
 # Raised when scores or folds change, so that results of before are not taken for those of now.
@@ -48,18 +48,18 @@ class Task:
     Attributes:
         key: of its results.
         source: of the data.
+        digest: checksum of the data, which must not change.
         model: what is fitted.
         n_folds: folds, stratified by event.
         seed: of the folds.
-        n_rows: rows of the data set, for an idea of the work.
     """
 
     key: TaskKey
     source: Source
+    digest: str
     model: StudyModel
     n_folds: int
     seed: int
-    n_rows: int
 
 
 def plan(
@@ -88,7 +88,7 @@ def plan(
         model.check()
     tasks, folds_of = [], {}
     for source in sources:
-        data = _load(source)
+        data = source.load()
         folds_of[source.label] = make_folds(data, n_folds, seed)
         digest = _digest(data)
         for model in models:
@@ -103,7 +103,7 @@ def plan(
             text = json.dumps(shaping, sort_keys=True)
             config = hashlib.sha256(text.encode()).hexdigest()[:12]
             key = TaskKey(source.label, model.name, model.depth, config)
-            tasks.append(Task(key, source, model, n_folds, seed, len(data)))
+            tasks.append(Task(key, source, digest, model, n_folds, seed))
     store.check_writable()
     for label, folds in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
@@ -118,7 +118,7 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     Returns:
         Its rows and its facts, as :meth:`ResultStore.write` takes them.
     """
-    data = _load(task.source)
+    data = _data_of(task)
     folds = make_folds(data, task.n_folds, task.seed)
     splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
     tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
@@ -217,16 +217,18 @@ def run(
     return failed
 
 
+# The data of the task before, which the next one mostly needs again.
 _loaded: dict[str, SurvivalData] = {}
 
 
-def _load(source: Source) -> SurvivalData:
-    """The data of a source; the last one is kept, since its tasks follow each other."""
-    name = repr(source)
-    if name not in _loaded:
+def _data_of(task: Task) -> SurvivalData:
+    if task.digest not in _loaded:
+        data = task.source.load()
+        if _digest(data) != task.digest:
+            raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
         _loaded.clear()
-        _loaded[name] = source.load()
-    return _loaded[name]
+        _loaded[task.digest] = data
+    return _loaded[task.digest]
 
 
 def _digest(data: SurvivalData) -> str:

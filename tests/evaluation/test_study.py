@@ -1,12 +1,8 @@
 """Studies: planned before any work, the same however and wherever they are carried out."""
 
 import dataclasses
+import importlib
 import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +24,7 @@ from sstorch.evaluation import (
     soft_tree_models,
 )
 from sstorch.evaluation.engines import Failure, Processes, Serial, make_engine
-from sstorch.evaluation.study import Outcome, Task, execute, plan, run
+from sstorch.evaluation.study import Outcome, plan, run
 from sstorch.exceptions import ConfigError, DataError
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
@@ -64,8 +60,11 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     folder = tmp_path / "study"
     told = _run(cohort, folder)
     assert [str(outcome.task.key) for outcome in told] == [
-        "cohort sst_exp of depth 0", "cohort sst_exp of depth 1", "cohort sst_po of depth 1", "cohort kaplan_meier",
-    ]  # fmt: skip
+        "cohort sst_exp of depth 0",
+        "cohort sst_exp of depth 1",
+        "cohort sst_po of depth 1",
+        "cohort kaplan_meier",
+    ]
     table = ResultStore(folder).table()
     counts = table.groupby(["model", "part"])["metric"].agg(["size", "nunique"])
     n_scores = len(CURVE_SCORES) + 1
@@ -192,7 +191,7 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: soft_tree_models(ESTIMATOR, {"a": {"deep": 1}}), r"soft_trees\.a: .*'deep'.*Did you mean 'depth'"),
+        (lambda: soft_tree_models(ESTIMATOR, {"a": {"deep": 1}}), r"soft_trees\.a: .*'deep'.*mean 'depth'"),
         (lambda: soft_tree_models(ESTIMATOR, {"a": {"leaf": "weibul"}}), "weibul"),
         (lambda: baseline_models({"coxx": {}}, 0), "coxx"),
         (lambda: make_engine("threads", 1, "cpu"), r"study\.engine must be"),
@@ -226,27 +225,36 @@ def test_a_grid_names_its_models() -> None:
     ]  # fmt: skip
 
 
-def _end(task: str, device: str) -> str:
+TASKS = """
+import os, signal, time
+
+def end(task, device):
     if task == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if task == "wrong":
         raise ValueError("no")
     time.sleep(0.05)
     return f"{task} on {device}"
+"""
 
 
-def test_engines_hand_back_failures_and_tell_of_killed_processes() -> None:
+def test_engines_hand_back_failures_and_tell_of_killed_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine_tasks.py").write_text(TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    end = importlib.import_module("engine_tasks").end
     names = ["a", "wrong", "b", "c"]
     for engine in (Serial("cpu"), Processes(("cpu", "cpu"))):
-        results = {task: result for task, result, _ in engine.carry_out(_end, iter(names))}
+        results = {task: result for task, result, _ in engine.carry_out(end, iter(names))}
         assert results["a"] == "a on cpu"
         assert results["wrong"].error == "ValueError: no"
         assert isinstance(results["wrong"], Failure)
         assert set(results) == set(names)
     with pytest.raises(RuntimeError, match="was killed"):
-        list(Processes(("cpu", "cpu")).carry_out(_end, iter(["a", "killed", "b"])))
+        list(Processes(("cpu", "cpu")).carry_out(end, iter(["a", "killed", "b"])))
     taken = []
-    stream = Processes(("cpu",)).carry_out(_end, (taken.append(name) or name for name in names))
+    stream = Processes(("cpu",)).carry_out(end, (taken.append(name) or name for name in names))
     next(stream)
     assert len(taken) <= 2  # tasks are taken when there is somewhere to carry them out
     stream.close()
