@@ -12,6 +12,7 @@ from sstorch.evaluation.baselines.accelerated_failure_time import LogLogisticAFT
 from sstorch.evaluation.baselines.base import Baseline
 from sstorch.evaluation.baselines.cox import Cox
 from sstorch.evaluation.baselines.kaplan_meier import KaplanMeier
+from sstorch.evaluation.baselines.r_trees import CTree, RPart
 from sstorch.evaluation.baselines.scikit_survival import GradientBoosting, LogRankTree, RandomForest
 from sstorch.exceptions import ConfigError
 
@@ -21,6 +22,8 @@ _CLASSES: tuple[type[Baseline], ...] = (
     WeibullAFT,
     LogLogisticAFT,
     LogRankTree,
+    RPart,
+    CTree,
     RandomForest,
     GradientBoosting,
 )
