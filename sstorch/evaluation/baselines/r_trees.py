@@ -48,7 +48,9 @@ class RTreeCurves:
             _run("predict", name)
             leaf = np.loadtxt(folder / "leaf.csv", ndmin=1).astype(np.int64) - 1
             # prodlim gives NA beyond the last time of a leaf.
-            curves = pd.read_csv(folder / "curves.csv", header=None, float_precision="round_trip").ffill(axis=1)
+            curves = pd.read_csv(folder / "curves.csv", header=None, float_precision="round_trip").ffill(
+                axis=1
+            )
         return checked_curves(curves)[leaf][:, position]
 
 
@@ -143,4 +145,4 @@ def _r_versions() -> dict[str, str]:
         lines = _run("versions").splitlines()
     except TrainingError as error:
         raise ConfigError(f"R lacks a package: {error}; {remedy}") from error
-    return dict(line.split() for line in lines)  # type: ignore[arg-type, misc]
+    return dict(line.split() for line in lines)

@@ -21,6 +21,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "cox": {"penalties": (0.1, 10.0), "inner_folds": 2},
     "rsf": {"n_trees": 5},
     "gradient_boosting": {"n_trees": 5},
+    "deepsurv": {"epochs": 40},
+    "coxtime": {"epochs": 20},
+    "logistic_hazard": {"epochs": 100},
+    "surtree": {"depth": 2},
+    "osst": {"depth": 2, "n_buckets": 10},
 }
 GRID = np.array([0.0, 1.0, 5.0, 20.0, 40.0, 60.0, 1e4])
 
