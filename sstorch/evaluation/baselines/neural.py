@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.base import (
     PYCOX,
     TORCHTUPLES,
@@ -26,8 +26,9 @@ from sstorch.evaluation.baselines.base import (
     Encoder,
     FloatArray,
     check_range,
+    inner_folds,
 )
-from sstorch.evaluation.baselines.step_curves import BrokenLineCurves, StepCurves
+from sstorch.evaluation.baselines.step_curves import BrokenLineCurves, StepCurves, proportional_hazards
 from sstorch.exceptions import TrainingError
 from sstorch.metrics.risk_sets import risk_sets
 
@@ -79,7 +80,7 @@ class NeuralBaseline(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
         encoder = Encoder(schema, train)
-        folds = stratified_folds(train.event, min(5, int(train.event.sum())), seed)
+        folds = inner_folds(train, 5, seed)
         with _reproducible(seed):
             curves = self._train(_float32(encoder.x), train, folds != 0, encoder)
 
@@ -132,9 +133,7 @@ class DeepSurv(NeuralBaseline):
         hazard = np.cumsum(np.bincount(sets.position, weights=train.event) / sets.at_risk)
 
         def values(X: object) -> FloatArray:
-            with np.errstate(over="ignore"):  # an infinite hazard gives S = 0
-                risk = np.exp(_predict(model, _float32(encoder(X))) - centre)
-                return np.asarray(np.exp(-np.outer(risk, hazard)))
+            return proportional_hazards(_predict(model, _float32(encoder(X))) - centre, hazard)
 
         return StepCurves(sets.times, values)
 

@@ -171,6 +171,18 @@ def test_weights_and_entry_are_refused(data: SurvivalData) -> None:
             make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
 
 
+@pytest.mark.parametrize("name", ["cox", "deepsurv"])
+def test_one_event_is_too_few_to_choose_by(data: SurvivalData, name: str) -> None:
+    rows = SurvivalData(data.frame, (data.time, np.arange(len(data)) == 3))
+    with pytest.raises(DataError, match="have 1 event; at least two"):
+        fit(quick(name), rows)
+
+
+def test_seeds_have_a_range(data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="seed=-1 must be >= 0"):
+        fit(make_baseline("kaplan_meier"), data, seed=-1)
+
+
 def test_features_that_never_vary_are_refused(data: SurvivalData) -> None:
     rows = SurvivalData(data.frame[["constant"]], (data.time, data.event))
     with pytest.raises(DataError, match="every feature is constant"):
