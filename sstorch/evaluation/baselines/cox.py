@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.base import SKSURV, Baseline, Encoder, FloatArray, check_range, inner_folds
+from sstorch.evaluation.baselines.breslow import BreslowBaseline
 from sstorch.evaluation.baselines.scikit_survival import structured
-from sstorch.evaluation.baselines.step_curves import StepCurves, proportional_hazards
+from sstorch.evaluation.baselines.step_curves import StepCurves
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.metrics.risk_sets import risk_sets
 
@@ -32,7 +33,7 @@ class CoxCurves(StepCurves):
 
 @dataclass(frozen=True)
 class Cox(Baseline):
-    """Cox proportional hazards with Efron's ties, a ridge and Breslow's baseline hazard, by scikit-survival.
+    """Cox regression of scikit-survival with Efron's ties and a ridge; Breslow's baseline hazard.
 
     The penalty maximises the cross-validated partial log-likelihood: for each inner fold, that of all
     training rows minus that of the rows fitted to, at the coefficients fitted without the fold. Unlike the
@@ -72,10 +73,12 @@ class Cox(Baseline):
         else:
             raise TrainingError("Cox regression converges with none of the ridge penalties; give larger ones")
 
-        def values(X: object) -> FloatArray:
-            return proportional_hazards(encoder(X) @ model.coef_, model.cum_baseline_hazard_.y)
+        baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.time, train.event)
 
-        return CoxCurves(model.unique_times_, values, penalty, model.coef_)
+        def values(X: object) -> FloatArray:
+            return baseline.survival(encoder(X) @ model.coef_)
+
+        return CoxCurves(baseline.jumps, values, penalty, model.coef_)
 
     def _ranked(self, x: FloatArray, train: SurvivalData, seed: int) -> list[float]:
         """The candidates that converge in all inner folds, best first."""

@@ -28,9 +28,9 @@ from sstorch.evaluation.baselines.base import (
     check_range,
     inner_folds,
 )
-from sstorch.evaluation.baselines.step_curves import BrokenLineCurves, StepCurves, proportional_hazards
+from sstorch.evaluation.baselines.breslow import BreslowBaseline
+from sstorch.evaluation.baselines.step_curves import BrokenLineCurves, StepCurves
 from sstorch.exceptions import TrainingError
-from sstorch.metrics.risk_sets import risk_sets
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -127,15 +127,12 @@ class DeepSurv(NeuralBaseline):
         )
         model = pycox.models.CoxPH(net, _adamw(net, self), device="cpu")
         self._run(model, (x[kept], (rank[kept], event[kept])), (x[~kept], (rank[~kept], event[~kept])))
-        linear = _predict(model, x)
-        centre = linear.max()
-        sets = risk_sets(train.time, train.event, np.exp(linear - centre))
-        hazard = np.cumsum(np.bincount(sets.position, weights=train.event) / sets.at_risk)
+        baseline = BreslowBaseline.of(_predict(model, x), train.time, train.event)
 
         def values(X: object) -> FloatArray:
-            return proportional_hazards(_predict(model, _float32(encoder(X))) - centre, hazard)
+            return baseline.survival(_predict(model, _float32(encoder(X))))
 
-        return StepCurves(sets.times, values)
+        return StepCurves(baseline.jumps, values)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ FloatArray = npt.NDArray[np.float64]
 
 # Largest rise of a curve that is taken for rounding; some packages predict in float32.
 _ROUNDING = 1e-5
-# Its exponential is a number of float64, and large enough for S = 0.
-_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -60,22 +58,6 @@ class BrokenLineCurves:
         share = np.minimum((grid - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
         joined: FloatArray = curves[:, right - 1] * (1.0 - share) + curves[:, right] * share
         return joined
-
-
-def proportional_hazards(log_risk: FloatArray, cumulative_hazard: FloatArray) -> FloatArray:
-    """S = exp(-H0(t) e^g).
-
-    Args:
-        log_risk: g, shape (n,).
-        cumulative_hazard: H0, shape (n_times,).
-
-    Returns:
-        Shape (n, n_times).
-    """
-    # An infinite risk would make NaN of a hazard of 0.
-    risk = np.exp(np.minimum(log_risk, _LARGEST_LOG))
-    curves: FloatArray = np.exp(-np.outer(risk, cumulative_hazard))
-    return curves
 
 
 def checked_curves(curves: npt.ArrayLike) -> FloatArray:

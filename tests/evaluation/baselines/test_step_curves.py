@@ -5,7 +5,6 @@ from sstorch.evaluation.baselines.step_curves import (
     BrokenLineCurves,
     StepCurves,
     checked_curves,
-    proportional_hazards,
 )
 from sstorch.exceptions import DataError, TrainingError
 
@@ -32,11 +31,6 @@ def test_rounding_is_removed_and_more_is_refused() -> None:
     for bad in ([[0.5, 0.6]], [[1.1, 0.5]], [[0.5, -0.1]]):
         with pytest.raises(TrainingError, match="rise or leave"):
             checked_curves(bad)
-
-
-def test_infinite_risks_are_no_nan() -> None:
-    curves = proportional_hazards(np.array([1e6, -1e6, np.log(2.0)]), np.array([0.0, 1.0]))
-    np.testing.assert_allclose(curves, [[1, 0], [1, 1], [1, np.exp(-2.0)]])
 
 
 def test_times_that_are_none_are_refused() -> None:
