@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sstorch.config import Config, DatasetConfig, StudyConfig
+from sstorch.data.wording import nearest_text
 from sstorch.evaluation import ResultStore, StudyModel, baseline_models, soft_tree_models
 from sstorch.evaluation.engines import make_engine
 from sstorch.evaluation.study import Outcome, Task, plan, run
@@ -72,9 +73,19 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
-    """The models of a study, in the order of its configuration."""
-    trees = soft_tree_models(config.estimator(), study.soft_trees)
-    return trees + baseline_models(study.baselines, config.seed)
+    """The models of a study, in the order of its configuration.
+
+    Raises:
+        ConfigError: there is no such model, parameter or value.
+    """
+    known = [*study.soft_trees, *study.baselines]
+    wanted = known if study.models is None else study.models
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}")
+    trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
+    baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
+    return soft_tree_models(config.estimator(), trees) + baseline_models(baselines, config.seed)
 
 
 def _replace(file: Path, text: str) -> None:

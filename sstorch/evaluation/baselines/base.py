@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._version import __version__
-from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
 from sstorch.data.sources.package import pip_install
 from sstorch.exceptions import ConfigError, DataError
 
@@ -91,11 +91,13 @@ class Baseline(ABC):
             seed: of everything random; equal seeds give equal curves.
 
         Raises:
-            ConfigError: a package or program is missing.
-            DataError: the rows have weights or entry times, which not all baselines could honour.
+            ConfigError: a package or program is missing, or the seed is out of range.
+            DataError: the rows have weights or entry times, which not all baselines could honour, or no
+                feature that varies.
             TrainingError: the model cannot be fitted to these rows.
         """
         self.check()
+        check_range("seed", seed, 0, 2**32 - 1)
         if train.entry.any() or np.ptp(train.sample_weight) > 0:
             raise DataError("baselines take every row alike, observed from time zero: no weights, no entry")
         return self._fit(train, schema, seed)
@@ -145,6 +147,21 @@ class Encoder:
         """Encode rows, shape (n, p)."""
         encoded: FloatArray = self._preprocessor.transform(X)[:, self._varies]
         return encoded
+
+
+def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+    """Folds of the training rows, stratified by event; fewer than `n_folds` if there are fewer events.
+
+    Returns:
+        Fold of each row, shape (n,).
+
+    Raises:
+        DataError: fewer than two events.
+    """
+    n_events = int(train.event.sum())
+    if n_events < 2:
+        raise DataError(f"the training rows have {n_events} event; at least two are needed to leave one out")
+    return stratified_folds(train.event, min(n_folds, n_events), seed)
 
 
 def check_range(name: str, value: float, low: float, high: float = np.inf) -> None:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.data import Schema, SurvivalData, stratified_folds
-from sstorch.evaluation.baselines.base import SKSURV, Baseline, Encoder, FloatArray, check_range
+from sstorch.data import Schema, SurvivalData
+from sstorch.evaluation.baselines.base import SKSURV, Baseline, Encoder, FloatArray, check_range, inner_folds
+from sstorch.evaluation.baselines.breslow import BreslowBaseline
 from sstorch.evaluation.baselines.scikit_survival import structured
 from sstorch.evaluation.baselines.step_curves import StepCurves
 from sstorch.exceptions import ConfigError, TrainingError
@@ -32,7 +33,7 @@ class CoxCurves(StepCurves):
 
 @dataclass(frozen=True)
 class Cox(Baseline):
-    """Cox proportional hazards with Efron's ties, a ridge and Breslow's baseline hazard, by scikit-survival.
+    """Cox regression of scikit-survival with Efron's ties and a ridge; Breslow's baseline hazard.
 
     The penalty maximises the cross-validated partial log-likelihood: for each inner fold, that of all
     training rows minus that of the rows fitted to, at the coefficients fitted without the fold. Unlike the
@@ -72,18 +73,18 @@ class Cox(Baseline):
         else:
             raise TrainingError("Cox regression converges with none of the ridge penalties; give larger ones")
 
-        def values(X: object) -> FloatArray:
-            return np.asarray(
-                np.exp(np.outer(-np.exp(encoder(X) @ model.coef_), model.cum_baseline_hazard_.y))
-            )
+        baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.time, train.event)
 
-        return CoxCurves(model.unique_times_, values, penalty, model.coef_)
+        def values(X: object) -> FloatArray:
+            return baseline.survival(encoder(X) @ model.coef_)
+
+        return CoxCurves(baseline.jumps, values, penalty, model.coef_)
 
     def _ranked(self, x: FloatArray, train: SurvivalData, seed: int) -> list[float]:
         """The candidates that converge in all inner folds, best first."""
         if len(self.penalties) == 1:
             return list(self.penalties)
-        folds = stratified_folds(train.event, min(self.inner_folds, int(train.event.sum())), seed)
+        folds = inner_folds(train, self.inner_folds, seed)
         scores = {p: self._score(x, train.time, train.event, folds, p) for p in self.penalties}
         usable = [penalty for penalty in self.penalties if scores[penalty] > -np.inf]
         return sorted(usable, key=lambda penalty: -scores[penalty])
@@ -117,9 +118,14 @@ def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penal
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ConvergenceWarning)
-            warnings.simplefilter("error", RuntimeWarning)  # overflow on the way to infinity
+            # Overflow on the way to infinity, and equations that are singular up to rounding.
+            warnings.simplefilter("error", RuntimeWarning)
             return CoxPHSurvivalAnalysis(alpha=penalty, ties="efron").fit(x, structured(time, event))
-    except (ConvergenceWarning, RuntimeWarning, ValueError, np.linalg.LinAlgError):
+    except (ConvergenceWarning, RuntimeWarning, np.linalg.LinAlgError):
+        return None
+    except ValueError as error:
+        if "search direction" not in str(error):
+            raise
         return None
 
 

@@ -11,7 +11,10 @@ from sstorch.data.wording import names_text, nearest_text
 from sstorch.evaluation.baselines.accelerated_failure_time import LogLogisticAFT, WeibullAFT
 from sstorch.evaluation.baselines.base import Baseline
 from sstorch.evaluation.baselines.cox import Cox
+from sstorch.evaluation.baselines.exact import OSST, SurTree
 from sstorch.evaluation.baselines.kaplan_meier import KaplanMeier
+from sstorch.evaluation.baselines.neural import CoxTime, DeepSurv, LogisticHazard
+from sstorch.evaluation.baselines.r_trees import CTree, RPart
 from sstorch.evaluation.baselines.scikit_survival import GradientBoosting, LogRankTree, RandomForest
 from sstorch.exceptions import ConfigError
 
@@ -21,8 +24,15 @@ _CLASSES: tuple[type[Baseline], ...] = (
     WeibullAFT,
     LogLogisticAFT,
     LogRankTree,
+    RPart,
+    CTree,
     RandomForest,
     GradientBoosting,
+    DeepSurv,
+    CoxTime,
+    LogisticHazard,
+    SurTree,
+    OSST,
 )
 
 BASELINES: Mapping[str, type[Baseline]] = MappingProxyType({c.name: c for c in _CLASSES})
@@ -33,7 +43,7 @@ def make_baseline(name: str, **options: Any) -> Baseline:
 
     Args:
         name: one of :data:`BASELINES`.
-        options: settings that differ from their defaults: fields of the class.
+        options: settings that differ from their defaults: fields of the class. A list counts as a tuple.
 
     Raises:
         ConfigError: no such baseline, setting or value.
@@ -49,4 +59,5 @@ def make_baseline(name: str, **options: Any) -> Baseline:
         if option not in known:
             has = f"it has {names_text(known)}" if known else "it has none"
             raise ConfigError(f"the baseline {name!r} has no setting {option!r}; {has}")
-    return BASELINES[name](**options)
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    return BASELINES[name](**values)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.base import SKSURV, Baseline, Encoder, FloatArray, check_range
+from sstorch.evaluation.baselines.breslow import BreslowBaseline
 from sstorch.evaluation.baselines.step_curves import StepCurves
 
 
@@ -46,6 +47,12 @@ class ScikitSurvivalModel(Baseline):
         encoder = Encoder(schema, train)
         time = grouped_times(train.time, train.event)
         model = self._estimator(seed).fit(encoder.x, structured(time, train.event))
+        return self._curves(model, encoder, time, train.event)
+
+    def _curves(
+        self, model: Any, encoder: Encoder, time: FloatArray, event: npt.NDArray[np.bool_]
+    ) -> StepCurves:
+        """The curves of a fitted estimator, trained on these times and events."""
 
         def values(X: object) -> FloatArray:
             return np.asarray(model.predict_survival_function(encoder(X), return_array=True))
@@ -136,3 +143,9 @@ class GradientBoosting(ScikitSurvivalModel):
             subsample=self.subsample,
             random_state=seed,
         )
+
+    def _curves(
+        self, model: Any, encoder: Encoder, time: FloatArray, event: npt.NDArray[np.bool_]
+    ) -> StepCurves:
+        baseline = BreslowBaseline.of(model.predict(encoder.x), time, event)
+        return StepCurves(baseline.jumps, lambda X: baseline.survival(model.predict(encoder(X))))

@@ -5,7 +5,6 @@ from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
@@ -13,7 +12,7 @@ import torch
 from sstorch import SurvivalData
 from sstorch.data import Schema
 from sstorch.evaluation import BASELINES, Baseline, make_baseline
-from sstorch.evaluation.baselines.base import Requirement
+from sstorch.evaluation.baselines.base import Curves, Requirement
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # As small as shows what is tested.
@@ -21,6 +20,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "cox": {"penalties": (0.1, 10.0), "inner_folds": 2},
     "rsf": {"n_trees": 5},
     "gradient_boosting": {"n_trees": 5},
+    "deepsurv": {"epochs": 40},
+    "coxtime": {"epochs": 20},
+    "logistic_hazard": {"epochs": 100},
+    "surtree": {"depth": 2},
+    "osst": {"depth": 2, "n_buckets": 10},
 }
 GRID = np.array([0.0, 1.0, 5.0, 20.0, 40.0, 60.0, 1e4])
 
@@ -34,7 +38,7 @@ def quick(name: str) -> Baseline:
     return baseline
 
 
-@pytest.fixture(params=list(BASELINES))
+@pytest.fixture(params=list(BASELINES), scope="module")
 def baseline(request: pytest.FixtureRequest) -> Baseline:
     return quick(request.param)
 
@@ -61,15 +65,17 @@ def data() -> SurvivalData:
     return SurvivalData(frame, (np.minimum(time, censoring), time <= censoring))
 
 
-def curves_of(
-    baseline: Baseline, data: SurvivalData, rows: pd.DataFrame | None = None, seed: int = 0
-) -> npt.NDArray[np.float64]:
-    fitted = baseline.fit(data, Schema.of(data.frame), seed)
-    return fitted.falling_curves(data.frame if rows is None else rows, GRID)
+def fit(baseline: Baseline, data: SurvivalData, seed: int = 0) -> Curves:
+    return baseline.fit(data, Schema.of(data.frame), seed)
 
 
-def test_curves_are_survival_curves(baseline: Baseline, data: SurvivalData) -> None:
-    curves = curves_of(baseline, data)
+@pytest.fixture(scope="module")
+def fitted(baseline: Baseline, data: SurvivalData) -> Curves:
+    return fit(baseline, data)
+
+
+def test_curves_are_survival_curves(baseline: Baseline, fitted: Curves, data: SurvivalData) -> None:
+    curves = fitted.falling_curves(data.frame, GRID)
     assert curves.shape == (len(data), len(GRID))
     assert curves.dtype == np.float64
     assert ((curves >= 0) & (curves <= 1)).all()
@@ -80,52 +86,55 @@ def test_curves_are_survival_curves(baseline: Baseline, data: SurvivalData) -> N
         assert np.ptp(curves[:, 4]) > 0.05
 
 
-def test_calibrated_in_the_large(baseline: Baseline, data: SurvivalData) -> None:
+def test_calibrated_in_the_large(fitted: Curves, data: SurvivalData) -> None:
     """The mean curve is near Kaplan-Meier: times are in their unit and not shifted."""
     np.testing.assert_allclose(
-        curves_of(baseline, data)[:, 1:6].mean(axis=0),
-        curves_of(make_baseline("kaplan_meier"), data)[0, 1:6],
+        fitted.falling_curves(data.frame, GRID)[:, 1:6].mean(axis=0),
+        fit(make_baseline("kaplan_meier"), data).falling_curves(data.frame, GRID)[0, 1:6],
         atol=0.1,
     )
 
 
-def test_times_need_no_order_and_do_not_depend_on_each_other(baseline: Baseline, data: SurvivalData) -> None:
-    fitted = baseline.fit(data, Schema.of(data.frame))
-    together = fitted.falling_curves(data.frame[:5], GRID)
-    for j in (2, 5):
-        np.testing.assert_allclose(fitted.falling_curves(data.frame[:5], [GRID[j]])[:, 0], together[:, j])
+def test_times_need_no_order_and_do_not_depend_on_each_other(fitted: Curves, data: SurvivalData) -> None:
+    rows = data.frame[:5]
+    together = fitted.falling_curves(rows, GRID)
+    np.testing.assert_allclose(fitted.falling_curves(rows, GRID[[5, 2]]), together[:, [5, 2]])
 
 
-def test_equal_seeds_give_equal_curves(baseline: Baseline, data: SurvivalData) -> None:
-    np.testing.assert_array_equal(curves_of(baseline, data, seed=4), curves_of(baseline, data, seed=4))
-
-
-def test_the_global_random_states_are_left_alone(baseline: Baseline, data: SurvivalData) -> None:
+def test_equal_seeds_give_equal_curves_and_global_states_are_left_alone(
+    baseline: Baseline, fitted: Curves, data: SurvivalData
+) -> None:
+    first = fitted.falling_curves(data.frame, GRID)
+    np.random.seed(77)  # noqa: NPY002
     before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    curves_of(baseline, data)
+    second = fit(baseline, data).falling_curves(data.frame, GRID)
+    np.testing.assert_array_equal(second, first)
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), torch_before)
 
 
-def test_rows_are_predicted_one_by_one(baseline: Baseline, data: SurvivalData) -> None:
-    """Each row by itself, with columns in any order and others beside them, index of the frame or not."""
-    fitted = baseline.fit(data, Schema.of(data.frame))
+def test_rows_are_predicted_one_by_one(fitted: Curves, data: SurvivalData) -> None:
+    """Each row by itself, with columns in any order and others beside them, whatever the index."""
     together = fitted.falling_curves(data.frame, GRID)
     some = data.frame.iloc[[7, 3]][list(data.frame)[::-1]].assign(other="x")
-    np.testing.assert_allclose(fitted.falling_curves(some, GRID), together[[7, 3]], rtol=1e-6)
+    np.testing.assert_allclose(fitted.falling_curves(some, GRID), together[[7, 3]], rtol=1e-5)
 
 
-def test_unknown_and_missing_values_are_taken(baseline: Baseline, data: SurvivalData) -> None:
+def test_unknown_and_missing_values_are_taken(fitted: Curves, data: SurvivalData) -> None:
     rows = data.frame[:3].copy()
     rows["group"] = ["unheard of", None, "never"]
     rows["age"] = np.nan
     rows["noise"] = 0.0
-    fitted = baseline.fit(data, Schema.of(data.frame))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         curves = fitted.falling_curves(rows, GRID)
     # No category has a weight: unknown, missing and never seen are one.
-    np.testing.assert_allclose(curves[1:], curves[:1].repeat(2, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(curves[1:], curves[:1].repeat(2, axis=0), rtol=1e-5)
+
+
+def test_missing_columns_are_refused(fitted: Curves, data: SurvivalData) -> None:
+    with pytest.raises(DataError, match="no column 'age'"):
+        fitted.falling_curves(data.frame.drop(columns="age"), GRID)
 
 
 def test_a_fold_knows_its_own_rows_only(baseline: Baseline, data: SurvivalData) -> None:
@@ -136,7 +145,8 @@ def test_a_fold_knows_its_own_rows_only(baseline: Baseline, data: SurvivalData) 
     frame.loc[~kept, ["age", "noise"]] = 1e6
     other = SurvivalData(frame, (np.where(kept, data.time, 500.0), data.event)).subset(kept)
     np.testing.assert_array_equal(
-        curves_of(baseline, alone), curves_of(baseline, other, alone.frame.reset_index(drop=True))
+        fit(baseline, alone).falling_curves(alone.frame, GRID),
+        fit(baseline, other).falling_curves(alone.frame, GRID),
     )
 
 
@@ -159,6 +169,18 @@ def test_weights_and_entry_are_refused(data: SurvivalData) -> None:
     for rows in (weighted, late):
         with pytest.raises(DataError, match="no weights, no entry"):
             make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
+
+
+@pytest.mark.parametrize("name", ["cox", "deepsurv"])
+def test_one_event_is_too_few_to_choose_by(data: SurvivalData, name: str) -> None:
+    rows = SurvivalData(data.frame, (data.time, np.arange(len(data)) == 3))
+    with pytest.raises(DataError, match="have 1 event; at least two"):
+        fit(quick(name), rows)
+
+
+def test_seeds_have_a_range(data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="seed=-1 must be >= 0"):
+        fit(make_baseline("kaplan_meier"), data, seed=-1)
 
 
 def test_features_that_never_vary_are_refused(data: SurvivalData) -> None:

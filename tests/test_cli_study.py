@@ -1,0 +1,196 @@
+"""Studies on the command line: a first run, a second one, kill -9, and what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+
+from sstorch.cli import main
+from sstorch.cli_study import study_models
+from sstorch.config import Config, register_schemas
+from sstorch.evaluation import ResultStore
+from sstorch.evaluation.engines import Processes
+from sstorch.nn import make_family
+from sstorch.optim import Nodec
+
+PAPER_SETS = {
+    "aids", "aids2", "aids_death", "churn", "credit", "dialysis", "employee", "flchain", "framingham",
+    "gbsg2", "maintenance", "uissurv", "unempdur", "veterans", "whas500",
+}  # fmt: skip
+SMALL = [
+    "trainer=joint",
+    "cv=three_folds",
+    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1]}",
+    "+study.soft_trees.po={leaf: spline_po, depth: 1}",
+    "study.models=[exp, po, kaplan_meier]",
+]
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small study of a file."""
+    draws = np.random.default_rng(7)
+    x = draws.normal(size=(120, 3))
+    frame = pd.DataFrame(x, columns=list("abc")).assign(
+        days=draws.exponential(np.exp(-x[:, 0])) + 0.01, died=(draws.random(120) < 0.6).astype(int)
+    )
+    file = tmp_path_factory.mktemp("data") / "cohort.csv"
+    frame.to_csv(file, index=False)
+    return [
+        "experiment=own",
+        "dataset=csv",
+        f"dataset.path={file}",
+        "dataset.time=days",
+        "dataset.event=died",
+        *SMALL,
+    ]
+
+
+def _sstorch(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:
+    GlobalHydra.instance().clear()
+    monkeypatch.setattr(sys, "argv", ["sstorch", *overrides])
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def undisturbed(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        assert _sstorch(patch, *options, f"study.folder={folder}") == 0
+    return folder
+
+
+def test_a_study_goes_on_where_it_was(
+    undisturbed: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = ResultStore(undisturbed).table()
+    assert set(before["dataset"]) == {"cohort"}
+    assert (
+        yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["soft_trees"]["po"]["depth"] == 1
+    )
+    assert _sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
+    out = capsys.readouterr().out
+    assert "1 data sets x 4 models on 3 folds" in out
+    assert "tasks    4, of which 4 are in" in out
+    assert "mean over 1 data sets" in out
+    assert "exp, depth 1" in out
+    assert out.splitlines()[-1].startswith("done: 4 tasks are in")
+    assert ResultStore(undisturbed).table().equals(before)
+
+
+def test_a_study_killed_three_times_ends_with_the_same_table(
+    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    store = ResultStore(folder)
+
+    def n_results() -> int:
+        return len(list(store.results.glob("*/*.parquet")))
+
+    command = [sys.executable, "-m", "sstorch.cli", *options, f"study.folder={folder}", "study.n_jobs=2"]
+    for n_before in (0, 1, 2):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + 120
+            while n_results() <= n_before and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.kill(process.pid, signal.SIGKILL)
+        assert n_results() > n_before
+    assert _sstorch(monkeypatch, *options, f"study.folder={folder}") == 0
+    assert store.table().equals(ResultStore(undisturbed).table())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("+study.baselines.kaplan_meier.baseline=random_walk", "random_walk"),
+        ("++study.soft_trees.exp.deepth=3", "'deepth'. Did you mean 'depth'?"),
+        ("study.models=[coks]", "no model 'coks' in"),
+        ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
+        ("study.n_jobs=0", "study.n_jobs must be at least 1"),
+        ("study.engine=threads", "study.engine must be"),
+        ("cv.n_folds=100", "choose fewer folds"),
+        ("fairness.sensitive=a", "leave fairness.sensitive out"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line_before_any_work(
+    change: str,
+    message: str,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _sstorch(monkeypatch, *options, f"study.folder={tmp_path / 'run'}", change) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run" / "results").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert (
+        _sstorch(monkeypatch, *options, f"hydra.run.dir={tmp_path}", f"study.folder={tmp_path / 'file'}") == 2
+    )
+    assert "choose another" in capsys.readouterr().err
+
+
+def _compose(*overrides: str) -> Config:
+    from omegaconf import OmegaConf
+
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_module("sstorch.configs", version_base="1.3"):
+        config = OmegaConf.to_object(compose("config", list(overrides)))
+    assert isinstance(config, Config)
+    return config
+
+
+@pytest.mark.parametrize("experiment", ["paper", "paper_quick"])
+def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
+    pytest.importorskip("sksurv")
+    config = _compose(f"experiment={experiment}")
+    assert config.study is not None
+    models = {(model.name, model.depth): model for model in study_models(config, config.study)}
+    trees = {"sst_exp", "sst_weibull", "sst_llog", "sst_llog_kmeans", "sst_po", "sst_ph"}
+    assert {name for name, depth in models if depth in (1, 2)} >= trees
+    assert {("sksurv", depth) for depth in (2, 3, 4, 5)} | {("cox", None), ("rsf", None)} <= set(models)
+    quick = experiment == "paper_quick"
+    for (name, depth), model in models.items():
+        model.check()
+        if name in trees:
+            tree = model.estimator
+            assert (tree.n_starts, tree.depth, tree.trainer) == (4 if quick else 20, depth, Nodec.paper())
+            expected = {"sst_llog_kmeans": "kmeans", "sst_po": "cox", "sst_ph": "cox"}.get(name, "random")
+            assert tree.init == expected
+            assert make_family(tree.leaf).name.startswith(
+                {"sst_po": "spline", "sst_ph": "spline"}.get(name, "")
+            )
+    datasets = set(config.study.datasets or ())
+    assert datasets < PAPER_SETS if quick else datasets == PAPER_SETS
+    assert config.cv.n_folds == 5
+
+
+def test_engines_of_the_command_line() -> None:
+    from sstorch.evaluation.engines import Ray, Serial, make_engine
+
+    assert make_engine("processes", 1, "cpu") == Serial("cpu")
+    assert make_engine("processes", 3, "cpu") == Processes(("cpu",) * 3)
+    assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
+    assert make_engine("ray", 1, "cpu", "auto") == Ray("auto")
+    assert make_engine("ray", 1, "cuda") == Ray(None, gpus=1.0)
