@@ -1,0 +1,137 @@
+"""Soft trees against Cox and the forest, data set by data set over the folds."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sstorch.evaluation.report.document import Block, Cell, Paragraph, Section, Table
+from sstorch.evaluation.report.measures import LEVEL, measure
+from sstorch.evaluation.report.models import Model
+from sstorch.evaluation.report.numbers import ABSENT, number, p_value, signed
+from sstorch.evaluation.report.results import Results
+from sstorch.evaluation.report.score_tables import heading
+from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
+
+REFERENCES = ("cox", "rsf")
+
+
+def fold_section(results: Results) -> Section | None:
+    """Corrected resampled t-tests of the soft trees; None without soft trees or a reference."""
+    references = [model for model in results.models if model.name in REFERENCES]
+    soft = [model for model in results.models if model.is_soft_tree]
+    if not references or not soft:
+        return None
+    blocks: list[Block] = [
+        Paragraph(
+            "Differences of the test scores of the same folds, soft tree minus reference, with the corrected resampled "
+            "t-test of Nadeau and Bengio (2003). A soft tree has the mean over the starts of a fold, or the chosen start "
+            f"alone. Significant means p < {number(LEVEL, 2)} on that data set, not corrected for the number of data sets; "
+            "the test has few degrees of freedom (folds less one)."
+        )
+    ]
+    for name in results.metrics:
+        if measure(name).higher_is_better is None:
+            continue
+        tests = {
+            chosen: {
+                (model.key, reference.key): test_folds(results, name, model, reference, chosen=chosen)
+                for model in soft
+                for reference in references
+            }
+            for chosen in (False, True)
+        }
+        if not any(found for by_pair in tests.values() for found in by_pair.values()):
+            continue
+        inner: list[Block] = [_counts(name, soft, references, tests)]
+        for reference in references:
+            details = _details(results, soft, reference, tests[False])
+            inner.append(Section(f"By data set, against {reference.label}", [details], folded=True))
+        blocks.append(Section(measure(name).title, inner))
+    return Section("Soft trees against Cox and the random survival forest", blocks)
+
+
+def test_folds(
+    results: Results, metric: str, one: Model, two: Model, *, chosen: bool = False
+) -> dict[str, ResampledTTest]:
+    """Corrected resampled t-test of two models on each data set where both have the same folds.
+
+    Args:
+        results: of the study.
+        metric: its name; test part.
+        one: the first model.
+        two: the second; differences are first minus second.
+        chosen: whether the chosen start of a fold stands for it, instead of the mean over its starts.
+
+    Returns:
+        A test a data set; data sets with fewer than two folds, with other folds, or with a fold where the metric
+        is not defined have none.
+    """
+    scores = results.by_fold(metric, chosen=chosen)
+    tests = {}
+    for dataset in results.datasets:
+        pair = [_folds(scores, dataset, model.key) for model in (one, two)]
+        k = len(pair[0])
+        if k < 2 or not pair[0].index.equals(pair[1].index) or pair[0].isna().any() or pair[1].isna().any():
+            continue
+        # Of k folds, one is the test set and k - 1 are the training set.
+        tests[dataset] = corrected_resampled_t_test(pair[0], pair[1], n_train=k - 1, n_test=1)
+    return tests
+
+
+def _folds(scores: pd.Series, dataset: str, key: str) -> pd.Series:
+    if (dataset, key) not in scores.index.droplevel("fold"):
+        return scores.iloc[:0].droplevel([0, 1])
+    return scores.loc[dataset, key].sort_index()
+
+
+Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
+
+
+def _counts(metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]) -> Table:
+    sign = 1.0 if measure(metric).higher_is_better else -1.0
+
+    def texts(found: dict[str, ResampledTTest]) -> list[str]:
+        if not found:
+            return [ABSENT, ABSENT]
+        differences = [sign * round(test.difference, 3) for test in found.values()]
+        significant = [sign * test.difference for test in found.values() if test.p_value < LEVEL]
+        wins, ties = sum(d > 0 for d in differences), sum(d == 0 for d in differences)
+        sure = sum(d > 0 for d in significant), sum(d < 0 for d in significant)
+        rest = len(found) - sum(sure)
+        return [f"{wins} / {ties} / {len(found) - wins - ties}", f"{sure[0]} / {rest} / {sure[1]}"]
+
+    rows = []
+    for model in soft:
+        cells = [
+            Cell(text)
+            for reference in references
+            for chosen in (False, True)
+            for text in texts(tests[chosen][model.key, reference.key])
+        ]
+        rows.append([Cell(model.label), *cells])
+    groups = [("", 1)]
+    for reference in references:
+        groups += [(f"{reference.label}: mean over starts", 2), (f"{reference.label}: chosen start", 2)]
+    header = ["model", *["all", "significant"] * (2 * len(references))]
+    caption = (
+        "Data sets where the soft tree is ahead / level / behind: by the sign of the difference at three decimals, and "
+        "counting significant differences only (all others are level)."
+    )
+    return Table(caption, header, rows, groups=groups)
+
+
+def _details(results: Results, soft: list[Model], reference: Model, tests: Tests) -> Table:
+    rows = []
+    for dataset in results.datasets:
+        cells = []
+        for model in soft:
+            test = tests[model.key, reference.key].get(dataset)
+            if test is None:
+                cells.append(Cell(ABSENT))
+            else:
+                note = f"p {p_value(test.p_value)}"
+                cells.append(Cell(signed(test.difference), note, best=test.p_value < LEVEL))
+        rows.append([Cell(dataset), *cells])
+    groups, header = heading(soft)
+    caption = f"Mean over starts: soft tree minus {reference.label}, in bold where p < {number(LEVEL, 2)}."
+    return Table(caption, header, rows, groups=groups)
