@@ -33,11 +33,10 @@ def plot_scores_by_dataset(
         families: the family of every model; each has a colour.
         label: of the scores.
     """
-    n_rows = -(-len(datasets) // _COLUMNS)
     n_columns = min(_COLUMNS, len(datasets))
-    height = n_rows * (0.75 + 0.19 * len(models)) + 0.6
-    figure = Figure(figsize=(2.2 + 3.0 * n_columns, height), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
+    n_rows = -(-len(datasets) // n_columns)
+    margins = (_width_of(models, 8), 0.15, 0.65, 0.75)
+    figure, axes = _panels(n_rows, n_columns, (2.9, 0.17 * len(models) + 0.15), margins, (0.18, 0.6))
     names = list(dict.fromkeys(families[model] for model in models))
     colours = {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(names)}
     for ax, dataset in zip(axes, datasets, strict=False):
@@ -56,10 +55,9 @@ def plot_scores_by_dataset(
         ax.set_axisbelow(True)
     for ax in axes[len(datasets) :]:
         ax.set_visible(False)
-    figure.supxlabel(label, fontsize=10)
+    figure.text(0.5, 0.12 / figure.get_figheight(), label, ha="center", va="bottom", fontsize=10)
     if len(names) > 1:
-        handles = [Patch(facecolor=colours[name], alpha=0.6, label=name) for name in names]
-        figure.legend(handles=handles, loc="outside upper right", ncols=len(names), frameon=False, fontsize=9)
+        _legend(figure, colours)
     return figure
 
 
@@ -75,10 +73,9 @@ def plot_runs(
         datasets: names, from left to right.
         models: labels, in the order of the boxes of a group.
     """
-    figure = Figure(
-        figsize=(max(5.0, 1.4 + 0.62 * len(datasets)), 0.7 + 2.3 * len(scores)), layout="constrained"
-    )
-    axes = figure.subplots(len(scores), 1, sharex=True, squeeze=False).ravel()
+    margins = (0.75, 0.15, 0.2 + 0.6 * _width_of(datasets, 9), 0.4)
+    width = max(4.0, 0.62 * len(datasets))
+    figure, axes = _panels(len(scores), 1, (width, 2.0), margins, (0.0, 0.14))
     offsets = (np.arange(len(models)) - 0.5 * (len(models) - 1)) * 0.8 / len(models)
     for ax, (label, values) in zip(axes, scores.items(), strict=True):
         for k, model in enumerate(models):
@@ -98,9 +95,48 @@ def plot_runs(
             ax.axvline(edge, color="#e3e7eb", linewidth=0.6)
     axes[-1].set_xticks(np.arange(len(datasets)), datasets, rotation=35, ha="right", fontsize=9)
     axes[-1].set_xlim(-0.5, len(datasets) - 0.5)
-    handles = [Patch(facecolor=_COLOURS[k % len(_COLOURS)], alpha=0.6, label=m) for k, m in enumerate(models)]
-    figure.legend(handles=handles, loc="outside upper right", ncols=len(models), frameon=False, fontsize=9)
+    for ax in axes[:-1]:
+        ax.set_xticks([])
+    _legend(figure, {model: _COLOURS[k % len(_COLOURS)] for k, model in enumerate(models)})
     return figure
+
+
+def _panels(
+    n_rows: int,
+    n_columns: int,
+    panel: tuple[float, float],
+    margins: tuple[float, float, float, float],
+    between: tuple[float, float],
+) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels, in inches: width and height, margins (left, right, bottom, top), gaps.
+
+    The panels of a row share their vertical axis. The place of everything is known beforehand, where a layout
+    engine would draw a figure of hundreds of labels several times to find it.
+    """
+    left, right, bottom, top = margins
+    width = left + right + n_columns * panel[0] + (n_columns - 1) * between[0]
+    height = bottom + top + n_rows * panel[1] + (n_rows - 1) * between[1]
+    figure = Figure(figsize=(width, height))
+    axes: list[Axes] = []
+    for row in range(n_rows):
+        for column in range(n_columns):
+            x = left + column * (panel[0] + between[0])
+            y = height - top - panel[1] - row * (panel[1] + between[1])
+            ax = figure.add_axes((x / width, y / height, panel[0] / width, panel[1] / height))
+            if column:
+                ax.tick_params(axis="y", labelleft=False)
+            axes.append(ax)
+    return figure, axes
+
+
+def _width_of(labels: Sequence[str], size: float) -> float:
+    """About the width of the longest label with its tick, in inches."""
+    return 0.25 + max(map(len, labels)) * 0.62 * size / 72
+
+
+def _legend(figure: Figure, colours: Mapping[str, str]) -> None:
+    handles = [Patch(facecolor=colour, alpha=0.65, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="upper right", ncols=len(colours), frameon=False, fontsize=9)
 
 
 def _boxes(
@@ -130,7 +166,10 @@ def _boxes(
         ]
         medians.append([(position - half, middle), (position + half, middle)])
         points += [(position, value) for value in box["fliers"]]
-    turn = (lambda xy: xy) if vertical else (lambda xy: xy[::-1])
+
+    def turn(xy: tuple[float, float]) -> tuple[float, float]:
+        return xy if vertical else xy[::-1]
+
     ax.add_collection(
         LineCollection([[turn(xy) for xy in line] for line in whiskers], colors=_INK, linewidths=0.8)
     )

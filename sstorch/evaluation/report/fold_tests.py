@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from sstorch.evaluation.report.document import Block, Cell, Paragraph, Section, Table
@@ -13,6 +15,9 @@ from sstorch.evaluation.report.score_tables import heading
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 
 REFERENCES = ("cox", "rsf")
+
+# By pair of models, then by data set.
+Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
 
 
 def fold_section(results: Results) -> Section | None:
@@ -32,14 +37,7 @@ def fold_section(results: Results) -> Section | None:
     for name in results.metrics:
         if measure(name).higher_is_better is None:
             continue
-        tests = {
-            chosen: {
-                (model.key, reference.key): test_folds(results, name, model, reference, chosen=chosen)
-                for model in soft
-                for reference in references
-            }
-            for chosen in (False, True)
-        }
+        tests = {chosen: _all_tests(results, name, soft, references, chosen) for chosen in (False, True)}
         if not any(found for by_pair in tests.values() for found in by_pair.values()):
             continue
         inner: list[Block] = [_counts(name, soft, references, tests)]
@@ -50,41 +48,45 @@ def fold_section(results: Results) -> Section | None:
     return Section("Soft trees against Cox and the random survival forest", blocks)
 
 
-def test_folds(
-    results: Results, metric: str, one: Model, two: Model, *, chosen: bool = False
-) -> dict[str, ResampledTTest]:
+def compare_folds(one: Mapping[str, pd.Series], two: Mapping[str, pd.Series]) -> dict[str, ResampledTTest]:
     """Corrected resampled t-test of two models on each data set where both have the same folds.
 
     Args:
-        results: of the study.
-        metric: its name; test part.
-        one: the first model.
-        two: the second; differences are first minus second.
-        chosen: whether the chosen start of a fold stands for it, instead of the mean over its starts.
+        one: scores of the first model by data set, each a series indexed by fold.
+        two: of the second; differences are first minus second.
 
     Returns:
-        A test a data set; data sets with fewer than two folds, with other folds, or with a fold where the metric
-        is not defined have none.
+        A test a data set; data sets with fewer than two folds, with other folds, or with a fold where the
+        metric is not defined have none.
     """
-    scores = results.by_fold(metric, chosen=chosen)
     tests = {}
-    for dataset in results.datasets:
-        pair = [_folds(scores, dataset, model.key) for model in (one, two)]
-        k = len(pair[0])
-        if k < 2 or not pair[0].index.equals(pair[1].index) or pair[0].isna().any() or pair[1].isna().any():
+    for dataset in one:
+        if dataset not in two:
+            continue
+        first, second = one[dataset], two[dataset]
+        k = len(first)
+        if k < 2 or not first.index.equals(second.index) or first.isna().any() or second.isna().any():
             continue
         # Of k folds, one is the test set and k - 1 are the training set.
-        tests[dataset] = corrected_resampled_t_test(pair[0], pair[1], n_train=k - 1, n_test=1)
+        tests[dataset] = corrected_resampled_t_test(
+            first.to_numpy(), second.to_numpy(), n_train=k - 1, n_test=1
+        )
     return tests
 
 
-def _folds(scores: pd.Series, dataset: str, key: str) -> pd.Series:
-    if (dataset, key) not in scores.index.droplevel("fold"):
-        return scores.iloc[:0].droplevel([0, 1])
-    return scores.loc[dataset, key].sort_index()
-
-
-Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
+def _all_tests(
+    results: Results, metric: str, soft: list[Model], references: list[Model], chosen: bool
+) -> Tests:
+    by_model: dict[str, dict[str, pd.Series]] = {}
+    for (dataset, key), scores in results.by_fold(metric, chosen=chosen).items():
+        by_model.setdefault(key, {})[dataset] = scores
+    return {
+        (model.key, reference.key): compare_folds(
+            by_model.get(model.key, {}), by_model.get(reference.key, {})
+        )
+        for model in soft
+        for reference in references
+    }
 
 
 def _counts(metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]) -> Table:

@@ -123,7 +123,7 @@ def undefined_section(results: Results) -> Section:
             "Values that are not defined", [Paragraph("None: every metric of every run has a value.")]
         )
     reasons = rows["reason"].fillna("").replace("", "no reason given")
-    counts = rows.assign(reason=reasons).groupby(["metric", "key", "part", "reason"], sort=False)
+    counts = rows.assign(reason=reasons).groupby(["metric", "key", "part", "reason"], observed=True)
     lines = []
     order = {model.key: position for position, model in enumerate(results.models)}
     for (metric, key, part, reason), own in sorted(
@@ -158,7 +158,7 @@ def _row(name: str, text: str) -> list[Cell]:
 def _grids(results: Results) -> str:
     grids = Counter(
         (int(folds), int(starts))
-        for folds, starts in results.rows.groupby(["dataset", "key"])[["fold", "start"]]
+        for folds, starts in results.rows.groupby(["dataset", "key"], observed=True)[["fold", "start"]]
         .nunique()
         .itertuples(index=False)
     )
@@ -172,7 +172,10 @@ def _incomplete_grids(results: Results) -> list[str]:
     """Tasks with fewer runs than their record says."""
     items = []
     sizes = (
-        results.rows.groupby(["dataset", "key", "part", "metric"]).size().groupby(["dataset", "key"]).min()
+        results.rows.groupby(["dataset", "key", "part", "metric"], observed=True)
+        .size()
+        .groupby(["dataset", "key"], observed=True)
+        .min()
     )
     for (dataset, key), facts in sorted(results.facts.items()):
         if "n_folds" not in facts or "n_starts" not in facts:

@@ -43,6 +43,7 @@ def published_datasets() -> tuple[str, ...]:
     return tuple(sorted(set(published_tables()["dataset"])))
 
 
+@cache
 def published_means(metric: str, part: str = "test") -> pd.DataFrame:
     """Published means of a metric.
 

@@ -131,8 +131,13 @@ class Results:
         by_task = {_task(record): record for record in facts}
         self.notes: list[str] = []
         self.rows = self._last_of_each(rows[keep], by_task)
+        # Categories: a study has millions of rows, and comparing their texts would take minutes.
+        names = ["dataset", "key", "part", "metric"]
+        self.rows = self.rows.astype({name: object for name in names}).astype(
+            dict.fromkeys(names, "category")
+        )
         # Sorted, so that sums are the same to the last bit whatever the order of the files.
-        self.rows = self.rows.sort_values([*_ROW, "value"], kind="stable").reset_index(drop=True)
+        self.rows = self.rows.sort_values(_ROW, kind="stable", ignore_index=True)
         twice = self.rows.duplicated(_ROW)
         if twice.any():
             first = self.rows.loc[twice, _ROW].iloc[0]
@@ -144,7 +149,8 @@ class Results:
             for dataset, key, config in tasks.itertuples(index=False)
             if (dataset, key, config) in by_task
         }
-        self._cells: dict[bool, pd.DataFrame] = {}
+        self._cells: dict[tuple[str, str, bool], Cells] = {}
+        self._summaries: dict[bool, pd.DataFrame] = {}
         # Models and data sets of which the choice has left nothing are not part of the report.
         self.datasets = tuple(name for name in self.datasets if name in set(self.rows["dataset"]))
         self.models = tuple(model for model in self.models if model.key in set(self.rows["key"]))
@@ -177,18 +183,23 @@ class Results:
     def values(self, metric: str, part: str = "test") -> pd.DataFrame:
         """The rows of a metric on one part: dataset, key, fold, start, chosen, value."""
         own = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
-        return own[["dataset", "key", "fold", "start", "chosen", "value"]]
+        columns = ["dataset", "key", "fold", "start", "chosen", "value"]
+        return own[columns].astype({"dataset": object, "key": object})
 
-    def by_fold(self, metric: str, part: str = "test", *, chosen: bool = False) -> pd.Series:
-        """Means over the starts of a fold (of the chosen start alone), indexed by data set, key and fold.
+    def by_fold(self, metric: str, *, chosen: bool = False) -> dict[tuple[str, str], pd.Series]:
+        """Test scores of the folds by (data set, key): means over the starts, or of the chosen start alone.
 
         NaN where one of the starts is not defined.
         """
-        rows = self.values(metric, part)
+        rows = self.values(metric)
         if chosen:
             rows = rows[rows["chosen"]]
         grouped = rows.groupby(["dataset", "key", "fold"])["value"]
-        return grouped.mean().where(grouped.count() == grouped.size())
+        means = grouped.mean().where(grouped.count() == grouped.size())
+        return {
+            (str(dataset), str(key)): own.droplevel(["dataset", "key"])
+            for (dataset, key), own in means.groupby(["dataset", "key"])
+        }
 
     def cells(self, metric: str, part: str = "test", *, chosen: bool = False) -> Cells:
         """Mean and standard deviation by data set and model.
@@ -198,7 +209,12 @@ class Results:
             part: "test" or "train".
             chosen: over the chosen start of each fold instead of over all folds and starts.
         """
-        table = self._summary(chosen)
+        asked = (metric, part, chosen)
+        if asked not in self._cells:
+            self._cells[asked] = self._make_cells(metric, part, self._summary(chosen))
+        return self._cells[asked]
+
+    def _make_cells(self, metric: str, part: str, table: pd.DataFrame) -> Cells:
         own = table.loc[(metric, part)] if (metric, part) in table.index else table.iloc[:0].droplevel([0, 1])
         keys = [model.key for model in self.models]
 
@@ -210,14 +226,14 @@ class Results:
         return Cells(frame("mean", np.nan), frame("std", np.nan), *counts)
 
     def _summary(self, chosen: bool) -> pd.DataFrame:
-        if chosen not in self._cells:
+        if chosen not in self._summaries:
             rows = self.rows[self.rows["chosen"]] if chosen else self.rows
-            shares = rows["metric"].map({name: measure(name).rejection for name in self.metrics}).astype(bool)
+            shares = rows["metric"].isin([name for name in self.metrics if measure(name).rejection])
             rejected = (rows["value"] < LEVEL).astype(float).where(rows["value"].notna())
             values = rows.assign(value=rows["value"].where(~shares, rejected))
-            grouped = values.groupby(["metric", "part", "dataset", "key"])["value"]
-            self._cells[chosen] = grouped.agg(mean="mean", std="std", defined="count", runs="size")
-        return self._cells[chosen]
+            grouped = values.groupby(["metric", "part", "dataset", "key"], observed=True)["value"]
+            self._summaries[chosen] = grouped.agg(mean="mean", std="std", defined="count", runs="size")
+        return self._summaries[chosen]
 
 
 def _task(record: Facts) -> tuple[str, str, str]:
