@@ -24,7 +24,9 @@ def plot_scores_by_dataset(
     families: Mapping[str, str],
     label: str,
 ) -> Figure:
-    """A panel a data set, in it a box a model: quartiles, and whiskers to the last value within 1.5 of their range.
+    """A panel a data set, in it a box a model.
+
+    Boxes are quartiles, whiskers reach to the last value within 1.5 times their range.
 
     Args:
         scores: finite values by (data set, model); a model without values leaves a gap.
@@ -69,7 +71,7 @@ def plot_runs(
     """A panel a metric, in it a group of boxes a data set, one for each model.
 
     Args:
-        scores: by label of the metric, finite values by (data set, model); a model without values leaves a gap.
+        scores: by label of the metric, finite values by (data set, model); a model without them leaves a gap.
         datasets: names, from left to right.
         models: labels, in the order of the boxes of a group.
     """

@@ -26,10 +26,10 @@ def paper_section(results: Results) -> Section | None:
     metrics = [name for name in results.metrics if measure(name).published is not None]
     blocks: list[Block] = [
         Paragraph(
-            f"The published values are the means over 5 folds x 20 starts of {SOURCE}, sections 5.2, D.1 and D.2. "
-            "Differences are ours minus theirs; they have other folds and starting points, and the standard deviations "
-            "in the tables of scores say what that can do. “ibs” of the paper is compared with ibs_graf. "
-            + WHY_NOT_COMPARABLE
+            f"The published values are the means over 5 folds x 20 starts of {SOURCE}, sections 5.2, D.1 "
+            "and D.2. Differences are ours minus theirs; they have other folds and starting points, and "
+            "the standard deviations in the tables of scores say what that can do. “ibs” of the paper is "
+            "compared with ibs_graf. " + WHY_NOT_COMPARABLE
         )
     ]
     averages = _average_table(results, metrics)
@@ -92,8 +92,8 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
     groups = [("", 1), *((measure(name).short, 3) for name in metrics)]
     header = ["model", *["ours", "paper", "difference"] * len(metrics)]
     caption = (
-        f"Test means averaged over the {len(published_datasets())} data sets of the paper; where we have fewer of them, "
-        "both averages are over those (their number in small print)."
+        f"Test means averaged over the {len(published_datasets())} data sets of the paper; where we have "
+        "fewer of them, both averages are over those (their number in small print)."
     )
     return Table(caption, header, rows, groups=groups)
 
@@ -133,9 +133,9 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
                 if dataset not in table.index:
                     cells.append(Cell(ABSENT))
                     continue
-                ours, paper, difference = table.loc[dataset, ["ours", "paper", "difference"]]
+                ours, paper, difference = (float(value) for value in table.loc[[dataset]].to_numpy()[0])
                 worse = round(sign * difference, 3) < -MARGIN
-                cells.append(Cell(signed(difference) + " ▼" * worse, f"{number(ours)} / {number(paper)}"))
+                cells.append(Cell("▼ " * worse + signed(difference), f"{number(ours)} / {number(paper)}"))
             if any(cell.text != ABSENT or cell.note for cell in cells):
                 rows.append([Cell(dataset), *cells])
         footer = [Cell("average"), *(_average(found[model.key]) for model in members)]
@@ -143,10 +143,11 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
         caption = (
             f"{family.capitalize()}: difference (ours / paper); ▼ worse by more than {number(MARGIN, 2)}."
         )
-        tables.append(Table(caption, header, rows, [footer], groups))
+        tables.append(Table(caption, header, rows, [footer], groups, stacked=True))
     return tables
 
 
 def _average(table: pd.DataFrame) -> Cell:
-    note = f"{number(table['ours'].mean())} / {number(table['paper'].mean())}, {len(table)} sets"
+    note = f"{number(table['ours'].mean())} / {number(table['paper'].mean())}"
+    note += f", {len(table)} sets" if len(table) < len(published_datasets()) else ""
     return Cell(signed(table["difference"].mean()), note)

@@ -46,8 +46,8 @@ def box_section(results: Results) -> Section | None:
     if not blocks:
         return None
     text = (
-        "Box: quartiles and median; whiskers: to the last run within 1.5 times the box; points: runs beyond. Models with "
-        "one fit have a run a fold. Every model at its largest depth."
+        "Box: quartiles and median; whiskers: to the last run within 1.5 times the box; points: runs "
+        "beyond. Models with one fit have a run a fold. Every model at its largest depth."
     )
     return Section("Distributions over folds and starts", [Paragraph(text), *blocks])
 
@@ -77,7 +77,7 @@ def _runs(results: Results, metrics: Sequence[str], models: Sequence[Model]) -> 
 
 
 def _values(results: Results, metric: str, models: Sequence[Model]) -> dict[tuple[str, str], list[float]]:
-    """Finite test scores by data set and label; those that are not defined are counted in their own section."""
+    """Finite test scores by data set and label; the others are counted in a section of their own."""
     labels = {model.key: model.label for model in models}
     rows = results.values(metric)
     rows = rows[np.isfinite(rows["value"]) & rows["key"].isin(labels)]

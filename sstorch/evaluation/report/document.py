@@ -36,6 +36,7 @@ class Table:
         rows: rows of the body.
         footer: rows of averages below it.
         groups: texts above the header with the columns each spans, or none.
+        stacked: whether notes stand below their texts, which makes columns narrow.
         left: columns after the first to be set flush left, as words are.
     """
 
@@ -45,6 +46,7 @@ class Table:
     footer: Sequence[Sequence[Cell]] = ()
     groups: Sequence[tuple[str, int]] = ()
     left: frozenset[int] = frozenset()
+    stacked: bool = False
 
 
 @dataclass(frozen=True)

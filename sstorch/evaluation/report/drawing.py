@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-
-# Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
-_SETTINGS: Mapping[str, str] = {"svg.hashsalt": "sstorch", "svg.fonttype": "path"}
 
 
 def as_png(figure: Figure) -> bytes:
@@ -22,6 +18,7 @@ def as_png(figure: Figure) -> bytes:
 def as_svg(figure: Figure) -> bytes:
     """The figure as an SVG file."""
     stream = io.BytesIO()
-    with mpl.rc_context(dict(_SETTINGS)):
+    # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
+    with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from sstorch.evaluation.report.document import Block, Cell, Paragraph, Section, Table
@@ -28,10 +29,11 @@ def fold_section(results: Results) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            "Differences of the test scores of the same folds, soft tree minus reference, with the corrected resampled "
-            "t-test of Nadeau and Bengio (2003). A soft tree has the mean over the starts of a fold, or the chosen start "
-            f"alone. Significant means p < {number(LEVEL, 2)} on that data set, not corrected for the number of data sets; "
-            "the test has few degrees of freedom (folds less one)."
+            "Differences of the test scores of the same folds, soft tree minus reference, with the "
+            "corrected resampled t-test of Nadeau and Bengio (2003). A soft tree has the mean over the "
+            f"starts of a fold, or the chosen start alone. Significant means p < {number(LEVEL, 2)} on that "
+            "data set, not corrected for the number of data sets; the test has few degrees of freedom "
+            "(folds less one)."
         )
     ]
     for name in results.metrics:
@@ -57,7 +59,7 @@ def compare_folds(one: Mapping[str, pd.Series], two: Mapping[str, pd.Series]) ->
 
     Returns:
         A test a data set; data sets with fewer than two folds, with other folds, or with a fold where the
-        metric is not defined have none.
+        metric is not a finite number have none.
     """
     tests = {}
     for dataset in one:
@@ -65,7 +67,7 @@ def compare_folds(one: Mapping[str, pd.Series], two: Mapping[str, pd.Series]) ->
             continue
         first, second = one[dataset], two[dataset]
         k = len(first)
-        if k < 2 or not first.index.equals(second.index) or first.isna().any() or second.isna().any():
+        if k < 2 or not first.index.equals(second.index) or not np.isfinite([first, second]).all():
             continue
         # Of k folds, one is the test set and k - 1 are the training set.
         tests[dataset] = corrected_resampled_t_test(
@@ -116,8 +118,8 @@ def _counts(metric: str, soft: list[Model], references: list[Model], tests: dict
         groups += [(f"{reference.label}: mean over starts", 2), (f"{reference.label}: chosen start", 2)]
     header = ["model", *["all", "significant"] * (2 * len(references))]
     caption = (
-        "Data sets where the soft tree is ahead / level / behind: by the sign of the difference at three decimals, and "
-        "counting significant differences only (all others are level)."
+        "Data sets where the soft tree is ahead / level / behind: by the sign of the difference at three "
+        "decimals, and counting significant differences only (all others are level)."
     )
     return Table(caption, header, rows, groups=groups)
 

@@ -84,10 +84,12 @@ def _table(table: Table) -> str:
         for k, text in enumerate(table.header)
     )
     head += f"<tr>{cells}</tr>\n"
+    names = "table stacked" if table.stacked else "table"
     body = "".join(_row(row, table, edges) for row in table.rows)
     foot = "".join(_row(row, table, edges) for row in table.footer)
     return (
-        f'{caption}<div class="table" tabindex="0">\n<table>\n<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n'
+        f'{caption}<div class="{names}" tabindex="0">\n<table>\n'
+        f"<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n"
         + (f"<tfoot>\n{foot}</tfoot>\n" if foot else "")
         + "</table>\n</div>\n"
     )

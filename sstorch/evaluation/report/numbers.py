@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
+
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
 
@@ -12,6 +15,8 @@ def number(value: float, digits: int = DIGITS) -> str:
     """A number without the leading zero, as in ".742"; NaN is a dash."""
     if math.isnan(value):
         return ABSENT
+    if math.isinf(value):
+        return "∞" if value > 0 else "\N{MINUS SIGN}∞"
     text = f"{abs(value):.{digits}f}"
     sign = "\N{MINUS SIGN}" if value < 0 and float(text) != 0.0 else ""
     return sign + (text[1:] if text.startswith("0.") else text)
@@ -23,9 +28,9 @@ def signed(value: float, digits: int = DIGITS) -> str:
     return f"+{text}" if value > 0 and float(f"{value:.{digits}f}") != 0.0 else text
 
 
-def digits_of(largest: float) -> int:
-    """Decimals to print: three for scores, one where values go into the hundreds."""
-    return 1 if largest >= 100.0 else DIGITS
+def digits_of(values: npt.NDArray[np.float64]) -> int:
+    """Decimals to print: three for scores, one where finite values go into the hundreds."""
+    return 1 if (np.abs(values[np.isfinite(values)]) >= 100.0).any() else DIGITS
 
 
 def p_value(value: float) -> str:

@@ -91,8 +91,8 @@ def average_table(results: Results) -> Table:
         for model in results.models
     ]
     caption = (
-        "Test means over all folds and starts, averaged over the data sets that the models have in common (their "
-        "number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
+        "Test means over all folds and starts, averaged over the data sets that the models have in common "
+        "(their number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
     )
     return Table(caption, ["model", *heads], rows)
 
@@ -109,7 +109,8 @@ def average_section(results: Results) -> Section:
     if left_out:
         blocks.append(
             Paragraph(
-                f"Left out of the averages, with values on fewer than half of the data sets: {listed(sorted(left_out))}."
+                "Left out of the averages, with values on fewer than half of the data sets: "
+                f"{listed(sorted(left_out))}."
             )
         )
     return Section("Averages", blocks)
@@ -123,12 +124,16 @@ def undefined_section(results: Results) -> Section:
             "Values that are not defined", [Paragraph("None: every metric of every run has a value.")]
         )
     reasons = rows["reason"].fillna("").replace("", "no reason given")
-    counts = rows.assign(reason=reasons).groupby(["metric", "key", "part", "reason"], observed=True)
-    lines = []
+    keys = ["metric", "key", "part", "reason"]
+    groups = {
+        tuple(map(str, key)): own for key, own in rows.assign(reason=reasons).groupby(keys, observed=True)
+    }
     order = {model.key: position for position, model in enumerate(results.models)}
-    for (metric, key, part, reason), own in sorted(
-        counts, key=lambda item: (results.metrics.index(item[0][0]), order[item[0][1]], item[0][2:])
+    lines = []
+    for metric, key, part, reason in sorted(
+        groups, key=lambda key: (results.metrics.index(key[0]), order[key[1]], key[2:])
     ):
+        own = groups[metric, key, part, reason]
         datasets = sorted(set(own["dataset"]))
         lines.append(
             [
@@ -141,8 +146,8 @@ def undefined_section(results: Results) -> Section:
             ]
         )
     text = (
-        f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, whose number "
-        "stands beside it where it is not all of them; “n. d.” is a metric without any."
+        f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
+        "whose number stands beside it where it is not all of them; “n. d.” is a metric without any."
     )
     header = ["model", "metric", "part", "values", "data sets", "reason"]
     return Section(

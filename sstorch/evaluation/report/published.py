@@ -1,8 +1,8 @@
 """The published tables of the soft survival trees, and results beside them.
 
-``published.csv`` holds the means and standard deviations of section 5.2 and of appendices D.1 and D.2 of Consolo,
-Amaldi and Carrizosa, "Soft decision trees for survival analysis": 15 data sets, six soft trees at depths 1 and
-2, SkSurv, RPART and CTree at depths 2 to 5, means over 5 folds x 20 starts.
+``published.csv`` holds the means and standard deviations of section 5.2 and of appendices D.1 and D.2 of
+Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis": 15 data sets, six soft trees at
+depths 1 and 2, SkSurv, RPART and CTree at depths 2 to 5, means over 5 folds x 20 starts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ SOURCE = "Consolo, Amaldi and Carrizosa, “Soft decision trees for survival ana
 # Their published integrated Brier scores lie below what any calibrated model can reach.
 NOT_COMPARABLE = frozenset({"sst_po", "sst_ph"})
 WHY_NOT_COMPARABLE = (
-    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can reach, for "
-    "instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model discriminates."
+    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can "
+    "reach, for instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model "
+    "discriminates."
 )
 
 

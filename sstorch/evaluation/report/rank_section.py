@@ -27,12 +27,12 @@ def rank_section(results: Results) -> Section | None:
     }
     blocks: list[Block] = [
         Paragraph(
-            "Every model enters once, at its largest depth, so that no result has a say in the choice. Ranks are of test "
-            "means over all folds and starts, 1 the best, ties shared, over the data sets that all have in common. "
-            "Friedman's test asks whether any models differ at all; two models differ by Nemenyi's test if their average "
-            f"ranks are further apart than the critical difference (both at the level {number(LEVEL, 2)}; Demšar 2006). "
-            "Wilcoxon's signed-rank test, with Holm's correction over all pairs of a metric, also uses the size of the "
-            "differences."
+            "Every model enters once, at its largest depth, so that no result has a say in the choice. "
+            "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
+            "sets that all have in common. Friedman's test asks whether any models differ at all; two "
+            "models differ by Nemenyi's test if their average ranks are further apart than the critical "
+            f"difference (both at the level {number(LEVEL, 2)}; Demšar 2006). Wilcoxon's signed-rank test, "
+            "with Holm's correction over all pairs of a metric, also uses the size of the differences."
         ),
         _average_ranks(results, ranked),
         _tests(ranked),
@@ -62,7 +62,7 @@ def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> Table:
         [
             Cell(model.label),
             *(
-                Cell(number(average.at[model.key, name], 2), "", bool(best.at[model.key, name]))
+                Cell(number(float(average[name][model.key]), 2), "", bool(best[name][model.key]))
                 for name in average.columns
             ),
         ]
@@ -104,8 +104,8 @@ def _metric(results: Results, own: Measure, scores: pd.DataFrame, ranked: pd.Dat
     without = [model.label for model in all_models if model.key not in ranked.columns]
     missing = [name for name in results.datasets if name not in ranked.index]
     caption = (
-        f"Average ranks of {k} models on {n} data sets, {own.title}; a bar joins models that Nemenyi's test does not tell "
-        f"apart."
+        f"Average ranks of {k} models on {n} data sets, {own.title}; a bar joins models that Nemenyi's test "
+        "does not tell apart."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
     caption += f" Data sets left out, not common to all: {listed(missing)}." if missing else ""
@@ -132,5 +132,5 @@ def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> Tabl
         return Cell(p_value(value), "", best=value < LEVEL)
 
     rows = [[Cell(results.model(one).label), *(cell(one, two) for two in keys)] for one in keys]
-    caption = f"Holm-adjusted p-values, in bold below {number(LEVEL, 2)}; models in the order of their average rank."
+    caption = f"Holm-adjusted p-values, in bold below {number(LEVEL, 2)}; models ordered by average rank."
     return Table(caption, ["", *(results.model(key).label for key in keys)], rows)

@@ -56,9 +56,9 @@ def build_report(results: Results) -> Document:
         "Scores",
         [
             Paragraph(
-                "Mean, and standard deviation in small print, over the runs named. Bold: best of the row among all models, "
-                "ties at the printed precision together; underlined (in Markdown, italic): best within its table, where a "
-                "metric takes several. “–”: no result."
+                "Mean, and standard deviation in small print, over the runs named. Bold: best of the row "
+                "among all models, ties at the printed precision together; underlined (in Markdown, "
+                "italic): best within its table, where a metric takes several. \N{EN DASH} is no result."
             ),
             *(score_section(results, name) for name in results.metrics),
         ],

@@ -36,6 +36,12 @@ class Cells:
     defined: pd.DataFrame
     runs: pd.DataFrame
 
+    def at(self, dataset: str, key: str) -> tuple[float, float, int, int]:
+        """Mean, standard deviation, number of defined runs and of runs of one cell."""
+        frames = (self.mean, self.std, self.defined, self.runs)
+        mean, std, defined, runs = (float(frame.loc[[dataset], key].iloc[0]) for frame in frames)
+        return mean, std, int(defined), int(runs)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -53,8 +59,8 @@ class Block:
 
 
 def common_block(mean: pd.DataFrame) -> Block:
-    """Data sets with a value for every model; models on fewer than half of them are left out first."""
-    known = mean.notna()
+    """Data sets with a finite value for every model; models on fewer than half of them are left out first."""
+    known = mean.notna() & mean.abs().ne(np.inf)
     enough = known.sum() * 2 >= max(1, int(known.any(axis=1).sum()))
     kept = known.loc[:, enough]
     rows = kept.all(axis=1) if kept.shape[1] else pd.Series(False, index=kept.index)
@@ -67,7 +73,8 @@ class Results:
     Args:
         table: a row per data set, model, depth, config, fold, start, part and metric, with the columns
             `COLUMNS`; in any order.
-        facts: a record per task: dataset, model, depth, config, seconds, versions, n_folds, n_starts, finished.
+        facts: a record per task: dataset, model, depth, config, seconds, versions, n_folds, n_starts,
+            finished.
         metrics: names to keep; None keeps all but the training objective.
         models: names to keep, with or without their depth ("sst_llog" or "sst_llog_d2"); None keeps all.
         datasets: names to keep; None keeps all.
@@ -133,9 +140,7 @@ class Results:
         self.rows = self._last_of_each(rows[keep], by_task)
         # Categories: a study has millions of rows, and comparing their texts would take minutes.
         names = ["dataset", "key", "part", "metric"]
-        self.rows = self.rows.astype({name: object for name in names}).astype(
-            dict.fromkeys(names, "category")
-        )
+        self.rows = self.rows.astype(dict.fromkeys(names, object)).astype(dict.fromkeys(names, "category"))
         # Sorted, so that sums are the same to the last bit whatever the order of the files.
         self.rows = self.rows.sort_values(_ROW, kind="stable", ignore_index=True)
         twice = self.rows.duplicated(_ROW)
@@ -150,7 +155,7 @@ class Results:
             if (dataset, key, config) in by_task
         }
         self._cells: dict[tuple[str, str, bool], Cells] = {}
-        self._summaries: dict[bool, pd.DataFrame] = {}
+        self._summaries: dict[bool, dict[tuple[str, str], pd.DataFrame]] = {}
         # Models and data sets of which the choice has left nothing are not part of the report.
         self.datasets = tuple(name for name in self.datasets if name in set(self.rows["dataset"]))
         self.models = tuple(model for model in self.models if model.key in set(self.rows["key"]))
@@ -160,16 +165,16 @@ class Results:
         tasks = rows[["dataset", "key", "config"]].drop_duplicates()
         repeated = tasks[tasks.duplicated(["dataset", "key"], keep=False)]
         dropped = []
-        for (dataset, key), own in sorted(repeated.groupby(["dataset", "key"])):
+        for (dataset, key), own in repeated.groupby(["dataset", "key"]):
             finished = {
-                config: str(facts.get((dataset, key, config), {}).get("finished", ""))
+                config: str(facts.get((str(dataset), str(key), config), {}).get("finished", ""))
                 for config in own["config"]
             }
             last = max(finished, key=lambda config: (finished[config], config))
             dropped += [(dataset, key, config) for config in finished if config != last]
             self.notes.append(
-                f"{dataset}, {key}: results of {len(finished)} configurations; the one finished last, {last}, is "
-                "reported."
+                f"{dataset}, {key}: results of {len(finished)} configurations; the one finished last, "
+                f"{last}, is reported."
             )
         if not dropped:
             return rows
@@ -211,28 +216,31 @@ class Results:
         """
         asked = (metric, part, chosen)
         if asked not in self._cells:
-            self._cells[asked] = self._make_cells(metric, part, self._summary(chosen))
+            self._cells[asked] = self._make_cells(self._summary(chosen).get((metric, part)))
         return self._cells[asked]
 
-    def _make_cells(self, metric: str, part: str, table: pd.DataFrame) -> Cells:
-        own = table.loc[(metric, part)] if (metric, part) in table.index else table.iloc[:0].droplevel([0, 1])
+    def _make_cells(self, own: pd.DataFrame | None) -> Cells:
         keys = [model.key for model in self.models]
 
         def frame(name: str, fill: float) -> pd.DataFrame:
-            wide = own[name].unstack("key") if len(own) else pd.DataFrame(dtype=float)
+            wide = pd.DataFrame(dtype=float) if own is None else own[name].unstack("key")
             return wide.reindex(index=list(self.datasets), columns=keys).astype(float).fillna(fill)
 
         counts = (frame(name, 0.0).astype(int) for name in ("defined", "runs"))
         return Cells(frame("mean", np.nan), frame("std", np.nan), *counts)
 
-    def _summary(self, chosen: bool) -> pd.DataFrame:
+    def _summary(self, chosen: bool) -> dict[tuple[str, str], pd.DataFrame]:
         if chosen not in self._summaries:
             rows = self.rows[self.rows["chosen"]] if chosen else self.rows
             shares = rows["metric"].isin([name for name in self.metrics if measure(name).rejection])
             rejected = (rows["value"] < LEVEL).astype(float).where(rows["value"].notna())
             values = rows.assign(value=rows["value"].where(~shares, rejected))
             grouped = values.groupby(["metric", "part", "dataset", "key"], observed=True)["value"]
-            self._summaries[chosen] = grouped.agg(mean="mean", std="std", defined="count", runs="size")
+            table = grouped.agg(mean="mean", std="std", defined="count", runs="size").reset_index()
+            self._summaries[chosen] = {
+                (str(metric), str(part)): own.set_index(["dataset", "key"])
+                for (metric, part), own in table.groupby(["metric", "part"], observed=True)
+            }
         return self._summaries[chosen]
 
 

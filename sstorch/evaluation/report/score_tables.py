@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
 import pandas as pd
 
 from sstorch.evaluation.report.document import Block, Cell, Paragraph, Section, Table
@@ -54,7 +54,7 @@ def score_tables(results: Results, own: Measure, cells: Cells) -> list[Table]:
     shown = [model for model in results.models if cells.runs[model.key].any()]
     families = by_family(shown) if len(shown) > _WIDE else {"": shown}
     values = cells.mean[[model.key for model in shown]]
-    digits = digits_of(float(values.abs().max().max()))  # NaN, which is below 100, where nothing is defined
+    digits = digits_of(values.to_numpy(dtype=float))
     best = best_of_rows(values, own.higher_is_better, digits)
     averages = averages_of(values) if own.averaged else []
     tables = []
@@ -130,12 +130,15 @@ def averages_of(values: pd.DataFrame) -> list[Average]:
     counts = values.notna().sum()
     if counts[counts > 0].eq(len(values)).all():
         return [Average(name, common)]
-    return [Average("average of own data sets", values.mean(), counts), Average(f"{name} in common", common)]
+    return [
+        Average("average, own data sets", values.mean(), counts),
+        Average(f"average, {n} in common", common),
+    ]
 
 
 def _footer(row: Average, keys: Sequence[str], own: Measure, digits: int, all_best: pd.Series) -> list[Cell]:
     if row.counts is not None:
-        notes = [f"{row.counts[key]} sets" if row.counts[key] else "" for key in keys]
+        notes = [f"of {row.counts[key]}" if row.counts[key] else "" for key in keys]
         texts = [number(row.values[key], digits) for key in keys]
         return [Cell(row.name), *map(Cell, texts, notes)]
     here = best_of_rows(row.values[list(keys)].to_frame().T, own.higher_is_better, digits).iloc[0]
@@ -146,13 +149,12 @@ def _footer(row: Average, keys: Sequence[str], own: Measure, digits: int, all_be
 
 
 def _texts(cells: Cells, dataset: str, key: str, digits: int, own: Measure) -> tuple[str, str]:
-    runs, defined = int(cells.runs.at[dataset, key]), int(cells.defined.at[dataset, key])
+    mean, std, defined, runs = cells.at(dataset, key)
     if not runs:
         return ABSENT, ""
     if not defined:
         return UNDEFINED, ""
-    std = cells.std.at[dataset, key]
-    notes = [] if own.rejection or np.isnan(std) else [number(float(std), digits)]
+    notes = [] if own.rejection or math.isnan(std) else [number(std, digits)]
     if defined < runs:
         notes.append(f"{defined} of {runs} runs")
-    return number(float(cells.mean.at[dataset, key]), digits), ", ".join(notes)
+    return number(mean, digits), ", ".join(notes)

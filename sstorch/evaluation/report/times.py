@@ -40,8 +40,8 @@ def time_section(results: Results) -> Section:
     groups = [("", 1), ("number of", 2), ("seconds of fitting", 4), ("seconds of scoring", 2)]
     header = ["model", "tasks", "fits", "all", "per task", "longest task", "per fit", "all", "per task"]
     caption = (
-        "A task is a model on a data set, with all its folds and starts; a fit is one tree or model. The fits of a task "
-        "may have run side by side, so that seconds per fit are a share of the task."
+        "A task is a model on a data set, with all its folds and starts; a fit is one tree or model. The "
+        "fits of a task may have run side by side, so that seconds per fit are a share of the task."
     )
     blocks: list[Block] = [Table(caption, header, rows, groups=groups)]
     blocks.append(Section("Seconds of fitting by data set", [_by_dataset(results)], folded=True))
