@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from sstorch.evaluation.store import ResultStore
 from sstorch.exceptions import SstorchError
 
 EXIT_REFUSED = 2
+EXIT_PIPE_CLOSED = 141
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,10 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(str(error))
     for note in results.notes:
         print(f"sstorch-report: note: {note}", file=sys.stderr)
-    print(f"{_text(average_table(results))}\n")
-    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
     n, k = len(results.datasets), len(results.models)
-    print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}")
+    try:
+        print(f"{_text(average_table(results))}\n")
+        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+        print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}", flush=True)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nor must Python complain when it flushes the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_PIPE_CLOSED)
 
 
 def _text(table: Table) -> str:

@@ -205,6 +205,8 @@ def _versions(results: Results) -> Sequence[Block]:
         if len(versions) == 1:
             text = versions[0][0]
         else:
-            text = "tasks differ: " + ", ".join(f"{version} ({count} tasks)" for version, count in versions)
+            text = "tasks differ: " + ", ".join(
+                f"{version} ({count} task{'s' * (count > 1)})" for version, count in versions
+            )
         rows.append(_row(package, text))
     return [Section("Versions", [Table("", ["package", "version"], rows, left=frozenset({1}))], folded=True)]
