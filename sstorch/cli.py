@@ -20,6 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sstorch.cli_study import run_study
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
 from sstorch.exceptions import ConfigError, SstorchError
@@ -27,6 +28,7 @@ from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
 from sstorch.optim import Checkpoint
 
+EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
@@ -147,8 +149,17 @@ def _app(composed: DictConfig) -> None:
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
     try:
         config = cast(Config, OmegaConf.to_object(composed))
-        run(config, OmegaConf.to_yaml(composed, resolve=True), folder)
+        text = OmegaConf.to_yaml(composed, resolve=True)
+        if config.study is not None:
+            sys.exit(EXIT_FAILED if run_study(config, config.study, text) else 0)
+        run(config, text, folder)
     except KeyboardInterrupt:
+        if composed.study is not None:
+            print(
+                "\nsstorch: interrupted; the same command goes on with the tasks that are left",
+                file=sys.stderr,
+            )
+            sys.exit(EXIT_INTERRUPTED)
         if folder.end_early("interrupted"):
             hydra_config = HydraConfig.get()
             swept = hydra_config.mode == RunMode.MULTIRUN
@@ -169,7 +180,10 @@ def _app(composed: DictConfig) -> None:
 
 
 def main() -> None:
-    """Entry point of the ``sstorch`` command: exit code 0, 2 if refused with one line, 130 if interrupted."""
+    """Entry point of the ``sstorch`` command.
+
+    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted.
+    """
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Hydra's own refusals come here instead of being printed at length.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
@@ -44,6 +45,11 @@ class DatasetConfig:
     sep: str | None = None
     strict: bool = True
     entry: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Name in the results of a study: that of the data set, or of the file without its ending."""
+        return self.name if self.path is None else Path(self.path).stem
 
     def load(self, sensitive: str | None = None) -> SurvivalData:
         """Read the data set.
@@ -237,6 +243,24 @@ class LoggerConfig:
 
 
 @dataclass
+class StudyConfig:
+    """Every model on the same folds of every data set; models that are compared, and where it runs.
+
+    ``soft_trees`` are :class:`~sstorch.SoftSurvivalTree` by name: each a mapping of its parameters, which win
+    over those of the configuration, with ``leaf_options`` for the options of the leaf. ``baselines`` are
+    mappings of their options. A parameter that is a list makes a model for each of its values.
+    """
+
+    folder: str = "runs/study"
+    datasets: list[str] | None = None
+    soft_trees: dict[str, Any] = field(default_factory=dict)
+    baselines: dict[str, Any] = field(default_factory=dict)
+    engine: str = "processes"
+    n_jobs: int = 1
+    address: str | None = None
+
+
+@dataclass
 class Config:
     """The whole configuration."""
 
@@ -249,6 +273,7 @@ class Config:
     device: DeviceConfig = field(default_factory=DeviceConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     fairness: FairnessConfig = field(default_factory=FairnessConfig)
+    study: StudyConfig | None = None
     seed: int = 0
 
     def load(self) -> SurvivalData:

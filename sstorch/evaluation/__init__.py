@@ -1,23 +1,43 @@
 """Cross-validation, scores of fitted trees, and the folder a run leaves behind."""
 
+from sstorch.evaluation.baselines import BASELINES, Baseline, make_baseline
 from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
-from sstorch.evaluation.scores import SCORES, score_tree
+from sstorch.evaluation.scores import CURVE_SCORES, SCORES, score_predictor, score_tree
+from sstorch.evaluation.store import ResultStore
+from sstorch.evaluation.study_model import (
+    BaselineModel,
+    SoftTreeModel,
+    StudyModel,
+    baseline_models,
+    soft_tree_models,
+)
 from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
+    "CURVE_SCORES",
+    "BASELINES",
     "DISPARITIES",
     "SCORES",
+    "Baseline",
+    "BaselineModel",
     "CrossValidation",
     "FairnessPath",
+    "ResultStore",
     "RunFolder",
+    "SoftTreeModel",
+    "StudyModel",
+    "baseline_models",
     "cross_validate",
     "fairness_path",
     "leaf_table",
+    "make_baseline",
     "make_folds",
     "pareto_front",
     "score_fairness",
+    "score_predictor",
     "score_tree",
+    "soft_tree_models",
     "split_names",
 ]

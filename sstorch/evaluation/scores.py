@@ -1,14 +1,40 @@
-"""The scores of one fitted tree on one set of rows."""
+"""The scores of a fitted model on one set of rows: those of a run, and those of a study."""
 
 from __future__ import annotations
 
+from typing import NamedTuple, Protocol
+
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from sstorch import metrics
 from sstorch.data import SurvivalData
 from sstorch.estimators import SoftSurvivalTree
+from sstorch.exceptions import DataError
+from sstorch.metrics.evaluation import score
+from sstorch.metrics.scored_rows import ScoredRows
 
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
+# What a study computes from the curves of any model; a likelihood is added where the model has one.
+CURVE_SCORES = ("c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ici", "d_calibration_p")
+
+# Equal steps of the follow-up over which Brier scores and AUC of training rows are integrated.
+_TRAIN_STEPS = 200
+
+
+class Predictor(Protocol):
+    """A fitted model of any kind."""
+
+    def falling_curves(self, X: pd.DataFrame, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
+
+
+class Score(NamedTuple):
+    """A value, NaN where the metric is not defined, and why."""
+
+    value: float
+    reason: str = ""
 
 
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
@@ -50,3 +76,74 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
         ),
         "log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry),
     }
+
+
+def score_predictor(
+    predictor: Predictor, rows: SurvivalData, train: SurvivalData, thin: bool = False
+) -> dict[str, Score]:
+    """Score any fitted model as a study does: on the same grids of times, whatever the model.
+
+    Concordance compares the curves at the event times. Integrals are over the grids of
+    :func:`sstorch.metrics.evaluation_times`.
+
+    Args:
+        predictor: fitted on ``train``.
+        rows: rows to score.
+        train: training rows, from which the censoring weights come.
+        thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
+            the many, are scored so: the third decimal of an integral does not change, the time it takes does.
+
+    Returns:
+        ``CURVE_SCORES``, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
+        where the model has no density.
+    """
+    own = _grids(rows, train, thin)
+    events = np.unique(rows.time[rows.event])
+    times = np.unique(np.concatenate([events, *own.values()]))
+    scored = ScoredRows(
+        time=rows.time,
+        event=rows.event,
+        survival=predictor.falling_curves(rows.frame, times),
+        times=times,
+        train=(train.time, train.event),
+        grids={name: np.searchsorted(times, grid) for name, grid in own.items()},
+        whole=(rows.time, rows.event),
+    )
+    found = {}
+    for name in CURVE_SCORES:
+        try:
+            found[name] = Score(score(name, scored, None))
+        except DataError as error:
+            found[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
+    found["log_likelihood"] = _log_likelihood(predictor, rows)
+    return found
+
+
+def _grids(rows: SurvivalData, train: SurvivalData, thin: bool) -> dict[str, npt.NDArray[np.float64]]:
+    """The times at which each convention reads the curves; without those that have none here."""
+    if thin:
+        last = float(rows.time.max())
+        steps = np.linspace(0.0, last, _TRAIN_STEPS + 1)[1:]
+        inside = steps[
+            (steps > max(rows.time.min(), train.time.min())) & (steps < min(last, train.time.max()))
+        ]
+        return {"graf": steps, "osst": steps, "sksurv": inside}
+    found = {}
+    for convention in ("graf", "osst", "sksurv"):
+        try:
+            found[convention] = metrics.evaluation_times(rows.time, train.time, convention)
+        except DataError:
+            continue  # too few times: its metric says so
+    return found
+
+
+def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
+    likelihood = getattr(predictor, "log_likelihood", None)
+    if likelihood is None:
+        return Score(np.nan, "the model has no density")
+    try:
+        entry = (rows.entry,) if rows.entry.any() else ()
+        value = float(likelihood(rows.frame, (rows.time, rows.event), *entry))
+    except DataError as error:
+        return Score(np.nan, str(error))
+    return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,19 +97,21 @@ class ResultStore:
         """Whether the results of a task are there."""
         return (self.results / key.file).exists()
 
-    @contextmanager
-    def claim(self, key: TaskKey) -> Iterator[bool]:
-        """Hold a task; true if it is ours to do, false if it is done or another process is at it."""
+    def claim(self, key: TaskKey) -> FileLock | None:
+        """Take a task for ourselves, until the lock is released or this process ends.
+
+        Returns:
+            The lock; None if the task is done or another process is at it.
+        """
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file.with_suffix(".lock"))
         if not lock.try_acquire():
-            yield False
-            return
-        try:
-            yield not self.holds(key)
-        finally:
+            return None
+        if self.holds(key):
             lock.release()
+            return None
+        return lock
 
     def write(self, key: TaskKey, rows: pd.DataFrame, facts: dict[str, Any]) -> None:
         """Add the results of a claimed task, all of them or, if they cannot be written, nothing.

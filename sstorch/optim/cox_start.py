@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample
+from sstorch.optim.cox_model import cox_cumulative_hazards
 from sstorch.optim.initialization import initialize_random
 
 FloatArray = npt.NDArray[np.float64]
@@ -22,6 +21,8 @@ FloatArray = npt.NDArray[np.float64]
 _PENALTY = 1e-3
 # Smallest weight of a function of the spline basis: log 0 is no parameter.
 _SMALLEST = 1e-3
+# Numbers in the drawn rows of the Cox models that are fitted at a time.
+_ELEMENTS = 2**24
 
 
 def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
@@ -53,44 +54,46 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
         entry = sample.log_entry.double().exp().cpu().numpy()
     matrices = sample.x.matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
-    for problem, seed in enumerate(seeds):
-        draws = np.random.default_rng(seed.spawn(1)[0])
+    # The leaves of a few problems at a time: their drawn rows are copied.
+    size = max(1, _ELEMENTS // (np.count_nonzero(event, axis=1).max() * matrices.shape[-1]))
+    for first in range(0, len(seeds), size):
+        drawn = _draw(tree, weight, event, seeds, range(first, min(first + size, len(seeds))))
+        longest = max(len(rows) for _, _, rows in drawn)
+        rows = np.stack([np.resize(rows, longest) for _, _, rows in drawn])
+        counts = np.arange(longest) < np.array([[len(rows)] for _, _, rows in drawn])
+        problem = np.array([[problem] for _, problem, _ in drawn])
+        hazards = cox_cumulative_hazards(
+            torch.as_tensor(matrices[split[problem], rows]),
+            torch.as_tensor(np.exp(log_time[problem, rows])),
+            torch.as_tensor(entry[problem, rows]),
+            torch.as_tensor(counts, dtype=torch.float64),
+            _PENALTY,
+        )
+        for (node, own, rows_of_leaf), hazard in zip(drawn, hazards, strict=True):
+            hazard = hazard[: len(rows_of_leaf)]
+            if bool((hazard.isfinite() & (hazard > 0)).all()):
+                x = matrices[split[own]][rows_of_leaf]
+                target = family.to_scale(hazard).numpy()
+                solution = _least_squares(design[own, rows_of_leaf], x, target)
+                _write(tree, node, own, *(torch.as_tensor(part) for part in solution))
+
+
+def _draw(
+    tree: SoftTree,
+    weight: FloatArray,
+    event: FloatArray,
+    seeds: Sequence[np.random.SeedSequence],
+    problems: Iterable[int],
+) -> list[tuple[int, int, npt.NDArray[np.int64]]]:
+    """Leaf, problem and rows of every draw of rows with an event."""
+    drawn = []
+    for problem in problems:
+        draws = np.random.default_rng(seeds[problem].spawn(1)[0])
         chance = weight[problem] * event[problem]
         count = max(1, round(np.count_nonzero(chance) / len(tree.topology.leaves)))
         for node in tree.topology.leaves:
-            rows = draws.choice(len(chance), count, p=chance / chance.sum())
-            x = matrices[split[problem]][rows]
-            hazard = _cox_cumulative_hazard(x, np.exp(log_time[problem, rows]), entry[problem, rows])
-            if hazard is not None:
-                target = family.to_scale(torch.as_tensor(hazard)).numpy()
-                solution = _least_squares(design[problem, rows], x, target)
-                _write(tree, node, problem, *(torch.as_tensor(part) for part in solution))
-
-
-def _cox_cumulative_hazard(x: FloatArray, time: FloatArray, entry: FloatArray) -> FloatArray | None:
-    """H of each row at its own time by a Cox model of rows that all have an event; None where it fails."""
-    # Imported here: lifelines takes seconds to import.
-    from lifelines import CoxPHFitter
-    from lifelines.exceptions import ConvergenceError
-
-    varies = np.ptp(x, axis=0) > 0
-    if not varies.any():
-        return None
-    frame = pd.DataFrame(x[:, varies]).assign(time=time)
-    late = {}
-    if entry.any():
-        frame, late = frame.assign(entry=entry), {"entry_col": "entry"}
-    try:
-        with warnings.catch_warnings():
-            # Columns that separate the few drawn rows: the penalty keeps the coefficients finite.
-            warnings.simplefilter("ignore")
-            model = CoxPHFitter(penalizer=_PENALTY).fit(frame, "time", **late)
-    except ConvergenceError:
-        return None
-    baseline = model.baseline_cumulative_hazard_.iloc[:, 0]
-    own = baseline.to_numpy()[np.searchsorted(baseline.index.to_numpy(), time)]
-    hazard: FloatArray = own * model.predict_partial_hazard(frame).to_numpy()
-    return hazard if np.isfinite(hazard).all() and (hazard > 0).all() else None
+            drawn.append((node, problem, draws.choice(len(chance), count, p=chance / chance.sum())))
+    return drawn
 
 
 def _least_squares(design: FloatArray, x: FloatArray, target: FloatArray) -> tuple[FloatArray, ...]:

@@ -52,15 +52,15 @@ def test_what_is_written_is_read_back_in_one_order(tmp_path: Path) -> None:
 
 def test_a_task_is_claimed_once(tmp_path: Path) -> None:
     store, other = ResultStore(tmp_path), ResultStore(tmp_path)
-    with store.claim(KEY) as ours:
-        assert ours
-        with other.claim(KEY) as theirs:
-            assert not theirs
-        with other.claim(TREE) as another:
-            assert another
-        store.write(KEY, _rows(), {})
-    with other.claim(KEY) as again:
-        assert not again  # it is done
+    ours = store.claim(KEY)
+    assert ours is not None
+    assert other.claim(KEY) is None
+    another = other.claim(TREE)
+    assert another is not None
+    another.release()
+    store.write(KEY, _rows(), {})
+    ours.release()
+    assert other.claim(KEY) is None  # it is done
     assert other.holds(KEY)
     assert not other.holds(TREE)
     assert [path.name for path in (tmp_path / "results" / "gbsg2").iterdir()] == [KEY.file.name]
@@ -70,9 +70,10 @@ def _write_many(path: Path, first: int) -> None:
     store = ResultStore(path)
     for number in range(30):
         key = TaskKey("gbsg2", f"model{number}", None, "0" * 12)
-        with store.claim(key) as ours:
-            if ours:
-                store.write(key, _rows(first), {"by": first})
+        claim = store.claim(key)
+        if claim is not None:
+            store.write(key, _rows(first), {"by": first})
+            claim.release()
 
 
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
@@ -105,8 +106,9 @@ def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert len(ResultStore(tmp_path).table()) == 50_000
-        with ResultStore(tmp_path).claim(TREE) as ours:
-            assert ours
+        claim = ResultStore(tmp_path).claim(TREE)
+        assert claim is not None
+        claim.release()
 
 
 def _write_on_a_full_disk(path: Path, told: "multiprocessing.SimpleQueue[str]") -> None:

@@ -1,0 +1,239 @@
+"""Where the tasks of a study are carried out: this process, processes of this machine, or a Ray cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from typing import Any, TypeVar
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from sstorch.exceptions import ConfigError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a task ended that gave no result.
+
+    Attributes:
+        error: in one line.
+        traceback: where.
+    """
+
+    error: str
+    traceback: str
+
+
+Results = Iterator[tuple[T, R | Failure, float]]
+
+
+class Engine(ABC):
+    """Carries out tasks, as many at a time as it can."""
+
+    @abstractmethod
+    def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
+        """Call ``execute(task, device)`` for every task.
+
+        Args:
+            execute: a function of a module, of a task and the device to use.
+            tasks: taken one by one, when there is somewhere to carry the next one out.
+
+        Yields:
+            Each task when it is finished, with its result or how it failed, and the seconds it took.
+        """
+
+
+@dataclass(frozen=True)
+class Serial(Engine):
+    """One after the other in this process, on one thread: the same results on every machine of a kind.
+
+    Attributes:
+        device: for tensors.
+    """
+
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"one after the other on {self.device}"
+
+    def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
+        """See :class:`Engine`."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with threadpool_limits(1):
+                for task in tasks:
+                    yield task, *_timed(execute, task, self.device)
+        finally:
+            torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Processes(Engine):
+    """One process for each device that is named, each on one thread.
+
+    Attributes:
+        devices: ``("cpu",) * 4`` are four processes on four cores, ``("cuda:0", "cuda:1")`` one for each GPU.
+    """
+
+    devices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"processes on {', '.join(self.devices)}"
+
+    def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
+        """See :class:`Engine`.
+
+        Raises:
+            RuntimeError: a process was killed, for instance because memory ran out.
+        """
+        context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+        devices: Queue[str] = context.Queue()
+        for device in self.devices:
+            devices.put(device)
+        pool = ProcessPoolExecutor(len(self.devices), context, _settle, (devices,))
+        running: dict[Future[tuple[R | Failure, float]], T] = {}
+        try:
+            while True:
+                while len(running) < len(self.devices) and (task := next(tasks, None)) is not None:
+                    running[pool.submit(_on_own_device, execute, task)] = task
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), *future.result()
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a process of the study was killed, perhaps for lack of memory; what is stored is kept: run "
+                "the study again with fewer processes"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - before:
+                process.terminate()  # at work on what nobody waits for any more
+
+
+@dataclass(frozen=True)
+class Ray(Engine):
+    """A task of a Ray cluster for each; results come back to this process, which alone needs the folder.
+
+    Attributes:
+        address: of the cluster, ``"auto"`` for the one this machine belongs to; None starts one here.
+        gpus: of each task; with any, tasks run on ``"cuda"``.
+    """
+
+    address: str | None = None
+    gpus: float = 0.0
+
+    def __str__(self) -> str:
+        return f"Ray cluster {self.address or 'of this machine'}"
+
+    def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
+        """See :class:`Engine`.
+
+        Raises:
+            ConfigError: Ray is not installed, or there is no cluster.
+        """
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "engine 'ray' needs Ray: python -m pip install 'sstorch[cluster]', or choose 'processes'"
+            ) from error
+        if not ray.is_initialized():
+            try:
+                ray.init(address=self.address, log_to_driver=False)
+            except ConnectionError as error:
+                raise ConfigError(f"no Ray cluster at {self.address!r}: {error}") from error
+        remote = ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=2)(_on_one_thread)
+        device = "cuda" if self.gpus else "cpu"
+        kind = "GPU" if self.gpus else "CPU"
+        slots = max(1, int(ray.cluster_resources().get(kind, 0) / (self.gpus or 1)))
+        running: dict[Any, T] = {}
+        while True:
+            while len(running) < slots and (task := next(tasks, None)) is not None:
+                running[remote.remote(execute, task, device)] = task
+            if not running:
+                return
+            (done, *_), _ = ray.wait(list(running), num_returns=1)
+            task = running.pop(done)
+            try:
+                result, seconds = ray.get(done)
+            except ray.exceptions.RayError as error:
+                result, seconds = Failure(f"lost by the cluster: {type(error).__name__}", str(error)), 0.0
+            yield task, result, seconds
+
+
+def make_engine(name: str, n_jobs: int, device: str, address: str | None = None) -> Engine:
+    """The engine of a name.
+
+    Args:
+        name: ``"processes"`` or ``"ray"``.
+        n_jobs: processes. Of device "cuda" at most one for each that there is.
+        device: ``"cpu"`` or a CUDA device.
+        address: of a Ray cluster.
+
+    Raises:
+        ConfigError: no such engine, or fewer than one process.
+    """
+    if n_jobs < 1:
+        raise ConfigError(f"study.n_jobs must be at least 1, got {n_jobs}")
+    if name == "ray":
+        return Ray(address, gpus=float(device.startswith("cuda")))
+    if name != "processes":
+        raise ConfigError(f"study.engine must be 'processes' or 'ray', got {name!r}")
+    if device == "cuda":
+        devices = tuple(f"cuda:{number}" for number in range(min(n_jobs, torch.cuda.device_count())))
+    else:
+        devices = (device,) * n_jobs
+    return Serial(devices[0]) if len(devices) == 1 else Processes(devices)
+
+
+_device = "cpu"
+
+
+def _settle(devices: Queue[str]) -> None:
+    """Take a device for this process, which ends when the study does, however that ends."""
+    global _device
+    _device = devices.get()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that runs the study
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _on_own_device(execute: Callable[[T, str], R], task: T) -> tuple[R | Failure, float]:
+    return _on_one_thread(execute, task, _device)
+
+
+def _on_one_thread(execute: Callable[[T, str], R], task: T, device: str) -> tuple[R | Failure, float]:
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        return _timed(execute, task, device)
+
+
+def _timed(execute: Callable[[T, str], R], task: T, device: str) -> tuple[R | Failure, float]:
+    begin = time.perf_counter()
+    try:
+        result: R | Failure = execute(task, device)
+    except Exception as error:  # told to whoever runs the study; the other tasks go on
+        result = Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+    return result, time.perf_counter() - begin

@@ -1,0 +1,237 @@
+"""A study: every model on the same folds of every data set, task by task, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from sstorch._version import __version__
+from sstorch.data import Schema, SurvivalData
+from sstorch.evaluation.cross_validation import make_folds
+from sstorch.evaluation.engines import Engine, Failure
+from sstorch.evaluation.scores import Score, score_predictor
+from sstorch.evaluation.store import ResultStore, TaskKey
+from sstorch.evaluation.study_model import StudyModel
+from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.optim.file_lock import FileLock
+
+# Raised when scores or folds change, so that results of before are not taken for those of now.
+_PROTOCOL_VERSION = 1
+# How long to wait before looking again for tasks that another process is at, seconds.
+_PAUSE = 2.0
+
+
+class Source(Protocol):
+    """A data set that can be loaded, also in another process."""
+
+    @property
+    def label(self) -> str:
+        """Name of the data set in the results."""
+
+    def load(self) -> SurvivalData:
+        """Load the data set."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model on all folds of one data set: what is computed and stored as a whole.
+
+    Attributes:
+        key: of its results.
+        source: of the data.
+        model: what is fitted.
+        n_folds: folds, stratified by event.
+        seed: of the folds.
+        n_rows: rows of the data set, for an idea of the work.
+    """
+
+    key: TaskKey
+    source: Source
+    model: StudyModel
+    n_folds: int
+    seed: int
+    n_rows: int
+
+
+def plan(
+    sources: Sequence[Source], models: Sequence[StudyModel], n_folds: int, seed: int, store: ResultStore
+) -> list[Task]:
+    """All tasks of a study; what can be refused is refused here, and the folds are written.
+
+    Args:
+        sources: data sets.
+        models: models, each fitted on every data set.
+        n_folds: folds, stratified by event.
+        seed: of the folds.
+        store: where the results go.
+
+    Raises:
+        ConfigError: a model cannot be fitted here, two have the same name and depth, or a data set needs a
+            package that is not installed.
+        DataError: a data set cannot be used with so many folds.
+    """
+    names = [(model.name, model.depth) for model in models]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a name of its own")
+    if not sources or not models:
+        raise ConfigError("the study has nothing to do: name data sets, and soft trees or baselines")
+    for model in models:
+        model.check()
+    tasks, folds_of = [], {}
+    for source in sources:
+        data = _load(source)
+        folds_of[source.label] = make_folds(data, n_folds, seed)
+        digest = _digest(data)
+        for model in models:
+            shaping = {
+                "protocol": _PROTOCOL_VERSION,
+                "data": digest,
+                "n_folds": n_folds,
+                "seed": seed,
+                "n_starts": model.n_starts,
+                "model": model.settings(),
+            }
+            text = json.dumps(shaping, sort_keys=True)
+            config = hashlib.sha256(text.encode()).hexdigest()[:12]
+            key = TaskKey(source.label, model.name, model.depth, config)
+            tasks.append(Task(key, source, model, n_folds, seed, len(data)))
+    store.check_writable()
+    for label, folds in folds_of.items():
+        file = store.path / "folds" / f"{label}.csv"
+        file.parent.mkdir(exist_ok=True)
+        pd.DataFrame({"row": range(len(folds)), "fold": folds}).to_csv(file, index=False)
+    return tasks
+
+
+def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Fit and score one task.
+
+    Returns:
+        Its rows and its facts, as :meth:`ResultStore.write` takes them.
+    """
+    data = _load(task.source)
+    folds = make_folds(data, task.n_folds, task.seed)
+    splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
+    tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
+    rows: list[dict[str, object]] = []
+    fit_seconds = score_seconds = 0.0
+    with warnings.catch_warnings():
+        # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
+        warnings.simplefilter("ignore", DataWarning)
+        begin = time.perf_counter()
+        for fit in task.model.fits(splits, Schema.of(data.frame), device):
+            now = time.perf_counter()
+            fit_seconds += now - begin
+            about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
+            train = splits[fit.fold]
+            for part, own in (("train", train), ("test", tests[fit.fold])):
+                scores = score_predictor(fit.predictor, own, train, thin=part == "train")
+                if part == "train" and fit.objective is not None:
+                    scores["objective"] = Score(fit.objective)
+                rows += [
+                    {**about, "part": part, "metric": name, "value": value, "reason": reason}
+                    for name, (value, reason) in scores.items()
+                ]
+            begin = time.perf_counter()
+            score_seconds += begin - now
+    facts = {
+        "settings": task.model.settings(),
+        "seconds": {"fit": round(fit_seconds, 3), "score": round(score_seconds, 3)},
+        "versions": {"sstorch": __version__, "numpy": np.__version__, **task.model.versions()},
+        "device": device,
+        "n_folds": task.n_folds,
+        "n_starts": task.model.n_starts,
+        "seed": task.seed,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return pd.DataFrame(rows), facts
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task in this process: rows, which are stored, or a failure."""
+
+    task: Task
+    seconds: float
+    rows: pd.DataFrame | None = None
+    failure: Failure | None = None
+
+
+def run(
+    tasks: Sequence[Task], store: ResultStore, engine: Engine, told: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """Carry out the tasks that are not in the store yet, beside any other process that does the same.
+
+    A task that fails is told of and the others go on; it is tried again when the study is run again.
+
+    Args:
+        tasks: of :func:`plan`.
+        store: where the results go.
+        engine: that carries them out.
+        told: called after every task.
+
+    Returns:
+        The tasks that failed.
+
+    Raises:
+        OSError: results cannot be written; those that are there are untouched.
+    """
+    failed: list[Outcome] = []
+    waiting = [task for task in tasks if not store.holds(task.key)]
+    claims: dict[TaskKey, FileLock] = {}
+
+    def claimed(candidates: Sequence[Task]) -> Iterator[Task]:
+        for task in candidates:
+            if (claim := store.claim(task.key)) is not None:
+                claims[task.key] = claim
+                yield task
+
+    try:
+        while waiting:
+            for task, result, seconds in engine.carry_out(execute, claimed(waiting)):
+                if isinstance(result, Failure):
+                    outcome = Outcome(task, seconds, failure=result)
+                    failed.append(outcome)
+                else:
+                    store.write(task.key, *result)
+                    outcome = Outcome(task, seconds, result[0])
+                claims.pop(task.key).release()
+                told(outcome)
+            # What another process is at: ours if that one ends without having stored it.
+            gone = [outcome.task for outcome in failed]
+            waiting = [task for task in waiting if not store.holds(task.key) and task not in gone]
+            if waiting:
+                time.sleep(_PAUSE)
+    finally:
+        for claim in claims.values():
+            claim.release()
+    return failed
+
+
+_loaded: dict[str, SurvivalData] = {}
+
+
+def _load(source: Source) -> SurvivalData:
+    """The data of a source; the last one is kept, since its tasks follow each other."""
+    name = repr(source)
+    if name not in _loaded:
+        _loaded.clear()
+        _loaded[name] = source.load()
+    return _loaded[name]
+
+
+def _digest(data: SurvivalData) -> str:
+    """Checksum of everything that a model sees of the rows."""
+    whole = data.frame.assign(
+        time_=data.time, event_=data.event, entry_=data.entry, weight_=data.sample_weight
+    )
+    return hashlib.sha256(whole.to_csv(index=False).encode()).hexdigest()

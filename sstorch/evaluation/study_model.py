@@ -1,0 +1,238 @@
+"""What a study compares: models that can be fitted on the folds of any data set."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sklearn.base import clone
+
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.wording import nearest_text
+from sstorch.estimators import SoftSurvivalTree, train_batch
+from sstorch.evaluation.baselines import Baseline, make_baseline
+from sstorch.evaluation.encoded_tree import EncodedRows, EncodedTree
+from sstorch.evaluation.scores import Predictor
+from sstorch.exceptions import ConfigError
+from sstorch.nn import make_family
+from sstorch.optim.fingerprint import Fingerprint, fingerprint
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fitted model of a study.
+
+    Attributes:
+        fold: the fold that it did not see.
+        start: its initial solution; 0 where there is one alone.
+        chosen: whether it is the one that is returned to a user, of all starts of the fold.
+        objective: of its training; None where the study does not know it.
+        predictor: the model.
+    """
+
+    fold: int
+    start: int
+    chosen: bool
+    objective: float | None
+    predictor: Predictor
+
+
+class StudyModel(ABC):
+    """A model of a study, not fitted."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """By which the results are known."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int | None:
+        """Of its trees; None without."""
+
+    @property
+    def n_starts(self) -> int:
+        """Fits per fold."""
+        return 1
+
+    @abstractmethod
+    def check(self) -> None:
+        """Make sure, before any work, that it can be fitted here.
+
+        Raises:
+            ConfigError: a setting does not exist, or a package is missing.
+        """
+
+    @abstractmethod
+    def settings(self) -> Fingerprint:
+        """Everything that shapes its results, as plain values by name."""
+
+    @abstractmethod
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages that it comes from."""
+
+    @abstractmethod
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit on the training rows of every fold.
+
+        Args:
+            splits: training rows of each fold.
+            schema: columns and vocabulary that all folds share.
+            device: where tensors live.
+        """
+
+
+class SoftTreeModel(StudyModel):
+    """Soft survival trees: all starts of all folds are one batch.
+
+    Args:
+        name: by which the results are known.
+        estimator: its parameters; the device is the study's.
+    """
+
+    def __init__(self, name: str, estimator: SoftSurvivalTree) -> None:
+        self._name, self.estimator = name, estimator
+
+    @property
+    def name(self) -> str:
+        """By which the results are known."""
+        return self._name
+
+    @property
+    def depth(self) -> int:
+        """Gates on every path."""
+        return int(self.estimator.depth)
+
+    @property
+    def n_starts(self) -> int:
+        """Initial solutions of each fold."""
+        return int(self.estimator.n_starts)
+
+    def check(self) -> None:
+        """Check every parameter."""
+        self.estimator.settings()
+
+    def settings(self) -> Fingerprint:
+        """The checked parameters and those of the trainer, but for the device."""
+        checked = replace(self.estimator.settings(), device="cpu")
+        return {
+            **fingerprint(checked.facts(), "tree"),
+            **fingerprint(checked.trainer, "trainer"),
+            "tree.prediction": self.estimator.prediction,
+        }
+
+    def versions(self) -> dict[str, str]:
+        """That of torch."""
+        return {"torch": importlib.metadata.version("torch")}
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Train the batch, then hand out its trees."""
+        settings = replace(self.estimator.settings(), device=device)
+        batch = train_batch(splits, settings, schema)
+        for fold in range(len(splits)):
+            best, encode = batch.best_start(fold), EncodedRows(batch.preprocessors[fold], batch.objective)
+            for start in range(self.n_starts):
+                position = batch.position(fold, start)
+                tree = EncodedTree(batch.tree.select(position), self.estimator.prediction, encode)
+                yield Fit(fold, start, start == best, float(batch.objective[position]), tree)
+
+
+class BaselineModel(StudyModel):
+    """A baseline, fitted on each fold for itself, on the CPU.
+
+    Args:
+        name: by which the results are known.
+        baseline: what is fitted.
+        seed: of everything random in it.
+    """
+
+    def __init__(self, name: str, baseline: Baseline, seed: int) -> None:
+        self._name, self.baseline, self._seed = name, baseline, seed
+
+    @property
+    def name(self) -> str:
+        """By which the results are known."""
+        return self._name
+
+    @property
+    def depth(self) -> int | None:
+        """Largest depth of its trees; None without."""
+        return getattr(self.baseline, "depth", None)
+
+    def check(self) -> None:
+        """See :class:`StudyModel`."""
+        self.baseline.check()
+
+    def settings(self) -> Fingerprint:
+        """See :class:`StudyModel`."""
+        kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
+        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
+
+    def versions(self) -> dict[str, str]:
+        """See :class:`StudyModel`."""
+        return self.baseline.versions()
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit one fold after the other."""
+        for fold, train in enumerate(splits):
+            yield Fit(fold, 0, True, None, self.baseline.fit(train, schema, self._seed))
+
+
+def soft_tree_models(
+    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
+) -> list[StudyModel]:
+    """Soft trees by name.
+
+    Args:
+        estimator: parameters that all have.
+        entries: for each name parameters of its own, which win, and ``leaf_options`` of its leaf. A list
+            stands for one model with each of its values.
+
+    Raises:
+        ConfigError: there is no such parameter, or a value does not exist.
+    """
+    known = [*estimator.get_params(deep=False), "leaf_options"]
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for parameter in set(entry) - set(known):
+            hint = nearest_text(parameter, known)
+            raise ConfigError(f"study.soft_trees.{name}: a tree has no parameter {parameter!r}.{hint}")
+        for suffix, chosen in _grid(entry):
+            options = chosen.pop("leaf_options", {})
+            leaf = chosen.pop("leaf", estimator.leaf)
+            if options or isinstance(leaf, str):
+                leaf = make_family(leaf, **options)
+            models.append(SoftTreeModel(name + suffix, clone(estimator).set_params(leaf=leaf, **chosen)))
+    return models
+
+
+def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list[StudyModel]:
+    """Baselines by name.
+
+    Args:
+        entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
+            list stands for one model with each of its values.
+        seed: of everything random in them.
+
+    Raises:
+        ConfigError: there is no such baseline or option.
+    """
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for suffix, chosen in _grid(entry):
+            baseline = make_baseline(chosen.pop("baseline", name), **chosen)
+            models.append(BaselineModel(name + suffix, baseline, seed))
+    return models
+
+
+def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every choice of one value of each list, and what tells it from the others beside the depth."""
+    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
+    for values in itertools.product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        told = [f"{name}={value}" for name, value in chosen.items() if name != "depth"]
+        yield "".join(f",{text}" for text in told), {**entry, **chosen}
