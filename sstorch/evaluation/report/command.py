@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from sstorch.evaluation.report.averages import average_table
 from sstorch.evaluation.report.document import Table
-from sstorch.evaluation.report.overview import average_table
 from sstorch.evaluation.report.report import write_report
 from sstorch.evaluation.report.results import Results
 from sstorch.evaluation.store import ResultStore

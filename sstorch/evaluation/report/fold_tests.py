@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
 
 
 def fold_section(results: Results) -> Section | None:
-    """Corrected resampled t-tests of the soft trees; None without soft trees or a reference."""
+    """Corrected resampled t-tests of the soft trees; None where there is nothing to compare."""
     references = [model for model in results.models if model.name in REFERENCES]
     soft = [model for model in results.models if model.is_soft_tree]
     if not references or not soft:
@@ -47,6 +48,8 @@ def fold_section(results: Results) -> Section | None:
             details = _details(results, soft, reference, tests[False])
             inner.append(Section(f"By data set, against {reference.label}", [details], folded=True))
         blocks.append(Section(measure(name).title, inner))
+    if len(blocks) == 1:
+        return None
     return Section("Soft trees against Cox and the random survival forest", blocks)
 
 
@@ -82,13 +85,15 @@ def _all_tests(
     by_model: dict[str, dict[str, pd.Series]] = {}
     for (dataset, key), scores in results.by_fold(metric, chosen=chosen).items():
         by_model.setdefault(key, {})[dataset] = scores
-    return {
-        (model.key, reference.key): compare_folds(
-            by_model.get(model.key, {}), by_model.get(reference.key, {})
-        )
-        for model in soft
-        for reference in references
-    }
+    tests = {}
+    for model, reference in product(soft, references):
+        others = {
+            dataset: scores
+            for dataset, scores in by_model.get(reference.key, {}).items()
+            if results.have_same_folds(dataset, model.key, reference.key)
+        }
+        tests[model.key, reference.key] = compare_folds(by_model.get(model.key, {}), others)
+    return tests
 
 
 def _counts(metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]) -> Table:

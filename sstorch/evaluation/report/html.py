@@ -88,7 +88,7 @@ def _table(table: Table) -> str:
     body = "".join(_row(row, table, edges) for row in table.rows)
     foot = "".join(_row(row, table, edges) for row in table.footer)
     return (
-        f'{caption}<div class="{names}" tabindex="0">\n<table>\n'
+        f'{caption}<div class="{names}" role="region" aria-label="table" tabindex="0">\n<table>\n'
         f"<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n"
         + (f"<tfoot>\n{foot}</tfoot>\n" if foot else "")
         + "</table>\n</div>\n"

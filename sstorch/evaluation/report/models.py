@@ -40,7 +40,7 @@ class Model:
     """A column of the tables: a model, at a depth where it has one.
 
     Attributes:
-        name: as in the results, such as "sst_llog".
+        name: as in the results, such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings.
         depth: of the tree; None for a model without a depth.
     """
 
@@ -54,8 +54,9 @@ class Model:
 
     @property
     def title(self) -> str:
-        """The name to print, without the depth."""
-        return _TITLES.get(self.name, self.name)
+        """The name to print, without the depth; settings that the name has after a comma are kept."""
+        name, comma, told = self.name.partition(",")
+        return f"{_TITLES.get(name, name)}{', ' if comma else ''}{told}"
 
     @property
     def label(self) -> str:
@@ -65,7 +66,7 @@ class Model:
     @property
     def family(self) -> str:
         """One of `FAMILIES`; names that are not known belong to the last."""
-        return _FAMILY_OF.get(self.name, _OTHER)
+        return _FAMILY_OF.get(self.name.partition(",")[0], _OTHER)
 
     @property
     def is_soft_tree(self) -> bool:
@@ -75,7 +76,8 @@ class Model:
     @property
     def order(self) -> tuple[int, str, int]:
         """Key to sort by: known names in the order of `FAMILIES`, then others by name; then the depth."""
-        return (_POSITION.get(self.name, len(_POSITION)), self.name, -1 if self.depth is None else self.depth)
+        position = _POSITION.get(self.name.partition(",")[0], len(_POSITION))
+        return (position, self.name, -1 if self.depth is None else self.depth)
 
 
 def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:

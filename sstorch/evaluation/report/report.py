@@ -6,19 +6,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from sstorch.evaluation.report.averages import average_section
 from sstorch.evaluation.report.beside_paper import paper_section
 from sstorch.evaluation.report.boxes import box_section
+from sstorch.evaluation.report.completeness import completeness_section, undefined_section
 from sstorch.evaluation.report.document import Document, Paragraph, Section
 from sstorch.evaluation.report.drawing import as_png
 from sstorch.evaluation.report.fold_tests import fold_section
 from sstorch.evaluation.report.html import to_html
 from sstorch.evaluation.report.markdown import FIGURES, pictures, to_markdown
-from sstorch.evaluation.report.overview import (
-    average_section,
-    completeness_section,
-    run_section,
-    undefined_section,
-)
+from sstorch.evaluation.report.overview import run_section
 from sstorch.evaluation.report.rank_section import rank_section
 from sstorch.evaluation.report.results import Results
 from sstorch.evaluation.report.score_tables import score_section
@@ -63,8 +60,8 @@ def build_report(results: Results) -> Document:
             *(score_section(results, name) for name in results.metrics),
         ],
     )
-    sections = [run_section(results), completeness_section(results), *filter(None, optional[:4])]
-    sections += [*filter(None, optional[4:]), scores, time_section(results), undefined_section(results)]
+    sections = [run_section(results), completeness_section(results), *filter(None, optional)]
+    sections += [scores, time_section(results), undefined_section(results)]
     n, k = len(results.datasets), len({model.name for model in results.models})
     subtitle = f"{k} model{'s' * (k != 1)} on {n} data set{'s' * (n != 1)}"
     return Document("Study of survival models", subtitle, sections)

@@ -206,6 +206,11 @@ class Results:
             for (dataset, key), own in means.groupby(["dataset", "key"])
         }
 
+    def have_same_folds(self, dataset: str, one: str, two: str) -> bool:
+        """Whether two models (keys) were given the same folds, as far as seeds are recorded."""
+        seeds = [self.facts.get((dataset, key), {}).get("seed") for key in (one, two)]
+        return None in seeds or seeds[0] == seeds[1]
+
     def cells(self, metric: str, part: str = "test", *, chosen: bool = False) -> Cells:
         """Mean and standard deviation by data set and model.
 

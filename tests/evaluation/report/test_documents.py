@@ -161,6 +161,20 @@ def test_tasks_that_differ_in_versions_and_runs_are_told() -> None:
     assert "No record of settings, versions and times of veterans cox." in text
 
 
+def test_folds_without_one_chosen_start_are_told() -> None:
+    table = rows("aids", "sst_llog", 2, {"c_harrell": [[0.6, 0.7], [0.7, 0.8]]})
+    assert "exactly one chosen start" not in to_markdown(build_report(Results(table, [])))
+    text = to_markdown(build_report(Results(table.assign(chosen=True), [])))
+    assert "aids, Llog D2: folds without exactly one chosen start." in text
+
+
+def test_reasons_that_differ_are_counted() -> None:
+    table = rows("aids", "cox", None, {"c_uno": [[np.nan], [np.nan], [np.nan], [0.7]]})
+    table["reason"] = ["row 7", "row 9", "row 9", ""]
+    text = to_markdown(build_report(Results(table, [])))
+    assert "| Cox | c\\_uno | test | 3 | all | row 9 (2 times; 1 other reason) |" in text
+
+
 def test_times_by_model() -> None:
     table, _ = study({("aids", "cox", None): 0.6, ("gbsg2", "cox", None): 0.7})
     records = [

@@ -55,5 +55,12 @@ def test_wins_ties_and_losses() -> None:
     ]
 
 
+def test_folds_of_other_seeds_are_not_compared() -> None:
+    table, records = study({("aids", "sst_llog", 2): 0.7, ("aids", "cox", None): 0.6})
+    assert fold_section(Results(table, [record | {"seed": 1} for record in records])) is not None
+    differing = Results(table, [record | {"seed": k} for k, record in enumerate(records)])
+    assert fold_section(differing) is None
+
+
 def test_without_a_reference_there_is_no_section() -> None:
     assert fold_section(Results(*study({("aids", "sst_llog", 2): 0.7, ("aids", "ctree", 2): 0.6}))) is None

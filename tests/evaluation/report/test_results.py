@@ -117,6 +117,12 @@ def test_the_common_block_leaves_sparse_models_out() -> None:
     )
 
 
+def test_names_with_settings_keep_their_family() -> None:
+    model = Model("sst_llog,ridge=0.1", 2)
+    assert (model.label, model.family) == ("Llog, ridge=0.1 D2", "soft trees")
+    assert Model("mine", None).family == "other models"
+
+
 def test_a_model_enters_once_at_its_largest_depth() -> None:
     models = [Model("ctree", 3), Model("ctree", 5), Model("sst_llog", 2), Model("cox")]
     assert [model.key for model in deepest(models)] == ["sst_llog_d2", "ctree_d5", "cox"]
