@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _INK, _BAR = "#22303c", "#b5495b"
-# In inches: between two labels, and for axis, bar and margins.
-_LINE, _HEAD = 0.24, 0.95
+# In inches: between two labels, above the axis, and below it beside labels and bars.
+_LINE, _TOP, _BELOW = 0.24, 0.72, 0.28
 
 
 def indistinguishable(ranks: Sequence[float], critical_difference: float) -> list[tuple[int, int]]:
@@ -47,14 +47,14 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
     bars = indistinguishable(values, critical_difference)
     n_left = (n + 1) // 2
     depth = 0.16 * len(bars)  # the labels begin below the bars
-    height = _HEAD + depth + _LINE * n_left
+    height = _TOP + _BELOW + depth + _LINE * n_left
     figure = Figure(figsize=(9, height))
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     span = n - 1.0
     side = 0.42 * span  # room for the labels on either side
     ax.set_xlim(1 - side, n + side)
-    ax.set_ylim(-(height - 0.62), 0.62)
+    ax.set_ylim(_TOP - height, _TOP)
     ax.plot([1, n], [0, 0], color=_INK, lw=1.2, solid_capstyle="butt")
     step = max(1, round(n / 12))
     for tick in range(1, n + 1):
@@ -64,16 +64,9 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
             ax.text(tick, 0.11, str(tick), ha="center", va="bottom", fontsize=9, color=_INK)
     width = min(critical_difference, span)
     ax.plot([1, 1 + width], [0.38, 0.38], color=_BAR, lw=2.2, gid="critical-difference")
-    cut = "" if width == critical_difference else " (longer than the axis)"
-    ax.text(
-        1 + width + 0.01 * span,
-        0.38,
-        f"critical difference {critical_difference:.2f}{cut}",
-        va="center",
-        ha="left",
-        fontsize=9,
-        color=_BAR,
-    )
+    cut = "" if width == critical_difference else ", longer than the axis"
+    text = f"critical difference {critical_difference:.2f}{cut}"
+    ax.text(1, 0.45, text, va="bottom", ha="left", fontsize=9, color=_BAR)
     for number, (first, last) in enumerate(bars):
         y = -0.12 - 0.16 * number
         overhang = 0.006 * span

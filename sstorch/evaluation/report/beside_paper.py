@@ -79,7 +79,9 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
             if table.empty:
                 cells += [Cell(ABSENT)] * 3
                 continue
-            few = f"{len(table)} sets" if len(table) < len(published_datasets()) else ""
+            few = (
+                f"{len(table)} set{'s' * (len(table) > 1)}" if len(table) < len(published_datasets()) else ""
+            )
             cells += [
                 Cell(number(table["ours"].mean()), few),
                 Cell(number(table["paper"].mean())),
@@ -149,5 +151,5 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
 
 def _average(table: pd.DataFrame) -> Cell:
     note = f"{number(table['ours'].mean())} / {number(table['paper'].mean())}"
-    note += f", {len(table)} sets" if len(table) < len(published_datasets()) else ""
+    note += f", {len(table)} set{'s' * (len(table) > 1)}" if len(table) < len(published_datasets()) else ""
     return Cell(signed(table["difference"].mean()), note)
