@@ -71,6 +71,7 @@ def shortfalls(results: Results, metric: str, model: Model) -> dict[str, float]:
 
 
 def _average_table(results: Results, metrics: list[str]) -> Table | None:
+    n = len(set(results.datasets) & set(published_datasets()))
     rows = []
     for model in results.models:
         cells = []
@@ -79,9 +80,7 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
             if table.empty:
                 cells += [Cell(ABSENT)] * 3
                 continue
-            few = (
-                f"{len(table)} set{'s' * (len(table) > 1)}" if len(table) < len(published_datasets()) else ""
-            )
+            few = _few(table, n)
             cells += [
                 Cell(number(table["ours"].mean()), few),
                 Cell(number(table["paper"].mean())),
@@ -94,8 +93,8 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
     groups = [("", 1), *((measure(name).short, 3) for name in metrics)]
     header = ["model", *["ours", "paper", "difference"] * len(metrics)]
     caption = (
-        f"Test means averaged over the {len(published_datasets())} data sets of the paper; where we have "
-        "fewer of them, both averages are over those (their number in small print)."
+        f"Test means averaged over {n} of the {len(published_datasets())} data sets of the paper; where a model "
+        "has fewer of them, both averages are over those (their number in small print)."
     )
     return Table(caption, header, rows, groups=groups)
 
@@ -140,7 +139,7 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
                 cells.append(Cell("▼ " * worse + signed(difference), f"{number(ours)} / {number(paper)}"))
             if any(cell.text != ABSENT or cell.note for cell in cells):
                 rows.append([Cell(dataset), *cells])
-        footer = [Cell("average"), *(_average(found[model.key]) for model in members)]
+        footer = [Cell("average"), *(_average(found[model.key], len(rows)) for model in members)]
         groups, header = heading(members)
         caption = (
             f"{family.capitalize()}: difference (ours / paper); ▼ worse by more than {number(MARGIN, 2)}."
@@ -149,7 +148,11 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
     return tables
 
 
-def _average(table: pd.DataFrame) -> Cell:
-    note = f"{number(table['ours'].mean())} / {number(table['paper'].mean())}"
-    note += f", {len(table)} set{'s' * (len(table) > 1)}" if len(table) < len(published_datasets()) else ""
-    return Cell(signed(table["difference"].mean()), note)
+def _average(table: pd.DataFrame, n: int) -> Cell:
+    values = f"{number(table['ours'].mean())} / {number(table['paper'].mean())}"
+    return Cell(signed(table["difference"].mean()), ", ".join(filter(None, [values, _few(table, n)])))
+
+
+def _few(table: pd.DataFrame, n: int) -> str:
+    """The number of data sets, where it is not n."""
+    return f"{len(table)} set{'s' * (len(table) > 1)}" if len(table) < n else ""
