@@ -9,13 +9,13 @@ from sstorch.evaluation.report.results import Results, common_block
 from sstorch.evaluation.report.score_tables import best_of_rows
 
 
-def average_table(results: Results) -> Table:
+def average_table(results: Results, *, chosen: bool = False) -> Table:
     """Test means over the data sets in common, a row a model; a metric has its own number of data sets."""
     shown = [name for name in results.metrics if measure(name).averaged]
     columns, best, heads = {}, {}, []
     for name in shown:
         own = measure(name)
-        mean = results.cells(name).mean
+        mean = results.cells(name, chosen=chosen).mean
         block = common_block(mean)
         column = mean.loc[list(block.datasets), list(block.models)].mean().reindex(mean.columns)
         columns[name] = column
@@ -29,8 +29,9 @@ def average_table(results: Results) -> Table:
         ]
         for model in results.models
     ]
+    over = "the chosen start of each fold" if chosen else "all folds and starts"
     caption = (
-        "Test means over all folds and starts, averaged over the data sets that the models have in common "
+        f"Test means over {over}, averaged over the data sets that the models have in common "
         "(their number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
     )
     return Table(caption, ["model", *heads], rows)
@@ -52,4 +53,7 @@ def average_section(results: Results) -> Section:
                 f"{listed(sorted(left_out))}."
             )
         )
+    if not results.rows["chosen"].all():
+        table = average_table(results, chosen=True)
+        blocks.append(Section("Averages over the chosen start of each fold", [table], folded=True))
     return Section("Averages", blocks)

@@ -93,8 +93,8 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
     groups = [("", 1), *((measure(name).short, 3) for name in metrics)]
     header = ["model", *["ours", "paper", "difference"] * len(metrics)]
     caption = (
-        f"Test means averaged over {n} of the {len(published_datasets())} data sets of the paper; where a model "
-        "has fewer of them, both averages are over those (their number in small print)."
+        f"Test means averaged over {n} of the {len(published_datasets())} data sets of the paper; where a "
+        "model has fewer of them, both averages are over those (their number in small print)."
     )
     return Table(caption, header, rows, groups=groups)
 

@@ -202,3 +202,11 @@ def test_infinite_values_are_shown_and_not_averaged(tmp_path: Path) -> None:
     )
     text = to_markdown(build_report(Results(table, [])))
     assert "\N{MINUS SIGN}∞" in text
+
+
+def test_averages_of_the_chosen_starts_stand_beside_those_of_all() -> None:
+    table = rows("aids", "sst_llog", 2, {"c_harrell": [[0.6, 0.7], [0.7, 0.8]]}, chosen=1)
+    text = to_markdown(build_report(Results(table, [])))
+    over_all, over_chosen = text.split("### Averages over the chosen start of each fold")
+    assert "| Llog D2 | .700 |" in over_all
+    assert "| Llog D2 | .750 |" in over_chosen
