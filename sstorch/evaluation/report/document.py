@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -96,7 +95,6 @@ class Section:
 
 
 Block = Paragraph | Bullets | Table | Picture | Section
-Format = Literal["png", "svg"]
 
 
 @dataclass(frozen=True)
