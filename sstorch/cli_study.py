@@ -82,7 +82,9 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     wanted = known if study.models is None else study.models
     for name in wanted:
         if name not in known:
-            raise ConfigError(f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}")
+            raise ConfigError(
+                f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
+            )
     trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
     baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
     return soft_tree_models(config.estimator(), trees) + baseline_models(baselines, config.seed)

@@ -248,8 +248,8 @@ class StudyConfig:
 
     ``soft_trees`` are :class:`~sstorch.SoftSurvivalTree` by name: each a mapping of its parameters, which win
     over those of the configuration, with ``leaf_options`` for the options of the leaf. ``baselines`` are
-    mappings of their options. A parameter that is a list makes a model for each of its values. ``models`` takes
-    some of them by name, and None all.
+    mappings of their options. A parameter that is a list makes a model for each of its values. ``models``
+    takes some of them by name, and None all.
     """
 
     folder: str = "runs/study"

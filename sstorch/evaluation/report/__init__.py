@@ -1,0 +1,28 @@
+"""The report of a study: tables, tests and figures, as Markdown and as one HTML page."""
+
+from sstorch.evaluation.report.published import published_means, published_tables
+from sstorch.evaluation.report.ranks import (
+    FriedmanTest,
+    friedman_test,
+    holm,
+    nemenyi_critical_difference,
+    ranks,
+    wilcoxon_pairs,
+)
+from sstorch.evaluation.report.report import ReportFiles, build_report, write_report
+from sstorch.evaluation.report.results import Results
+
+__all__ = [
+    "FriedmanTest",
+    "ReportFiles",
+    "Results",
+    "build_report",
+    "friedman_test",
+    "holm",
+    "nemenyi_critical_difference",
+    "published_means",
+    "published_tables",
+    "ranks",
+    "wilcoxon_pairs",
+    "write_report",
+]

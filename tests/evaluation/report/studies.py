@@ -1,0 +1,105 @@
+"""Small studies with known numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+Cell = tuple[str, str, int | None]  # data set, model, depth
+
+
+def rows(
+    dataset: str,
+    model: str,
+    depth: int | None,
+    values: Mapping[str, list[list[float]]],
+    *,
+    part: str = "test",
+    config: str = "0123456789ab",
+    reason: str = "",
+    chosen: int = 0,
+) -> pd.DataFrame:
+    """Rows of a task; values are by metric, then fold, then start."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "model": model,
+                "depth": depth,
+                "config": config,
+                "fold": fold,
+                "start": start,
+                "part": part,
+                "chosen": start == min(chosen, len(starts) - 1),
+                "metric": metric,
+                "value": value,
+                "reason": "" if value == value else reason,
+            }
+            for metric, folds in values.items()
+            for fold, starts in enumerate(folds)
+            for start, value in enumerate(starts)
+        ]
+    ).astype({"depth": "Int64"})
+
+
+def facts(dataset: str, model: str, depth: int | None, **own: Any) -> dict[str, Any]:
+    """Record of a task."""
+    record = {
+        "dataset": dataset,
+        "model": model,
+        "depth": depth,
+        "config": "0123456789ab",
+        "settings": {},
+        "seconds": {"fit": 8.0, "score": 0.5},
+        "versions": {"sstorch": "1.0", "torch": "2.9"},
+        "n_folds": 2,
+        "n_starts": 1,
+        "finished": "2026-01-02T03:04:05Z",
+    }
+    return record | own
+
+
+def study(
+    means: Mapping[Cell, float], metric: str = "c_harrell"
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Two folds of one start each, on both parts, around the means given."""
+    tables, records = [], []
+    for (dataset, model, depth), mean in means.items():
+        for part in ("test", "train"):
+            tables.append(rows(dataset, model, depth, {metric: [[mean - 0.01], [mean + 0.01]]}, part=part))
+        records.append(facts(dataset, model, depth))
+    return pd.concat(tables, ignore_index=True), records
+
+
+def whole_study() -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Four metrics, four data sets, soft and greedy trees and Cox; one cell absent, one value undefined."""
+    models = [("sst_llog", 2), ("sst_po", 2), ("ctree", 2), ("ctree", 3), ("cox", None)]
+    tables, records = [], []
+    for j, dataset in enumerate(("aids", "gbsg2", "veterans", "whas500")):
+        for k, (model, depth) in enumerate(models):
+            if (dataset, model) == ("whas500", "cox"):
+                continue
+            for part in ("test", "train"):
+                n_starts = 3 if model.startswith("sst") else 1
+                values = {
+                    metric: [
+                        [
+                            base + 0.01 * ((j * 7 + k * 5 + 3 * fold + 2 * start) % 11)
+                            for start in range(n_starts)
+                        ]
+                        for fold in range(3)
+                    ]
+                    for metric, base in (
+                        ("c_harrell", 0.6),
+                        ("c_uno", 0.58),
+                        ("cd_auc", 0.65),
+                        ("ibs_graf", 0.15),
+                    )
+                }
+                if (dataset, model, part) == ("aids", "sst_po", "test"):
+                    values["c_uno"][1][2] = float("nan")
+                tables.append(
+                    rows(dataset, model, depth, values, part=part, reason="no pair | up to <tau>", chosen=1)
+                )
+            records.append(facts(dataset, model, depth, n_folds=3, n_starts=n_starts))
+    return pd.concat(tables, ignore_index=True), records
