@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from sstorch.estimators import SoftSurvivalTree, train_batch
 from sstorch.evaluation.baselines import Baseline, make_baseline
 from sstorch.evaluation.encoded_tree import EncodedRows, EncodedTree
 from sstorch.evaluation.scores import Predictor
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim.fingerprint import Fingerprint, fingerprint
 
@@ -215,18 +216,33 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
 
     Args:
         entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
-            list stands for one model with each of its values.
+            list stands for one model with each of its values. With ``optional`` a model is left out, and
+            said to be, where what it needs is not installed.
         seed: of everything random in them.
 
     Raises:
         ConfigError: there is no such baseline or option.
+
+    Warns:
+        DataWarning: an optional model is left out.
     """
     models: list[StudyModel] = []
     for name, entry in entries.items():
         for suffix, chosen in _grid(entry):
-            baseline = make_baseline(chosen.pop("baseline", name), **chosen)
-            models.append(BaselineModel(name + suffix, baseline, seed))
+            optional = chosen.pop("optional", False)
+            model = BaselineModel(name + suffix, make_baseline(chosen.pop("baseline", name), **chosen), seed)
+            if not optional or _is_installed(model):
+                models.append(model)
     return models
+
+
+def _is_installed(model: BaselineModel) -> bool:
+    try:
+        model.check()
+    except ConfigError as error:
+        warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=4)
+        return False
+    return True
 
 
 def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -25,7 +25,7 @@ from sstorch.evaluation import (
 )
 from sstorch.evaluation.engines import Failure, Processes, Serial, make_engine
 from sstorch.evaluation.study import Outcome, plan, run
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
 ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer="joint")
@@ -216,6 +216,14 @@ def test_what_cannot_be_done_is_refused_before_any_work(cohort: DatasetConfig, t
         with pytest.raises((ConfigError, DataError), match=message):
             plan([cohort], models, folds, 0, store)
     assert not store.path.exists()
+
+
+def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no Rscript
+    with pytest.warns(DataWarning, match="rpart is left out: .*install_r"):
+        assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
+    with pytest.raises(ConfigError, match="install_r"):
+        baseline_models({"rpart": {"depth": 2}}, 0)[0].check()
 
 
 def test_a_grid_names_its_models() -> None:
