@@ -194,3 +194,70 @@ def test_engines_of_the_command_line() -> None:
     assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
     assert make_engine("ray", 1, "cpu", "auto") == Ray("auto")
     assert make_engine("ray", 1, "cuda") == Ray(None, gpus=1.0)
+
+
+def test_a_ray_cluster_of_two_nodes_gives_the_same_results(
+    undisturbed: Path, options: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="Ray comes with the extra cluster")
+    # In a process of its own: Ray starts threads and sets handlers that outlive it.
+    program = f"""
+import sys
+from ray.cluster_utils import Cluster
+from sstorch.cli import main
+
+cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "include_dashboard": False}})
+cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+sys.argv = ["sstorch", "study.engine=ray", "study.address=" + cluster.address, *{options!r}]
+sys.argv += ["study.folder={tmp_path / "run"}"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+import ray
+print("nodes", sum(node["Alive"] for node in ray.nodes()))
+ray.shutdown()
+cluster.shutdown()
+"""
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "nodes 2" in done.stdout
+    assert "Ray cluster" in done.stdout
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "slurm"])
+def test_launchers_compose(launcher: str) -> None:
+    plugin = (
+        "hydra_plugins.hydra_joblib_launcher"
+        if launcher == "joblib"
+        else "hydra_plugins.hydra_submitit_launcher"
+    )
+    pytest.importorskip(plugin, reason="launchers come with the extra cluster")
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_module("sstorch.configs", version_base="1.3"):
+        whole = compose(
+            "config", [f"hydra/launcher={launcher}", "experiment=paper"], return_hydra_config=True
+        )
+    kind = {"joblib": "JoblibLauncher", "slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
+    assert whole.hydra.launcher._target_.endswith(kind)
+
+
+def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="launchers come with the extra cluster")
+    command = [sys.executable, "-m", "sstorch.cli", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    command += [*options, f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
+    command += ["study.models=[exp,po],[kaplan_meier,exp]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
