@@ -53,10 +53,11 @@ def beside(results: Results, metric: str, part: str, model: Model) -> pd.DataFra
     The difference is NaN where the two do not measure the same thing.
     """
     published = published_means(metric, part)
-    if model.key not in published:
+    counterpart = model.counterpart.key
+    if counterpart not in published:
         return pd.DataFrame(columns=["ours", "paper", "difference"], dtype=float)
     ours = results.cells(metric, part).mean[model.key]
-    table = pd.DataFrame({"ours": ours, "paper": published[model.key]}).dropna()
+    table = pd.DataFrame({"ours": ours, "paper": published[counterpart]}).dropna()
     difference = table["ours"] - table["paper"]
     return table.assign(difference=difference if is_comparable(metric, model) else float("nan"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+# The soft trees of the paper with a ridge on their gates.
+_GATED = "_gated"
 # Titles of the soft trees as in Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
 FAMILIES: dict[str, dict[str, str]] = {
     "soft trees": {
@@ -14,6 +16,12 @@ FAMILIES: dict[str, dict[str, str]] = {
         "sst_llog_kmeans": "Llog k-means",
         "sst_po": "PO",
         "sst_ph": "PH",
+        "sst_exp_gated": "Exp, gated",
+        "sst_weibull_gated": "Weibull, gated",
+        "sst_llog_gated": "Llog, gated",
+        "sst_llog_kmeans_gated": "Llog k-means, gated",
+        "sst_po_gated": "PO, gated",
+        "sst_ph_gated": "PH, gated",
     },
     "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
     "exact trees": {"surtree": "SurTree", "osst": "OSST"},
@@ -51,6 +59,11 @@ class Model:
     def key(self) -> str:
         """The name of its files in a run folder, such as "sst_llog_d2"."""
         return self.name if self.depth is None else f"{self.name}_d{self.depth}"
+
+    @property
+    def counterpart(self) -> Model:
+        """The model of the published tables that it is compared with: itself, or the one without a ridge."""
+        return Model(self.name.removesuffix(_GATED), self.depth)
 
     @property
     def title(self) -> str:

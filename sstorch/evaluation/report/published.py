@@ -63,4 +63,4 @@ def published_means(metric: str, part: str = "test") -> pd.DataFrame:
 
 def is_comparable(metric: str, model: Model) -> bool:
     """Whether published and own values of a metric measure the same thing."""
-    return not (measure(metric).published == "ibs" and model.name in NOT_COMPARABLE)
+    return not (measure(metric).published == "ibs" and model.counterpart.name in NOT_COMPARABLE)

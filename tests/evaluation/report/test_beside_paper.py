@@ -58,6 +58,16 @@ def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
     assert beside(results, "c_harrell", "test", Model("cox")).empty
 
 
+def test_gated_trees_are_compared_with_the_papers_trees_without_a_ridge() -> None:
+    results = Results(*study({("aids", "sst_llog_gated", 2): 0.751, ("aids", "sst_po_gated", 2): 0.751}))
+    gated = Model("sst_llog_gated", 2)
+    assert beside(results, "c_harrell", "test", gated).loc["aids"].tolist() == pytest.approx(
+        [0.751, 0.741, 0.01]
+    )
+    assert beside(results, "ibs_graf", "test", Model("sst_po_gated", 2))["difference"].isna().all()
+    assert (gated.label, gated.family) == ("Llog, gated D2", "soft trees")
+
+
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:
     table, records = study({("aids2", "sst_po", 2): 0.14, ("aids2", "sst_llog", 2): 0.5}, "ibs_graf")
     results = Results(table, records)
