@@ -166,7 +166,7 @@ class Ray(Engine):
                 ray.init(address=self.address, log_to_driver=False)
             except ConnectionError as error:
                 raise ConfigError(f"no Ray cluster at {self.address!r}: {error}") from error
-        remote = ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=2)(_on_one_thread)
+        remote: Any = ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=2)(_on_one_thread)
         device = "cuda" if self.gpus else "cpu"
         kind = "GPU" if self.gpus else "CPU"
         slots = max(1, int(ray.cluster_resources().get(kind, 0) / (self.gpus or 1)))
