@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,8 @@ class ResultStore:
             probe.write_bytes(bytes(4096))
             probe.unlink()
         except OSError as error:
-            probe.unlink(missing_ok=True) if self.results.is_dir() else None
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
             raise ConfigError(f"the study cannot be kept in {self.path}: {error}; choose another") from error
 
     def holds(self, key: TaskKey) -> bool:
@@ -139,8 +141,12 @@ class ResultStore:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(aside, file)
-        except BaseException:
-            aside.unlink(missing_ok=True)
+        except BaseException as error:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                told = f"{error.strerror}; what is stored is untouched: make room and run the study again"
+                raise OSError(error.errno, told, str(file)) from error
             raise
 
     def table(self) -> pd.DataFrame:
