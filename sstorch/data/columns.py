@@ -8,11 +8,13 @@ Numbers are float64 with NaN for missing; booleans count as 0 and 1. Labels are 
 import datetime as dt
 import numbers
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import scipy.sparse
 from pandas.api import types as pdt
 
 from sstorch.data.wording import check_unique, names_text, rows_text
@@ -26,27 +28,56 @@ _LARGEST = 1e100
 _MAX_NUMBER_LABELS = 10
 
 
+def to_pandas(values: object) -> object:
+    """Turn a frame of another library, such as polars, into a pandas DataFrame; the rest comes back as it is.
+
+    Whatever exports the Arrow C stream interface is taken (polars, pyarrow, DuckDB ...), and none of these
+    libraries is needed. Dictionary-encoded columns become pandas categories.
+    """
+    if isinstance(values, (pd.DataFrame, pd.Series)) or not hasattr(values, "__arrow_c_stream__"):
+        return values
+    if not hasattr(values, "columns"):  # a column alone, not a frame
+        return values
+    frame: pd.DataFrame = pa.table(values).to_pandas()
+    return frame
+
+
 def as_frame(X: object) -> pd.DataFrame:
     """Return features as a new frame with text names and rows numbered from 0.
 
     Args:
-        X: DataFrame, or array (n, p) whose columns are then named ``x0``, ``x1``, ...
+        X: DataFrame of pandas, or of a library that exports Arrow streams, such as polars; or array or nested
+            lists (n, p), whose columns are then named ``x0``, ``x1``, ...
 
     Raises:
         DataError: `X` is neither, or two columns have one name.
     """
+    X = to_pandas(X)
     if isinstance(X, pd.DataFrame):
         frame = X.reset_index(drop=True)
         frame.columns = pd.Index([str(c) for c in X.columns])
         check_unique(list(frame.columns))
         return frame
-    if not isinstance(X, np.ndarray):
-        raise DataError(f"X is a {type(X).__name__}; give a pandas DataFrame or a NumPy array (n, p)")
-    if X.ndim != 2 or X.dtype.names is not None:
+    array = _as_array(X)
+    if array.ndim != 2 or array.dtype.names is not None:
         raise DataError(
-            f"X is an array of shape {X.shape}; give a plain array (n, p), one column with X.reshape(-1, 1)"
+            f"X is an array of shape {array.shape}; give a plain array (n, p). Reshape your data with "
+            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
         )
-    return pd.DataFrame(X, columns=array_names(X.shape[1]))
+    return pd.DataFrame(array, columns=array_names(array.shape[1]))
+
+
+def _as_array(X: object) -> npt.NDArray[Any]:
+    if scipy.sparse.issparse(X):
+        raise DataError("X is sparse; sparse input is not supported, give X.toarray()")
+    if isinstance(X, np.ndarray):
+        return X
+    if isinstance(X, list) or (hasattr(X, "__array__") and not isinstance(X, pd.Series)):
+        try:
+            return np.asarray(X)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X is a {type(X).__name__} that is no array (n, p): {error}") from error
+    raise DataError(f"X is a {type(X).__name__}; give a DataFrame or an array (n, p)")
 
 
 def array_names(p: int) -> list[str]:
@@ -127,7 +158,10 @@ def kind_of(column: pd.Series) -> Kind:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return "categorical"
     if pdt.is_complex_dtype(column.dtype):
-        raise DataError(f"{where} holds complex numbers; give its real parts as columns of their own")
+        raise DataError(
+            f"Complex data not supported: {where} holds complex numbers; give its real parts as columns of "
+            "their own"
+        )
     if pdt.is_numeric_dtype(column.dtype):
         return "numeric"
     kinds = _cell_kinds(column)
@@ -243,7 +277,10 @@ def clean_features(X: object) -> pd.DataFrame:
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:
-        raise DataError("X has no columns; give at least one feature")
+        raise DataError(
+            f"X has no columns: 0 feature(s) (shape={frame.shape}) while a minimum of 1 is required; "
+            "give at least one feature"
+        )
     out: dict[str, object] = {}
     for name in frame.columns:
         column = frame[name]

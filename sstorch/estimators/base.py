@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
-from sstorch.data import SurvivalData
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.columns import clean_features
 from sstorch.exceptions import DataError
 
 FloatArray = npt.NDArray[np.float64]
@@ -28,22 +30,57 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
     event_times_: FloatArray
     zero_time_: float
 
+    @property
+    @abstractmethod
+    def _schema(self) -> Schema:
+        """Columns of the training rows."""
+
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing."""
 
-    def score(self, X: object, y: object) -> float:
-        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time."""
-        data = self._scored(X, y)
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
+
+        Args:
+            X: rows with the training columns.
+            y: their times and events, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+
+        Raises:
+            DataError: the data cannot be used, or no two rows can be compared.
+        """
+        data = self._scored(X, y, sample_weight=sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = np.unique(data.time[data.event])
         curves = self.falling_curves(data.frame, times)
-        return metrics.concordance_harrell(data.time, data.event, curves, times)
+        weight = None if sample_weight is None else data.sample_weight
+        return metrics.concordance_harrell(data.time, data.event, curves, times, sample_weight=weight)
 
-    def _scored(self, X: object, y: object, entry: object = None) -> SurvivalData:
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: a target; text, categories and missing values."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def _scored(
+        self, X: object, y: object, entry: object = None, sample_weight: object = None
+    ) -> SurvivalData:
         check_is_fitted(self)
-        return SurvivalData(X, y, entry=entry, require_events=False, zero_time=self.zero_time_)
+        return SurvivalData(
+            self._schema.frame_of(X),
+            y,
+            sample_weight=sample_weight,
+            entry=entry,
+            require_events=False,
+            zero_time=self.zero_time_,
+        )
+
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read; other columns may hold anything."""
+        return clean_features(self._schema.frame_of(X))
 
     def _grid(self, times: npt.ArrayLike | None) -> FloatArray:
         """Times to predict at: those given, checked, or the training event times."""

@@ -13,7 +13,7 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch.data import Schema
-from sstorch.data.columns import clean_features, labels
+from sstorch.data.columns import labels
 from sstorch.data.wording import names_text
 from sstorch.estimators.base import SurvivalEstimator, curves_as
 from sstorch.estimators.exact_persistence import save_exact_tree
@@ -84,6 +84,10 @@ class ExactSurvivalTree(SurvivalEstimator):
         return self
 
     @property
+    def _schema(self) -> Schema:
+        return self.schema_
+
+    @property
     def certified_(self) -> bool:
         """Whether it is proved that no tree within the budget has a smaller `objective_`."""
         check_is_fitted(self, "tree_")
@@ -100,7 +104,7 @@ class ExactSurvivalTree(SurvivalEstimator):
             DataError: a training column is missing, or holds the wrong kind of value.
         """
         check_is_fitted(self, "tree_")
-        frame = clean_features(self.schema_.frame_of(X)[list(self.schema_.columns)])
+        frame = self._cleaned(X)
         used = {int(j) for j in self.tree_.feature if j >= 0}
         columns = sorted({self.rules_[j].column for j in used})
         if self._settings.binarize is None:

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch import metrics
-from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.columns import clean_features
+from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators.base import SurvivalEstimator, curves_as
 from sstorch.estimators.batch import TrainedBatch, train_batch
@@ -422,15 +421,16 @@ class SoftSurvivalTree(SurvivalEstimator):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
 
+    @property
+    def _schema(self) -> Schema:
+        return self.preprocessor_.schema
+
     def _times(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, device=self.module_.log_time_scale.device)
 
     def _encode(self, X: object) -> Tensor:
-        if isinstance(X, pd.DataFrame):
-            # Columns that the tree does not know may hold anything.
-            X = X.loc[:, [str(name) in self.preprocessor_.schema.columns for name in X.columns]]
         scale = self.module_.log_time_scale
-        features = self.preprocessor_.transform(clean_features(X))
+        features = self.preprocessor_.transform(self._cleaned(X))
         return torch.as_tensor(features, device=scale.device, dtype=scale.dtype)
 
     def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:
