@@ -95,6 +95,11 @@ def _cell_kind(value: object) -> str:
     return "other"
 
 
+def _is_text(column: pd.Series) -> bool:
+    """Whether all cells that are not missing are text, which pandas finds out without a loop in Python."""
+    return bool(pdt.infer_dtype(column, skipna=True) == "string")
+
+
 def _cell_kinds(column: pd.Series) -> npt.NDArray[np.str_]:
     """Kind of every cell (n,), ``""`` where missing."""
     missing = column.isna().to_numpy(dtype=bool)
@@ -128,6 +133,8 @@ def _looks_like_number(text: str) -> bool:
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     """Refuse text cells that are mostly numbers: hundreds of labels where a measurement was meant."""
+    if column.nunique() <= _MAX_NUMBER_LABELS:
+        return
     text = [v if isinstance(v, str) else None for v in column.astype(object)]
     present = np.array([v is not None for v in text])
     number = np.array([v is not None and _looks_like_number(v) for v in text])
@@ -164,6 +171,9 @@ def kind_of(column: pd.Series) -> Kind:
         )
     if pdt.is_numeric_dtype(column.dtype):
         return "numeric"
+    if _is_text(column):
+        _refuse_numbers_as_text(column, where)
+        return "categorical"
     kinds = _cell_kinds(column)
     for kind, remedy in (("date", "turn it into a number of days"), ("other", "give numbers or text")):
         if (bad := kinds == kind).any():
@@ -251,6 +261,9 @@ def labels(column: pd.Series) -> npt.NDArray[np.object_]:
         # Code -1, missing, picks the last entry.
         table = np.array([*(label(c) for c in column.cat.categories), None], dtype=object)
         return np.asarray(table[column.cat.codes.to_numpy()], dtype=object)
+    if _is_text(column):
+        codes, words = pd.factorize(column.astype(object))
+        return np.asarray(np.array([*words, None], dtype=object)[codes], dtype=object)
     missing = column.isna().to_numpy(dtype=bool)
     cells = zip(column.astype(object), missing, strict=True)
     return np.array([None if m else label(v) for v, m in cells], dtype=object)
@@ -260,7 +273,7 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     """Return the categories of a column: in the order of a pandas Categorical, else sorted as text."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
-    return tuple(sorted({v for v in labels(column) if v is not None}))
+    return tuple(sorted(set(labels(column)) - {None}))
 
 
 def clean_features(X: object) -> pd.DataFrame:
@@ -285,7 +298,7 @@ def clean_features(X: object) -> pd.DataFrame:
     for name in frame.columns:
         column = frame[name]
         if kind_of(column) == "categorical":
-            out[name] = pd.Categorical(list(labels(column)), categories=list(vocabulary(column)))
+            out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
         else:
             where = f"column {name!r}"
             values = numeric_values(column, where)

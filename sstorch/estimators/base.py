@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from sstorch.data.columns import clean_features
 from sstorch.exceptions import DataError
 
 FloatArray = npt.NDArray[np.float64]
+Curve = Literal["survival", "cumulative_hazard", "hazard"]
 
 
 class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
@@ -29,6 +31,8 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
 
     event_times_: FloatArray
     zero_time_: float
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
 
     @property
     @abstractmethod
@@ -38,6 +42,71 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing."""
+
+    @abstractmethod
+    def _curves(self, kind: Curve, X: object, times: FloatArray) -> FloatArray:
+        """Curves of rows at checked times, (n, n_times)."""
+
+    @overload
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Survival function S(t | x), evaluated exactly at the given times.
+
+        Beyond the last training event the curve of a soft tree's leaf goes on as its family says, and that of
+        an exact tree keeps its value: both are extrapolations.
+
+        Args:
+            X: rows with the training columns.
+            times: (n_times,), >= 0, original units; by default the distinct training event times.
+            as_frame: return a DataFrame with times as columns and the index of ``X``.
+
+        Returns:
+            shape (n_samples, n_times), in [0, 1], falling with t.
+
+        Raises:
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+        """
+        return self._predict_curves("survival", X, times, as_frame)
+
+    @overload
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
+
+        It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
+        Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
+        """
+        return self._predict_curves("cumulative_hazard", X, times, as_frame)
+
+    def _predict_curves(
+        self, kind: Curve, X: object, times: npt.ArrayLike | None, as_frame: bool
+    ) -> FloatArray | pd.DataFrame:
+        check_is_fitted(self)
+        grid = self.event_times_ if times is None else check_times(times)
+        curves = self._curves(kind, X, grid)
+        if not as_frame:
+            return curves
+        return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
@@ -82,10 +151,6 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
         """The training columns of rows, read; other columns may hold anything."""
         return clean_features(self._schema.frame_of(X))
 
-    def _grid(self, times: npt.ArrayLike | None) -> FloatArray:
-        """Times to predict at: those given, checked, or the training event times."""
-        return self.event_times_ if times is None else check_times(times)
-
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
     """Times of predictions as an array.
@@ -102,10 +167,3 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(grid).all() or (grid < 0).any():
         raise DataError("times must be finite and >= 0")
     return grid
-
-
-def curves_as(curves: FloatArray, grid: FloatArray, X: object, as_frame: bool) -> FloatArray | pd.DataFrame:
-    """Curves (n, n_times) as they are, or as a frame with times as columns and the index of ``X``."""
-    if not as_frame:
-        return curves
-    return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)

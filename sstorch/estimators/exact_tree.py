@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.data.wording import names_text
-from sstorch.estimators.base import SurvivalEstimator, curves_as
+from sstorch.estimators.base import Curve, SurvivalEstimator
 from sstorch.estimators.exact_persistence import save_exact_tree
 from sstorch.estimators.exact_search import ExactSettings, Search, answers, check_binary_columns
 from sstorch.exceptions import DataWarning
@@ -124,34 +124,6 @@ class ExactSurvivalTree(SurvivalEstimator):
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
-    def predict_survival_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Survival function S(t | x), the step function of the row's leaf.
-
-        Args:
-            X: rows with the training columns.
-            times: (n_times,), >= 0, original units; by default the distinct training event times. Beyond the
-                last of these the curves keep their value.
-            as_frame: return a DataFrame with times as columns and the index of ``X``.
-
-        Returns:
-            shape (n_samples, n_times), in [0, 1], falling with t.
-        """
-        leaf, grid = self.apply(X), self._grid(times)
-        return curves_as(self.curves_.survival_at(grid)[leaf], grid, X, as_frame)
-
-    def predict_cumulative_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
-
-        -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen estimate of the leaf's
-        rows, which is finite where S is 0.
-        """
-        leaf, grid = self.apply(X), self._grid(times)
-        return curves_as(self.curves_.cumulative_hazard_at(grid)[leaf], grid, X, as_frame)
-
     def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
         """First time at which the survival function is at most 1 - q; the median by default.
 
@@ -179,6 +151,16 @@ class ExactSurvivalTree(SurvivalEstimator):
         """
         leaf = self.apply(X)
         return self.curves_.restricted_mean(tau)[leaf]
+
+    def _curves(self, kind: Curve, X: object, times: FloatArray) -> FloatArray:
+        """Step functions of the leaves; beyond the last training event they keep their value.
+
+        The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
+        estimate of the leaf's rows, which is finite where S is 0.
+        """
+        leaf, curves = self.apply(X), self.curves_
+        at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
+        return at(times)[leaf]
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times): those of :meth:`predict_survival_function`."""
