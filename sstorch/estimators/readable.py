@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from sstorch.data import Preprocessor
 from sstorch.estimators import export, tables
 from sstorch.estimators.base import SurvivalEstimator
 from sstorch.estimators.explanation import Explanation, explain_row
+from sstorch.estimators.prediction_export import export_prediction
 from sstorch.estimators.simplification import SimplifiedRules, simplify
 from sstorch.estimators.summary import describe_tree
 from sstorch.nn import Prediction, SoftTree
@@ -168,3 +170,21 @@ class ReadableTree(SurvivalEstimator):
         """
         check_is_fitted(self, "module_")
         return export.as_graphviz(self, n_terms)
+
+    def export_prediction(self, path: str | Path) -> None:
+        """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
+
+        Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are
+        the encoded features in original units, shape (N, p), float64: numbers as they are, 1 where a category
+        applies and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features
+        are in the extra file ``sstorch.json``. Columns are not checked there.
+
+        Args:
+            path: file, by convention ``*.pt2``.
+
+        Raises:
+            ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace
+                (``generalized_gamma``).
+        """
+        check_is_fitted(self, "module_")
+        export_prediction(self, Path(path))
