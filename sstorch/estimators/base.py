@@ -138,8 +138,10 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: object, y: object, entry: object = None, sample_weight: object = None
     ) -> SurvivalData:
         check_is_fitted(self)
+        frame = self._schema.frame_of(X)
         return SurvivalData(
-            self._schema.frame_of(X),
+            # The numbered rows of an array are no labels that those of y could contradict.
+            frame if isinstance(X, pd.DataFrame) else X,
             y,
             sample_weight=sample_weight,
             entry=entry,

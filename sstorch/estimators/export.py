@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def as_text(tree: ReadableTree, n_terms: int | None) -> str:
     """Rules, indented by level."""
-    return "\n".join(_lines(tree, 1, "", "", n_terms))
+    return "\n".join(_lines(tree, 1, "", "", n_terms, leaf_texts(tree)))
 
 
 def as_graphviz(tree: ReadableTree, n_terms: int | None) -> str:
@@ -44,14 +44,17 @@ def leaf_texts(tree: ReadableTree) -> list[str]:
     return lines
 
 
-def _lines(tree: ReadableTree, node: int, lead: str, indent: str, n_terms: int | None) -> list[str]:
+def _lines(
+    tree: ReadableTree, node: int, lead: str, indent: str, n_terms: int | None, leaves: list[str]
+) -> list[str]:
     topology = tree.module_.topology
     if node in topology.leaves:
-        return [lead + leaf_texts(tree)[node - 2**topology.depth]]
+        return [lead + leaves[node - 2**topology.depth]]
     size = f"{tree.node_table_['rows'][node]} rows"
     lines = [f"{lead}[{node}] {size}: left if {gate_rule(tree, node, n_terms)}"]
-    lines += _lines(tree, 2 * node, f"{indent}|- left:  ", f"{indent}|  ", n_terms)
-    return lines + _lines(tree, 2 * node + 1, f"{indent}`- right: ", f"{indent}   ", n_terms)
+    lines += _lines(tree, 2 * node, f"{indent}|- left:  ", f"{indent}|  ", n_terms, leaves)
+    right = _lines(tree, 2 * node + 1, f"{indent}`- right: ", f"{indent}   ", n_terms, leaves)
+    return lines + right
 
 
 def _quoted(*lines: str) -> str:

@@ -127,6 +127,9 @@ class ReadableTree(SurvivalEstimator):
     def explain(self, x: object) -> Explanation:
         """Path and contributions of one person.
 
+        With ``prediction="mixture"`` the prediction averages all leaves by ``leaf_probability``, and the path
+        is that of the most probable branches all the same.
+
         Args:
             x: one row: DataFrame or array (1, p).
 

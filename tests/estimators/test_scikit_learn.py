@@ -126,7 +126,9 @@ def test_with_a_survival_target_the_checks_of_scikit_learn_pass(estimator: BaseE
 def test_without_one_exactly_the_checks_that_fit_fail() -> None:
     results = check_estimator(_quick(), expected_failed_checks=EXPECTED_FAILED_CHECKS)
     failed = {result["check_name"] for result in results if result["status"] == "xfail"}
-    assert failed == set(EXPECTED_FAILED_CHECKS)
+    # Another version of scikit-learn may not have all of them.
+    assert failed == set(EXPECTED_FAILED_CHECKS) & {result["check_name"] for result in results}
+    assert len(failed) > 20
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +223,12 @@ def test_scores_refuse_the_rows_that_predictions_refuse(gbsg2: SurvivalData) -> 
     with pytest.raises(DataError, match="sparse input is not supported"):
         plain.predict(scipy.sparse.csr_array(numbers))
     np.testing.assert_array_equal(plain.predict(numbers[:3].tolist()), plain.predict(numbers[:3]))
+    # Rows of an array belong to those of y by position, whatever the labels of y.
+    target = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
+    backwards = target.set_axis(target.index[::-1])
+    assert plain.score(numbers, backwards) == plain.score(numbers, target)
+    with pytest.raises(DataError, match="same row labels in a different order"):
+        tree.score(gbsg2.frame, backwards)
 
 
 def test_the_index_of_a_frame_stays_on_curves(gbsg2: SurvivalData) -> None:
