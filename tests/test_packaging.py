@@ -1,20 +1,27 @@
-"""What a user installs: the wheel holds the configuration and the typing marker, and nothing of the tests."""
+"""What a user installs: the wheel holds the configuration and types, and nothing of the tests."""
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_wheel_holds_what_the_app_needs(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Built from a copy: setuptools leaves its build folder beside the sources.
-    source = tmp_path / "source"
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     source.mkdir()
-    for folder in ("sstorch", "configs"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("sstorch", "configs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
     build = [
@@ -25,11 +32,15 @@ def test_the_wheel_holds_what_the_app_needs(tmp_path: Path) -> None:
         "--quiet",
         "--no-deps",
         "--wheel-dir",
-        str(tmp_path),
+        str(folder),
         str(source),
     ]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
-    (wheel,) = tmp_path.glob("sstorch-*.whl")
+    (built,) = folder.glob("sstorch-*.whl")
+    return built
+
+
+def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "sstorch/py.typed" in names
     for path in (ROOT / "configs").rglob("*.yaml"):
@@ -40,6 +51,45 @@ def test_the_wheel_holds_what_the_app_needs(tmp_path: Path) -> None:
     for name in ("published.csv", "page.css"):
         assert f"sstorch/evaluation/report/{name}" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
+
+
+USER_CODE = """
+import numpy as np
+import pandas as pd
+from sstorch import SoftSurvivalTree, load_dataset
+
+data = load_dataset("gbsg2")
+tree = SoftSurvivalTree(depth=1, leaf="weibull").fit(data.frame, (data.time, data.event))
+risk: np.ndarray = tree.predict(data.frame)
+median: float = float(np.median(tree.predict_survival_function(data.frame, [365.0])[:, 0]))
+frame: pd.DataFrame = tree.predict_survival_function(data.frame, as_frame=True)
+again: SoftSurvivalTree = SoftSurvivalTree.load("folder")
+text: str = again.summary()
+SoftSurvivalTree(dept=3)
+number: int = tree.summary()
+"""
+
+
+def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_path: Path) -> None:
+    # An environment with nothing but the wheel, and a path to the packages of this one.
+    venv.create(tmp_path / "env", with_pip=False)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(site)
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    (tmp_path / "code.py").write_text(USER_CODE)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", "env/bin/python", "code.py"]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")
+    }
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    lines = USER_CODE.splitlines()
+    assert len(errors) == 2, done.stdout + done.stderr
+    assert errors[0].startswith(f"code.py:{lines.index('SoftSurvivalTree(dept=3)') + 1}: ")
+    assert 'did you mean "depth"' in errors[0]
+    assert errors[1].startswith(f"code.py:{lines.index('number: int = tree.summary()') + 1}: ")
 
 
 def test_importing_the_package_is_quiet_and_loads_no_optional_parts() -> None:

@@ -8,11 +8,13 @@ Numbers are float64 with NaN for missing; booleans count as 0 and 1. Labels are 
 import datetime as dt
 import numbers
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import scipy.sparse
 from pandas.api import types as pdt
 
 from sstorch.data.wording import check_unique, names_text, rows_text
@@ -26,27 +28,56 @@ _LARGEST = 1e100
 _MAX_NUMBER_LABELS = 10
 
 
+def to_pandas(values: object) -> object:
+    """Turn a frame of another library, such as polars, into a pandas DataFrame; the rest comes back as it is.
+
+    Whatever exports the Arrow C stream interface is taken (polars, pyarrow, DuckDB ...), and none of these
+    libraries is needed. Dictionary-encoded columns become pandas categories.
+    """
+    if isinstance(values, (pd.DataFrame, pd.Series)) or not hasattr(values, "__arrow_c_stream__"):
+        return values
+    if not hasattr(values, "columns"):  # a column alone, not a frame
+        return values
+    frame: pd.DataFrame = pa.table(values).to_pandas()
+    return frame
+
+
 def as_frame(X: object) -> pd.DataFrame:
     """Return features as a new frame with text names and rows numbered from 0.
 
     Args:
-        X: DataFrame, or array (n, p) whose columns are then named ``x0``, ``x1``, ...
+        X: DataFrame of pandas, or of a library that exports Arrow streams, such as polars; or array or nested
+            lists (n, p), whose columns are then named ``x0``, ``x1``, ...
 
     Raises:
         DataError: `X` is neither, or two columns have one name.
     """
+    X = to_pandas(X)
     if isinstance(X, pd.DataFrame):
         frame = X.reset_index(drop=True)
         frame.columns = pd.Index([str(c) for c in X.columns])
         check_unique(list(frame.columns))
         return frame
-    if not isinstance(X, np.ndarray):
-        raise DataError(f"X is a {type(X).__name__}; give a pandas DataFrame or a NumPy array (n, p)")
-    if X.ndim != 2 or X.dtype.names is not None:
+    array = _as_array(X)
+    if array.ndim != 2 or array.dtype.names is not None:
         raise DataError(
-            f"X is an array of shape {X.shape}; give a plain array (n, p), one column with X.reshape(-1, 1)"
+            f"X is an array of shape {array.shape}; give a plain array (n, p). Reshape your data with "
+            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
         )
-    return pd.DataFrame(X, columns=array_names(X.shape[1]))
+    return pd.DataFrame(array, columns=array_names(array.shape[1]))
+
+
+def _as_array(X: object) -> npt.NDArray[Any]:
+    if scipy.sparse.issparse(X):
+        raise DataError("X is sparse; sparse input is not supported, give X.toarray()")
+    if isinstance(X, np.ndarray):
+        return X
+    if isinstance(X, list) or (hasattr(X, "__array__") and not isinstance(X, pd.Series)):
+        try:
+            return np.asarray(X)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X is a {type(X).__name__} that is no array (n, p): {error}") from error
+    raise DataError(f"X is a {type(X).__name__}; give a DataFrame or an array (n, p)")
 
 
 def array_names(p: int) -> list[str]:
@@ -62,6 +93,11 @@ def _cell_kind(value: object) -> str:
     if isinstance(value, (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64, pd.Period)):
         return "date"
     return "other"
+
+
+def _is_text(column: pd.Series) -> bool:
+    """Whether all cells that are not missing are text, which pandas finds out without a loop in Python."""
+    return bool(pdt.infer_dtype(column, skipna=True) == "string")
 
 
 def _cell_kinds(column: pd.Series) -> npt.NDArray[np.str_]:
@@ -97,6 +133,8 @@ def _looks_like_number(text: str) -> bool:
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     """Refuse text cells that are mostly numbers: hundreds of labels where a measurement was meant."""
+    if column.nunique() <= _MAX_NUMBER_LABELS:
+        return
     text = [v if isinstance(v, str) else None for v in column.astype(object)]
     present = np.array([v is not None for v in text])
     number = np.array([v is not None and _looks_like_number(v) for v in text])
@@ -127,9 +165,15 @@ def kind_of(column: pd.Series) -> Kind:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return "categorical"
     if pdt.is_complex_dtype(column.dtype):
-        raise DataError(f"{where} holds complex numbers; give its real parts as columns of their own")
+        raise DataError(
+            f"Complex data not supported: {where} holds complex numbers; give its real parts as columns of "
+            "their own"
+        )
     if pdt.is_numeric_dtype(column.dtype):
         return "numeric"
+    if _is_text(column):
+        _refuse_numbers_as_text(column, where)
+        return "categorical"
     kinds = _cell_kinds(column)
     for kind, remedy in (("date", "turn it into a number of days"), ("other", "give numbers or text")):
         if (bad := kinds == kind).any():
@@ -217,6 +261,9 @@ def labels(column: pd.Series) -> npt.NDArray[np.object_]:
         # Code -1, missing, picks the last entry.
         table = np.array([*(label(c) for c in column.cat.categories), None], dtype=object)
         return np.asarray(table[column.cat.codes.to_numpy()], dtype=object)
+    if _is_text(column):
+        codes, words = pd.factorize(column.astype(object))
+        return np.asarray(np.array([*words, None], dtype=object)[codes], dtype=object)
     missing = column.isna().to_numpy(dtype=bool)
     cells = zip(column.astype(object), missing, strict=True)
     return np.array([None if m else label(v) for v, m in cells], dtype=object)
@@ -226,7 +273,7 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     """Return the categories of a column: in the order of a pandas Categorical, else sorted as text."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
-    return tuple(sorted({v for v in labels(column) if v is not None}))
+    return tuple(sorted(set(labels(column)) - {None}))
 
 
 def clean_features(X: object) -> pd.DataFrame:
@@ -243,12 +290,15 @@ def clean_features(X: object) -> pd.DataFrame:
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:
-        raise DataError("X has no columns; give at least one feature")
+        raise DataError(
+            f"X has no columns: 0 feature(s) (shape={frame.shape}) while a minimum of 1 is required; "
+            "give at least one feature"
+        )
     out: dict[str, object] = {}
     for name in frame.columns:
         column = frame[name]
         if kind_of(column) == "categorical":
-            out[name] = pd.Categorical(list(labels(column)), categories=list(vocabulary(column)))
+            out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
         else:
             where = f"column {name!r}"
             values = numeric_values(column, where)

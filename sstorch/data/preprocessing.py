@@ -255,6 +255,5 @@ def _known_labels(column: pd.Series, words: tuple[str, ...]) -> npt.NDArray[np.o
 
 def _one_hot(found: npt.NDArray[np.object_], words: tuple[str, ...]) -> npt.NDArray[np.float64]:
     """Indicators (n, len(words)); all zero where None."""
-    position = {word: j for j, word in enumerate(words)}
-    codes = np.array([position.get(v, -1) for v in found], dtype=np.intp)
+    codes = pd.Categorical(found, categories=list(words)).codes
     return np.asarray(codes[:, None] == np.arange(len(words)), dtype=np.float64)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
-from sstorch.data.columns import array_names, as_frame, kind_of, vocabulary
+from sstorch.data.columns import array_names, as_frame, kind_of, to_pandas, vocabulary
 from sstorch.data.wording import check_columns_exist, names_text
 from sstorch.exceptions import DataError, FormatError
 
@@ -73,25 +72,30 @@ class Schema:
         return list(self.columns) == array_names(len(self.columns))
 
     def frame_of(self, X: object) -> pd.DataFrame:
-        """Read rows for a model with these columns: text names, rows numbered from 0, other columns kept.
+        """Take the columns of a model from rows: text names, in order, the index of a DataFrame kept.
 
         Args:
-            X: DataFrame or, if the schema was read from an array, array (n, p).
+            X: DataFrame, other columns in it ignored; or, if the schema was read from an array, array (n, p).
 
         Raises:
             DataError: A column is missing, or an array cannot stand for the columns.
         """
-        if isinstance(X, np.ndarray):
+        X = to_pandas(X)
+        frame = as_frame(X)
+        if not isinstance(X, pd.DataFrame):
             if not self.takes_arrays:
                 raise DataError(
                     "X is an array, but the columns have names; give a DataFrame with the columns "
                     f"{names_text(self.columns)}"
                 )
-            if X.ndim == 2 and X.shape[1] != len(self.columns):
-                raise DataError(f"X has {X.shape[1]} columns; {len(self.columns)} are needed")
-        frame = as_frame(X)
+            if frame.shape[1] != len(self.columns):
+                raise DataError(
+                    f"X has {frame.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{len(self.columns)} features as input; give the training columns in their order"
+                )
         check_columns_exist(self.columns, list(frame.columns))
-        return frame
+        frame = frame[list(self.columns)]
+        return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as a dictionary that JSON can hold."""

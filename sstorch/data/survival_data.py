@@ -75,14 +75,16 @@ class SurvivalData:
         zero_time: float | None = None,
         sensitive: object = None,
     ) -> None:
+        frame = clean_features(X)
         time, event = parse_target(y, event_coding=event_coding)
-        self._set(X, y, time, event, sample_weight, entry, require_events, zero_time)
+        self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
         if sensitive is not None:
             _check_same_order(X, y, sample_weight, entry, sensitive)
             self._set_groups(sensitive, feature=False)
 
     def _set(
         self,
+        frame: pd.DataFrame,
         X: object,
         y: object,
         time: npt.NDArray[np.float64],
@@ -92,8 +94,8 @@ class SurvivalData:
         require_events: bool,
         zero_time: float | None = None,
     ) -> None:
-        self.frame = clean_features(X)
-        n = len(self.frame)
+        self.frame = frame
+        n = len(frame)
         if n != len(time):
             raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
         if n == 0:
@@ -145,7 +147,8 @@ class SurvivalData:
         times, events = parse_target(frame, time=time, event=event, event_coding=event_coding)
         data = cls.__new__(cls)
         entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
-        data._set(frame.iloc[:, keep], None, times, events, None, entries, True)
+        features = frame.iloc[:, keep]
+        data._set(clean_features(features), features, None, times, events, None, entries, True)
         return data
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
@@ -313,7 +316,7 @@ def _check_trainable(
     weight: npt.NDArray[np.float64],
 ) -> None:
     if len(time) == 1:
-        raise DataError("the data have one row; at least two are needed")
+        raise DataError("the data have one row; at least two are needed (n_samples = 1)")
     if not event.any():
         raise DataError(
             f"all {len(event)} rows are censored: no event to learn from; "

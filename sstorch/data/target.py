@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api import types as pdt
 
-from sstorch.data.columns import check_size, numeric_values
+from sstorch.data.columns import check_size, numeric_values, to_pandas
 from sstorch.data.wording import check_columns_exist, check_unique, rows_text
 from sstorch.exceptions import ConfigError, DataError
 
@@ -55,6 +55,9 @@ def parse_target(
 
 def _split(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:
     """Time column, its name for messages, event column, its name."""
+    if y is None:
+        raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
+    y = to_pandas(y)
     if isinstance(y, pd.DataFrame):
         if time == event:
             raise ConfigError(f"time and event are both column {time!r}; name two columns")
@@ -92,6 +95,8 @@ def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, s
 
 
 def _column(values: object, where: str) -> pd.Series:
+    if not isinstance(values, (pd.Series, pd.Index)) and hasattr(values, "__array__"):
+        values = np.asarray(values)  # a column of another library, such as a polars Series
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")

@@ -1,15 +1,19 @@
 """The scikit-learn front."""
 
 from sstorch.estimators.batch import TrainedBatch, train_batch
+from sstorch.estimators.explanation import Explanation
 from sstorch.estimators.optimal_survival_tree import OptimalSurvivalTree
 from sstorch.estimators.optimal_survival_tree_cv import OptimalSurvivalTreeCV
 from sstorch.estimators.settings import BatchSettings
+from sstorch.estimators.simplification import SimplifiedRules
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 
 __all__ = [
     "BatchSettings",
+    "Explanation",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
+    "SimplifiedRules",
     "SoftSurvivalTree",
     "TrainedBatch",
     "train_batch",

@@ -13,9 +13,9 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch.data import Schema
-from sstorch.data.columns import clean_features, labels
+from sstorch.data.columns import labels
 from sstorch.data.wording import names_text
-from sstorch.estimators.base import SurvivalEstimator, curves_as
+from sstorch.estimators.base import Curve, SurvivalEstimator
 from sstorch.estimators.exact_persistence import save_exact_tree
 from sstorch.estimators.exact_search import ExactSettings, Search, answers, check_binary_columns
 from sstorch.exceptions import DataWarning
@@ -84,6 +84,10 @@ class ExactSurvivalTree(SurvivalEstimator):
         return self
 
     @property
+    def _schema(self) -> Schema:
+        return self.schema_
+
+    @property
     def certified_(self) -> bool:
         """Whether it is proved that no tree within the budget has a smaller `objective_`."""
         check_is_fitted(self, "tree_")
@@ -100,7 +104,7 @@ class ExactSurvivalTree(SurvivalEstimator):
             DataError: a training column is missing, or holds the wrong kind of value.
         """
         check_is_fitted(self, "tree_")
-        frame = clean_features(self.schema_.frame_of(X)[list(self.schema_.columns)])
+        frame = self._cleaned(X)
         used = {int(j) for j in self.tree_.feature if j >= 0}
         columns = sorted({self.rules_[j].column for j in used})
         if self._settings.binarize is None:
@@ -119,34 +123,6 @@ class ExactSurvivalTree(SurvivalEstimator):
         leaf = self.apply(X)
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
-
-    def predict_survival_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Survival function S(t | x), the step function of the row's leaf.
-
-        Args:
-            X: rows with the training columns.
-            times: (n_times,), >= 0, original units; by default the distinct training event times. Beyond the
-                last of these the curves keep their value.
-            as_frame: return a DataFrame with times as columns and the index of ``X``.
-
-        Returns:
-            shape (n_samples, n_times), in [0, 1], falling with t.
-        """
-        leaf, grid = self.apply(X), self._grid(times)
-        return curves_as(self.curves_.survival_at(grid)[leaf], grid, X, as_frame)
-
-    def predict_cumulative_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
-
-        -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen estimate of the leaf's
-        rows, which is finite where S is 0.
-        """
-        leaf, grid = self.apply(X), self._grid(times)
-        return curves_as(self.curves_.cumulative_hazard_at(grid)[leaf], grid, X, as_frame)
 
     def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
         """First time at which the survival function is at most 1 - q; the median by default.
@@ -175,6 +151,16 @@ class ExactSurvivalTree(SurvivalEstimator):
         """
         leaf = self.apply(X)
         return self.curves_.restricted_mean(tau)[leaf]
+
+    def _curves(self, kind: Curve, X: object, times: FloatArray) -> FloatArray:
+        """Step functions of the leaves; beyond the last training event they keep their value.
+
+        The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
+        estimate of the leaf's rows, which is finite where S is 0.
+        """
+        leaf, curves = self.apply(X), self.curves_
+        at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
+        return at(times)[leaf]
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times): those of :meth:`predict_survival_function`."""

@@ -51,11 +51,10 @@ def write_folder(
         **state,
     }
     whole[_CHECKSUM] = _checksum(whole)
-    text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / TENSOR_NAME, blob)
-        _write(folder / JSON_NAME, text.encode())
+        _write(folder / JSON_NAME, _text(whole))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
 
@@ -80,17 +79,22 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
             )
         if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
             raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
-        if _checksum(state) != state[_CHECKSUM]:
+        # Digits that no float64 keeps would leave the content as it was: the text is compared, too.
+        if _checksum(state) != state[_CHECKSUM] or _text(state) != text.replace(b"\r\n", b"\n"):
             raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: its checksum does not fit")
         return state, load_tensors(blob)
-    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error
 
 
+def _text(state: Mapping[str, Any]) -> bytes:
+    return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode()
+
+
 def _checksum(state: Mapping[str, Any]) -> str:
-    """Of everything but the checksum itself, whatever the layout of the file."""
+    """Of everything but the checksum itself."""
     plain = {key: value for key, value in state.items() if key != _CHECKSUM}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, allow_nan=False).encode()).hexdigest()
 

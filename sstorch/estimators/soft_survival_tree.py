@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +16,32 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch import metrics
-from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.columns import clean_features
+from sstorch.data import Schema, SurvivalData
 from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.estimators.base import SurvivalEstimator, curves_as
+from sstorch.estimators.base import Curve
 from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.persistence import load_tree, save_tree
+from sstorch.estimators.readable import ReadableTree
 from sstorch.estimators.settings import BatchSettings
-from sstorch.estimators.summary import describe_tree, node_table
+from sstorch.estimators.summary import node_table
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below.
-_CHUNK_ELEMENTS = 2**22
-# What one row of a quantile or of a restricted mean takes, in such elements.
-_QUANTILE_ELEMENTS = 512
+# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
+# in the cache, which thirty do not.
+_CHUNK_ELEMENTS = 2**18
+# What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
+# which fewer rows at a time would repeat too often.
+_QUANTILE_ELEMENTS = 32
 
 
-class SoftSurvivalTree(SurvivalEstimator):
+class SoftSurvivalTree(ReadableTree):
     """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
 
     A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
@@ -91,7 +93,7 @@ class SoftSurvivalTree(SurvivalEstimator):
         objective_: its training objective.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
-        node_table_: training rows, events and mean predicted survival by node, indexed by heap number.
+        node_table_: training rows, events, median and mean predicted survival by node, by heap number.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
 
@@ -106,11 +108,8 @@ class SoftSurvivalTree(SurvivalEstimator):
     (2, 2)
     """
 
-    module_: SoftTree
-    preprocessor_: Preprocessor
     history_: History
     objective_: float
-    node_table_: pd.DataFrame
     feature_names_in_: npt.NDArray[np.object_]
     n_features_in_: int
 
@@ -265,40 +264,28 @@ class SoftSurvivalTree(SurvivalEstimator):
             Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
         """
         check_is_fitted(self, "module_")
+        times = self._times(self.event_times_)
         return self._by_chunk(
-            X, len(self.event_times_), lambda x: self._cumulative_hazard(x, self.event_times_).sum(-1)
+            X,
+            len(times),
+            lambda x: self.module_.cumulative_hazard(x, times, self.prediction).sum(-1),
         )
 
-    def predict_survival_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Survival function S(t | x), evaluated exactly at the given times.
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
 
-        Args:
-            X: rows with the training columns.
-            times: (n_times,), >= 0, original units; by default the distinct training event times.
-            as_frame: return a DataFrame with times as columns and the index of ``X``.
-
-        Returns:
-            shape (n_samples, n_times), in [0, 1], falling with t.
-        """
-        return self._curves(X, times, as_frame, lambda x, t: torch.exp(-self._cumulative_hazard(x, t)))
-
-    def predict_cumulative_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`."""
-        return self._curves(X, times, as_frame, self._cumulative_hazard)
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
 
     def predict_hazard_function(
         self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
     ) -> FloatArray | pd.DataFrame:
         """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
-
-        def hazard(x: Tensor, t: FloatArray) -> Tensor:
-            return self.module_.hazard(x, self._times(t), self.prediction)
-
-        return self._curves(X, times, as_frame, hazard)
+        return self._predict_curves("hazard", X, times, as_frame)
 
     def predict_leaf_proba(self, X: object) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
@@ -374,21 +361,7 @@ class SoftSurvivalTree(SurvivalEstimator):
             return falling
         return curves
 
-    # ------------------------------------------------------------------ read and keep
-
-    def gate_features(self) -> list[str]:
-        """Names of the encoded features that some gate uses."""
-        check_is_fitted(self, "module_")
-        if not self.module_.topology.branches:
-            return []
-        weights = self.module_.gate_parameters().weight
-        used = (weights != 0).any(dim=-2).cpu().numpy()
-        return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
-
-    def summary(self) -> str:
-        """Rules at the gates, in original units, and a table of the leaves, as text."""
-        check_is_fitted(self, "module_")
-        return describe_tree(self)
+    # ------------------------------------------------------------------ keep
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
@@ -422,33 +395,39 @@ class SoftSurvivalTree(SurvivalEstimator):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
 
+    @property
+    def _schema(self) -> Schema:
+        return self.preprocessor_.schema
+
     def _times(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, device=self.module_.log_time_scale.device)
 
     def _encode(self, X: object) -> Tensor:
-        if isinstance(X, pd.DataFrame):
-            # Columns that the tree does not know may hold anything.
-            X = X.loc[:, [str(name) in self.preprocessor_.schema.columns for name in X.columns]]
         scale = self.module_.log_time_scale
-        features = self.preprocessor_.transform(clean_features(X))
+        features = self.preprocessor_.transform(self._cleaned(X))
         return torch.as_tensor(features, device=scale.device, dtype=scale.dtype)
-
-    def _cumulative_hazard(self, x: Tensor, times: FloatArray) -> Tensor:
-        return self.module_.cumulative_hazard(x, self._times(times), self.prediction)
 
     def _by_chunk(self, X: object, row_elements: int, function: Any) -> npt.NDArray[Any]:
         """Apply a function of encoded rows chunk by chunk, within the memory budget."""
         x = self._encode(X)
         if self.prediction == "mixture":
             row_elements *= 2**self.module_.topology.depth
-        size = max(1, _CHUNK_ELEMENTS // max(1, row_elements))
+        size = max(1, _CHUNK_ELEMENTS // max(1, row_elements, x.shape[1]))
+        out = np.empty(0)
         with torch.no_grad():
-            parts = [function(part).cpu().numpy() for part in x.split(size)]
-        return np.concatenate(parts)
+            for start in range(0, max(1, len(x)), size):
+                part = function(x[start : start + size]).cpu().numpy()
+                if start == 0:  # the result is filled in place: a list of parts would need its memory twice
+                    out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
+                out[start : start + size] = part
+        return out
 
-    def _curves(
-        self, X: object, times: npt.ArrayLike | None, as_frame: bool, function: Any
-    ) -> FloatArray | pd.DataFrame:
+    def _curves(self, kind: Curve, X: object, times: FloatArray) -> FloatArray:
         check_is_fitted(self, "module_")
-        grid = self._grid(times)
-        return curves_as(self._by_chunk(X, len(grid), lambda x: function(x, grid)), grid, X, as_frame)
+        functions = {
+            "survival": self.module_.survival,
+            "cumulative_hazard": self.module_.cumulative_hazard,
+            "hazard": self.module_.hazard,
+        }
+        grid = self._times(times)
+        return self._by_chunk(X, len(times), lambda x: functions[kind](x, grid, self.prediction))

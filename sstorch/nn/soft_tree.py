@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError
+from sstorch.nn import conditional
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.inversion import invert, log_time_limit
@@ -129,6 +130,8 @@ class SoftTree(nn.Module):
         if self.topology.depth == 0:
             shape = (*self.batch_shape, _n_rows(x))
             return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
+        if isinstance(x, Tensor) and conditional.applies(self, x):
+            return conditional.leaf_of_rows(self, x)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: Features, node: int) -> Tensor:
@@ -268,6 +271,9 @@ class SoftTree(nn.Module):
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
+        if prediction == "hbp" and conditional.applies(self, x):
+            linear, shape = conditional.parameters_of_rows(self, x)
+            return linear.new_zeros(()), linear[None, :, None], shape[None, :, None]
         linear, shape = self.linear_predictor(x), self.shape_parameters(x)
         if prediction == "mixture":
             return self.log_leaf_probability(x)[..., None], linear[..., None], shape[..., None, :]

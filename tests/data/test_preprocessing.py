@@ -173,7 +173,7 @@ def test_arrays():
     prep = Preprocessor(Schema.of(X)).fit(X)
     assert prep.transform(X).tolist() == [[0, 0], [1, 1]]
     assert prep.transform(pd.DataFrame(X, columns=["x0", "x1"])).tolist() == [[0, 0], [1, 1]]
-    with pytest.raises(DataError, match="X has 3 columns; 2 are needed"):
+    with pytest.raises(DataError, match="X has 3 features, but Schema is expecting 2 features"):
         prep.transform(np.ones((2, 3)))
     with pytest.raises(DataError, match=r"shape \(2,\)"):
         prep.transform(np.ones(2))

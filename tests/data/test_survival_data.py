@@ -5,6 +5,7 @@ import datetime as dt
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -170,8 +171,15 @@ def test_refused_forms_of_x():
         SurvivalData(pd.DataFrame(np.ones((4, 2)), columns=[1, "1"]), Y)
     with pytest.raises(DataError, match=r"shape \(4,\).*reshape"):
         SurvivalData(np.ones(4), Y)
-    with pytest.raises(DataError, match="X is a list"):
-        SurvivalData([[1], [2], [3], [4]], Y)
+    with pytest.raises(DataError, match="X is a list that is no array"):
+        SurvivalData([[1], [2, 3], [3], [4]], Y)
+    with pytest.raises(DataError, match="X is a tuple"):
+        SurvivalData(Y, Y)
+    with pytest.raises(DataError, match=r"X is sparse.*toarray"):
+        SurvivalData(scipy.sparse.csr_array(np.eye(4)), Y)
+    pd.testing.assert_frame_equal(
+        SurvivalData([[1], [2], [3], [4]], Y).frame, SurvivalData(np.arange(1, 5)[:, None], Y).frame
+    )
     with pytest.raises(DataError, match="X has no columns"):
         SurvivalData(features()[[]], Y)
 

@@ -72,7 +72,7 @@ def test_result_shares_no_memory():
         (np.zeros(4), "plain array"),
         ([TIMES, EVENTS], "list of length 2; give a pair"),
         ((TIMES, EVENTS, EVENTS), "tuple of length 3; give a pair"),
-        (None, "y is a NoneType"),
+        (None, "the target y is None"),
         ((np.zeros((4, 1)), EVENTS), r"time is an array of shape \(4, 1\)"),
         ((5.0, True), "time is a float"),
         ((TIMES, EVENTS[:3]), "4 times but 3 events"),

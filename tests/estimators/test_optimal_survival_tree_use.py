@@ -54,7 +54,7 @@ def test_data_that_cannot_be_used(small_data: SurvivalData) -> None:
     tree = OptimalSurvivalTree(max_depth=1).fit(X, y)
     with pytest.raises(DataError, match="no column 'x1'"):
         tree.predict(X.drop(columns="x1"))
-    with pytest.raises(DataError, match="X has 2 columns; 3 are needed"):
+    with pytest.raises(DataError, match="X has 2 features, but Schema is expecting 3 features"):
         tree.predict(X.to_numpy()[:, :2])
     named = OptimalSurvivalTree(max_depth=1).fit(X.set_axis(["a", "b", "c"], axis=1), y)
     with pytest.raises(DataError, match="X is an array, but the columns have names"):

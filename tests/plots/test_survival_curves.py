@@ -22,3 +22,15 @@ def test_curves_by_leaf(small_data: SurvivalData) -> None:
     assert len({line.get_color() for line in means}) == len(means)
     own = Figure().subplots()
     assert plot_survival_by_leaf(tree, small_data.frame, own) is own
+
+
+def test_shades_within_a_leaf_follow_the_predicted_survival(small_data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=0, n_starts=1, init="random", trainer=Nodec(macro_iterations=1))
+    tree.fit(small_data.frame, (small_data.time, small_data.event))
+    lines = [
+        line for line in plot_survival_by_leaf(tree, small_data.frame).get_lines() if line.get_linewidth() < 2
+    ]
+    light = np.array([sum(line.get_color()) for line in lines])
+    level = np.array([np.mean(line.get_ydata()) for line in lines])
+    assert len(lines) == 120
+    assert (np.diff(light[np.argsort(level, kind="stable")]) > 0).all()

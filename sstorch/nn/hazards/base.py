@@ -26,7 +26,10 @@ class HazardFamily(nn.Module, ABC):
 
     ``can_rise`` tells whether some parameters give a survival function that rises; ``closed_form`` whether
     :meth:`loss_and_gradient` is written out by the family and so pays in training; ``overflows`` whether the
-    loss can be infinite at finite parameters.
+    loss can be infinite at finite parameters. ``ratio`` names what the exponential of a slope of g is, where
+    it is the same at all times: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event).
+    ``exportable`` tells whether :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which must
+    not branch on values then.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
     autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a
@@ -47,6 +50,8 @@ class HazardFamily(nn.Module, ABC):
     can_rise = False
     closed_form = False
     overflows = True
+    ratio: str | None = None
+    exportable = True
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()

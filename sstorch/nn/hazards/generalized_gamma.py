@@ -21,6 +21,8 @@ class GeneralizedGamma(HazardFamily):
 
     name = "generalized_gamma"
     shape_names = ("log_sigma", "q")
+    ratio = "time ratio"
+    exportable = False
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`."""

@@ -19,6 +19,7 @@ class LogLogistic(HazardFamily):
 
     name = "log_logistic"
     shape_names = ("log_a",)
+    ratio = "time ratio"
     closed_form = True
     overflows = False
 

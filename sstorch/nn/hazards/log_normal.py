@@ -17,6 +17,7 @@ class LogNormal(HazardFamily):
 
     name = "log_normal"
     shape_names = ("log_sigma",)
+    ratio = "time ratio"
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: -log Phi(-z), z = (y - g) / sigma."""

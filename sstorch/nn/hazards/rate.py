@@ -11,6 +11,8 @@ from sstorch.nn.hazards.base import HazardFamily
 class RateFamily(HazardFamily):
     """A family in which g is the log of a rate: near its guess H is about exp(g) t while small."""
 
+    ratio: str | None = "hazard ratio"
+
     def neutral(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.neutral`: exp(g) t = 1."""
         return -log_time

@@ -75,6 +75,7 @@ class Spline(RateFamily):
             raise ConfigError(f"monotone must be True or False, got {monotone!r}")
         self.scale, self.monotone, self.theta = scale, monotone, theta
         self.name, self.can_rise = _NAMES[scale], not monotone
+        self.ratio = {"hazard": "hazard ratio", "odds": "odds ratio"}.get(scale)
         self.closed_form, self.overflows = monotone and scale in ("hazard", "odds"), scale != "odds"
         self.knots = check_placement("knots", knots, 0, 2)
         self.n_internal = self.knots if isinstance(self.knots, int) else len(self.knots) - 2

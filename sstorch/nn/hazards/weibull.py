@@ -17,6 +17,7 @@ class Weibull(HazardFamily):
 
     name = "weibull"
     shape_names = ("log_a",)
+    ratio = "time ratio"
     closed_form = True
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:

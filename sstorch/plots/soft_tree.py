@@ -1,0 +1,128 @@
+"""A soft tree as a diagram: bars of effects in the gates, survival curves in the leaves."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from sstorch.plots.survival_curves import COLOURS, FittedTree
+
+_LEFT, _RIGHT = "#3b6fb6", "#d1603d"
+_LINE = "#999999"
+_NAME = 16
+# Inches: a leaf's width, a level's height, and what of them a node's panel takes.
+_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.8, 0.6)
+
+
+class FittedSoftTree(FittedTree, Protocol):
+    """What a tree must offer to be drawn; see :class:`sstorch.SoftSurvivalTree`."""
+
+    def gate_table(self) -> pd.DataFrame:
+        """One row a gate, with ``rows`` and ``left``."""
+
+    def gate_coefficients(self) -> pd.DataFrame:
+        """Effects by node and feature, the largest first."""
+
+    def leaf_table(self) -> pd.DataFrame:
+        """One row a leaf, with ``rows`` and ``events``."""
+
+
+def plot_soft_tree(
+    tree: FittedSoftTree, X: object, figure: Figure | SubFigure | None = None, n_features: int = 4
+) -> list[Axes]:
+    """Draw the tree: in each gate the largest effects, in each leaf the curves of its rows.
+
+    A gate's bar points to the side that its feature draws to, over its whole training range or where the
+    category applies. A leaf shows the mean predicted survival of the rows in it, and the band that holds the
+    middle 80 % of their curves.
+
+    Args:
+        tree: fitted.
+        X: rows, for the curves in the leaves.
+        figure: to draw on; a new one, as large as the tree needs, if None.
+        n_features: most bars in a gate.
+
+    Returns:
+        The axes: that of the edges, then those of the nodes in heap order.
+    """
+    gates, effects, leaves = tree.gate_table(), tree.gate_coefficients(), tree.leaf_table()
+    n_leaves = len(leaves)
+    depth = int(np.log2(n_leaves))
+    if figure is None:
+        figure = Figure(figsize=(max(3.2, _LEAF_WIDTH * n_leaves), _LEVEL_HEIGHT * (depth + 1)))
+    edges = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    edges.set(xlim=(0, 1), ylim=(0, 1))
+    edges.axis("off")
+    grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
+    curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), np.asarray(tree.apply(X))
+    axes = [edges]
+    for node in range(1, 2 * n_leaves):
+        x, y = _centre(node, depth)
+        width, height = _PANEL[0] / n_leaves, _PANEL[1] / (depth + 1)
+        ax = figure.add_axes((x - width / 2, y - height / 2, width, height))
+        if node < n_leaves:
+            _draw_gate(ax, effects.loc[[node]].droplevel(0), n_features)
+            ax.set_title(f"[{node}] {gates['rows'][node]} rows", fontsize=9)
+            for child, share in ((2 * node, gates["left"][node]), (2 * node + 1, 1 - gates["left"][node])):
+                _draw_edge(edges, (x, y - height / 2), _centre(child, depth), height, float(share))
+        else:
+            number = node - n_leaves
+            _draw_leaf(ax, grid, curves[leaf == number], COLOURS[number % len(COLOURS)])
+            row = leaves.iloc[number]
+            ax.set_title(f"leaf {number}\n{int(row['rows'])} rows, {int(row['events'])} events", fontsize=9)
+        axes.append(ax)
+    return axes
+
+
+def _centre(node: int, depth: int) -> tuple[float, float]:
+    """Middle of a node's panel, in shares of the figure."""
+    level = node.bit_length() - 1
+    across = (node - 2**level + 0.5) / 2**level
+    return across, 1.0 - (level + 0.52) / (depth + 1)
+
+
+def _draw_edge(
+    ax: Axes, start: tuple[float, float], child: tuple[float, float], height: float, share: float
+) -> None:
+    # Ends above the title of the child.
+    end = (child[0], child[1] + 0.86 * height)
+    ax.plot(
+        *zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * (share if share == share else 0.0)
+    )
+    if share == share:
+        middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
+        ax.text(
+            *middle, f"{100 * share:.0f} %", fontsize=8, ha="center", va="center", backgroundcolor="white"
+        )
+
+
+def _draw_gate(ax: Axes, effects: pd.DataFrame, n_features: int) -> None:
+    """Bars to the left for what draws to the left; the name stands on the other side of zero."""
+    shown = effects[effects["effect"] != 0][:n_features]
+    largest = float(shown["effect"].abs().max()) if len(shown) else 1.0
+    for position, (name, effect) in enumerate(zip(shown.index, shown["effect"], strict=True)):
+        ax.barh(-position, -effect / largest, color=_LEFT if effect > 0 else _RIGHT, height=0.7)
+        side: dict[str, Any] = {"x": 0.05, "ha": "left"} if effect > 0 else {"x": -0.05, "ha": "right"}
+        text = str(name) if len(str(name)) <= _NAME else f"{str(name)[: _NAME - 1]}…"
+        ax.text(s=text, y=-position, va="center", fontsize=8, **side)
+    ax.axvline(0.0, color="#444444", linewidth=0.8)
+    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(n_features, 1), 0.6), xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_color(_LINE)
+
+
+def _draw_leaf(ax: Axes, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.float64], colour: str) -> None:
+    if len(curves):
+        low, high = np.quantile(curves, [0.1, 0.9], axis=0)
+        ax.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)
+        ax.plot(grid, curves.mean(axis=0), color=colour, linewidth=1.8)
+    ax.set(xlim=(0, grid[-1]), ylim=(0, 1.02))
+    ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"])
+    ax.locator_params(axis="x", nbins=3)
+    ax.tick_params(labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)

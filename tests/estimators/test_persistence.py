@@ -1,0 +1,178 @@
+"""What is on disk: altered files are refused, old ones are read, exported ones run without this package."""
+
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError, FormatError
+from sstorch.optim import Nodec
+
+SAVED = Path(__file__).parent / "saved"
+ROWS = pd.DataFrame({"age": [31.0, 64.5, None], "stage": ["I", "III", None], "smoker": [True, False, True]})
+TIMES = [0.0, 2.5, 40.0, 400.0]
+KINDS = {"soft_version_3": SoftSurvivalTree, "exact_version_1": OptimalSurvivalTree}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in SAVED.iterdir() if path.is_dir() and "version" in path.name)
+)
+def test_trees_of_every_format_version_predict_as_when_they_were_written(name: str) -> None:
+    tree = KINDS[name].load(SAVED / name)
+    expected = json.loads((SAVED / name / "expected.json").read_text())
+    assert tree.apply(ROWS).tolist() == expected["leaf"]
+    np.testing.assert_allclose(tree.predict(ROWS), expected["risk"], rtol=1e-9)
+    np.testing.assert_allclose(tree.predict_survival_function(ROWS, TIMES), expected["survival"], rtol=1e-9)
+    assert list(tree.feature_names_in_) == ["age", "stage", "smoker"]
+    assert "60 rows" in tree.summary()
+
+
+def test_all_that_a_prediction_needs_is_kept(tmp_path: Path) -> None:
+    tree = SoftSurvivalTree.load(SAVED / "soft_version_3")
+    state = json.loads((SAVED / "soft_version_3" / "model.json").read_text())
+    assert state["leaf"]["name"] == "spline_po"
+    assert state["preprocessing"]["schema"]["categories"]["stage"] == ["I", "II", "III"]
+    assert {"sstorch_version", "torch_version", "format_version", "objective", "node_table"} <= set(state)
+    tree.save(tmp_path / "again")
+    again = SoftSurvivalTree.load(tmp_path / "again")
+    ours, theirs = tree.module_.state_dict(), again.module_.state_dict()
+    assert {"log_time_scale", "family.table", "family.ends"} <= set(ours)
+    assert all((ours[key] == theirs[key]).all() for key in ours)
+    pd.testing.assert_frame_equal(again.leaf_table(), tree.leaf_table())
+    pd.testing.assert_frame_equal(again.leaf_coefficients(), tree.leaf_coefficients())
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("file", ["model.json", "tensors.safetensors"])
+def test_a_byte_that_is_flipped_anywhere_is_noticed(name: str, file: str, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SAVED / name, folder)
+    whole = (folder / file).read_bytes()
+    rng = np.random.default_rng(0)
+    for at in np.unique(np.r_[0, 1, len(whole) - 1, rng.integers(0, len(whole), 400)]):
+        altered = bytearray(whole)
+        altered[at] ^= 1 << int(rng.integers(8))
+        (folder / file).write_bytes(altered)
+        with pytest.raises(FormatError):
+            KINDS[name].load(folder)
+    for length in (0, 1, 8, len(whole) // 2, len(whole) - 1):
+        (folder / file).write_bytes(whole[:length])
+        with pytest.raises(FormatError):
+            KINDS[name].load(folder)
+    (folder / file).write_bytes(whole + b"\n")
+    with pytest.raises(FormatError):
+        KINDS[name].load(folder)
+    (folder / file).write_bytes(whole)
+    KINDS[name].load(folder)
+
+
+def _forged(folder: Path, tensors: bytes | None = None, **changes: object) -> Path:
+    """A folder whose checksums fit although its content was changed."""
+    state = json.loads((SAVED / "soft_version_3" / "model.json").read_text()) | changes
+    blob = (SAVED / "soft_version_3" / "tensors.safetensors").read_bytes() if tensors is None else tensors
+    state["tensors_sha256"] = hashlib.sha256(blob).hexdigest()
+    del state["state_sha256"]
+    content = json.dumps(state, sort_keys=True).encode()
+    state["state_sha256"] = hashlib.sha256(content).hexdigest()
+    folder.mkdir(exist_ok=True)
+    (folder / "model.json").write_text(json.dumps(state, indent=1, ensure_ascii=False))
+    (folder / "tensors.safetensors").write_bytes(blob)
+    return folder
+
+
+def test_forged_files_do_no_harm(tmp_path: Path) -> None:
+    SoftSurvivalTree.load(_forged(tmp_path))
+    huge = struct.pack("<Q", 2**62) + b"{}"
+    outside = json.dumps({"../x": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()
+    for blob in (huge, struct.pack("<Q", len(outside)) + outside, b""):
+        with pytest.raises(FormatError, match="incomplete or altered"):
+            SoftSurvivalTree.load(_forged(tmp_path, tensors=blob))
+    for changes in (
+        {"leaf": {"name": "../../etc/passwd", "options": {}}},
+        {"leaf": {"name": "weibull", "options": {}}},
+        {"leaf": "os.system"},
+        {"parameters": {"depth": 10**9}},
+        {"parameters": {"depth": 1, "path": "/"}},
+        {"event_times": "now"},
+        {"node_table": {}},
+    ):
+        with pytest.raises(FormatError, match="incomplete or altered"):
+            SoftSurvivalTree.load(_forged(tmp_path, **changes))
+    (tmp_path / "model.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        SoftSurvivalTree.load(tmp_path)
+
+
+RUN_WITHOUT = """
+import sys
+sys.modules["sstorch"] = None  # an import of it would fail
+import json, numpy, torch
+files = {"sstorch.json": ""}
+program = torch.export.load(sys.argv[1], extra_files=files)
+rows = numpy.load(sys.argv[2])
+curves = program.module()(torch.from_numpy(rows["x"]), torch.from_numpy(rows["times"]))
+numpy.save(sys.argv[3], curves.detach().numpy())
+print(json.loads(files["sstorch.json"])["features"])
+assert not [name for name in sys.modules if name.startswith("sstorch.")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("depth", "leaf", "prediction"),
+    [(1, "spline_po", "hbp"), (2, "log_logistic", "mixture"), (5, "weibull", "hbp")],
+)
+def test_an_exported_prediction_runs_without_the_package(
+    gbsg2: SurvivalData, tmp_path: Path, depth: int, leaf: str, prediction: str
+) -> None:
+    tree = SoftSurvivalTree(
+        depth,
+        leaf,
+        n_starts=1,
+        init="random",
+        trainer=Nodec(macro_iterations=1),
+        prediction=prediction,  # type: ignore[arg-type]
+        missing_categories="most_frequent",
+    )
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree.export_prediction(tmp_path / "tree.pt2")
+    frame = gbsg2.frame[:40].copy()
+    frame.loc[3, "age"] = np.nan
+    frame.loc[5, "tgrade"] = None
+    columns = {}
+    for name, (column, category) in zip(
+        tree.preprocessor_.feature_names_out, tree.preprocessor_.schema.origins, strict=True
+    ):
+        values = frame[column]
+        known = values if category is None else (values == category).astype(float)
+        columns[name] = known.where(values.notna())
+    times = np.array([0.0, 100.0, 1000.0, 9999.0])
+    x = pd.DataFrame(columns).to_numpy(dtype=np.float64)
+    assert np.isnan(x).sum() == 4
+    np.savez(tmp_path / "rows.npz", x=x, times=times)
+    files = [str(tmp_path / name) for name in ("tree.pt2", "rows.npz", "curves.npy")]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_WITHOUT, *files], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tree.preprocessor_.feature_names_out)
+    found = np.load(tmp_path / "curves.npy")
+    np.testing.assert_allclose(found, tree.predict_survival_function(frame, times), rtol=1e-12)
+
+
+def test_exports_that_cannot_be(small_data: SurvivalData, tmp_path: Path) -> None:
+    y = (small_data.time, small_data.event)
+    quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
+    tree = SoftSurvivalTree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
+    with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be exported"):
+        tree.export_prediction(tmp_path / "tree.pt2")
+    tree = SoftSurvivalTree(leaf="weibull", **quick).fit(small_data.frame, y)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        tree.export_prediction(tmp_path / "no" / "such" / "folder" / "tree.pt2")

@@ -1,0 +1,236 @@
+"""What a fitted tree tells about itself agrees with what it computes."""
+
+import copy
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.optim import Nodec
+
+QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(depth=2, leaf="weibull", **QUICK)
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+def _raw(tree: SoftSurvivalTree, X: pd.DataFrame) -> pd.DataFrame:
+    """Encoded features in original units."""
+    p = tree.preprocessor_
+    return pd.DataFrame(
+        p.transform(X) / np.where(p.scale_ == 0, 1, p.scale_) + p.offset_, columns=p.feature_names_out
+    )
+
+
+def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    table, long, raw = fitted.gate_table(), fitted.gate_coefficients(), _raw(fitted, gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame)
+    assert list(table.index) == [1, 2, 3]
+    assert table["rows"][1] == 686
+    assert table["left"][1] == pytest.approx((leaf < 2).mean())
+    assert table["events"][2] == gbsg2.event[leaf < 2].sum()
+    for node in (1, 2, 3):
+        own = long.loc[node]
+        assert own["share"].sum() == pytest.approx(1.0)
+        assert (np.diff(own["effect"].abs()) <= 0).all()
+        assert table["features"][node] == list(own.index[:4])
+        assert f"{own['coefficient'].iloc[0]:+.3g} {own.index[0]} " in table["rule"][node]
+        # Differences between persons leave the constant out.
+        score = raw[own.index] @ own["coefficient"]
+        with torch.no_grad():
+            expected = fitted.module_.gate_logits(fitted._encode(gbsg2.frame), [node])[0].numpy()
+        np.testing.assert_allclose(score - score[0], expected - expected[0], atol=1e-9)
+    full = fitted.gate_table(n_terms=None)["rule"][1]
+    constant = float(full.removesuffix(" >= 0").split()[-1])
+    first = long.loc[1]
+    score = raw[first.index] @ first["coefficient"] + constant
+    np.testing.assert_array_equal(score >= 0, leaf < 2)
+
+
+def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    table, leaf = fitted.leaf_table(), fitted.apply(gbsg2.frame)
+    assert list(table["node"]) == [4, 5, 6, 7]
+    np.testing.assert_array_equal(table["rows"], np.bincount(leaf, minlength=4))
+    last = fitted.event_times_[-1]
+    reached = 0
+    for k in range(4):
+        rows = gbsg2.frame[leaf == k]
+        if len(rows) and np.isfinite(table["median"][k]):
+            reached += 1
+            assert 0 < table["median"][k] <= last
+            curves = fitted.predict_survival_function(rows, [table["median"][k]])
+            assert curves.mean() == pytest.approx(0.5, abs=1e-6)
+        elif len(rows):
+            assert fitted.predict_survival_function(rows, [last]).mean() > 0.5
+        assert table["log_a"][k] == float(fitted.module_.leaf(4 + k).shape.detach()[0])
+    assert reached >= 2
+
+
+@pytest.mark.parametrize(
+    ("leaf", "kind"),
+    [("weibull", "time ratio"), ("log_logistic", "time ratio"), ("gompertz", "hazard ratio"),
+     ("spline_ph", "hazard ratio"), ("spline_po", "odds ratio")],
+)  # fmt: skip
+def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str) -> None:
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, **QUICK).fit(
+        small_data.frame, (small_data.time, small_data.event)
+    )
+    ratio = tree.leaf_coefficients().loc[0][kind]["x1"]
+    one = small_data.frame.iloc[[0]]
+    more = one.assign(x1=one["x1"] + 1.0)
+    times = np.array([10.0, 40.0])
+    if kind == "hazard ratio":
+        found = tree.predict_hazard_function(more, times) / tree.predict_hazard_function(one, times)
+    elif kind == "time ratio":
+        found = tree.predict_quantile(more, 0.3) / tree.predict_quantile(one, 0.3)
+    else:
+        survival = [tree.predict_survival_function(rows, times) for rows in (more, one)]
+        found = np.divide(*[(1 - s) / s for s in survival])
+    np.testing.assert_allclose(found, ratio, rtol=1e-9)
+
+
+def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=0, leaf="spline_probit", **QUICK)
+    tree.fit(small_data.frame, (small_data.time, small_data.event))
+    assert list(tree.leaf_coefficients()) == ["column", "coefficient", "effect"]
+    assert tree.gate_table().empty
+    assert tree.gate_coefficients().empty
+    assert (tree.importance()["gates"] == 0).all()
+    assert tree.export_text().startswith("leaf 0: 120 rows, 80 events, median ")
+    assert tree.explain(small_data.frame.iloc[[5]]).path.empty
+
+
+def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    holes = gbsg2.frame.copy()
+    holes.loc[3, "age"] = np.nan
+    for row in range(0, 60, 3):
+        x = holes.iloc[[row]]
+        found, encoded = fitted.explain(x), fitted._encode(x)
+        node = found.leaf + 4
+        assert found.leaf == fitted.apply(x)[0]
+        assert list(found.path.index) == [1, 2 if node < 6 else 3]
+        with torch.no_grad():
+            for branch in found.path.index:
+                score = float(fitted.module_.gate_logits(encoded, [branch])[0, 0])
+                assert found.contributions[f"gate {branch}"].sum() == pytest.approx(score, rel=1e-12)
+                assert found.path["score"][branch] == pytest.approx(score, rel=1e-12)
+            linear = float(fitted.module_.linear_predictor(encoded, [node])[0, 0])
+        assert found.contributions[f"leaf {found.leaf}"].sum() == pytest.approx(linear, rel=1e-12)
+        proba = fitted.predict_leaf_proba(x)[0]
+        np.testing.assert_allclose(found.leaf_probability, proba)
+        assert found.path["reached"].iloc[-1] == pytest.approx(proba[found.leaf])
+        np.testing.assert_allclose(found.values, _raw(fitted, x).iloc[0], rtol=1e-12)
+    text = str(found)
+    assert text.splitlines()[0].startswith(f"[1] {found.path['side'].iloc[0]}, probability of left 0.")
+    assert f"leaf {found.leaf}, probability" in text
+    with pytest.raises(DataError, match="x has 2 rows; explain one at a time"):
+        fitted.explain(gbsg2.frame[:2])
+
+
+def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:
+    table, long = fitted.importance(), fitted.gate_coefficients()
+    assert list(table.index) == list(fitted.feature_names_in_)
+    np.testing.assert_allclose(table.sum(), 1.0)
+    assert (table >= 0).all(axis=None)
+    total = dict.fromkeys(table.index, 0.0)
+    for node in (1, 2, 3):
+        span = {}
+        for column, own in long.loc[node].groupby("column"):
+            values = [0.0, *own["effect"]]
+            span[column] = max(values) - min(values)
+        for column, value in span.items():
+            total[column] += fitted.node_table_["rows"][node] * value / sum(span.values())
+    expected = pd.Series(total) / sum(total.values())
+    np.testing.assert_allclose(table["gates"], expected[table.index], rtol=1e-12)
+
+
+def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    leaf, encoded = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame).to_numpy()
+    n_features = []
+    for tolerance in (0.0, 0.02, 0.2):
+        rules = fitted.simplify(gbsg2.frame, tolerance)
+        left = encoded @ rules.coefficients.T + rules.constants >= 0
+        assert (rules.table["agreement"] >= 1 - tolerance).all()
+        for node, rows in ((1, leaf >= 0), (2, leaf < 2), (3, leaf >= 2)):
+            true = (leaf < 2) if node == 1 else (leaf % 2 == 0)
+            alike = (left[:, node - 1] == true)[rows].mean()
+            assert rules.table["agreement"][node] == pytest.approx(alike)
+        ends = np.where(left[:, 0], np.where(left[:, 1], 0, 1), np.where(left[:, 2], 2, 3))
+        assert rules.leaf_agreement == pytest.approx((ends == leaf).mean())
+        n_features.append(rules.table["features"].map(len).sum())
+        assert f"{100 * rules.leaf_agreement:.1f} % of rows in the same leaf" in str(rules)
+    assert n_features[0] > n_features[1] > n_features[2]
+    assert fitted.simplify(gbsg2.frame, 0.0).leaf_agreement == 1.0
+    with pytest.raises(ConfigError, match=r"tolerance must be a share in \[0, 1\)"):
+        fitted.simplify(gbsg2.frame, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "bias", "rule", "which"),
+    [
+        ({"age": 50.0, "tsize": 1e-3}, -20.0, "age >= ", lambda x: x["age"]),
+        ({"pnodes": -60.0, "age": 1e-3}, 5.0, "pnodes <= ", lambda x: -x["pnodes"]),
+        ({"menostat=Pre": 9.0, "menostat=Post": -1.0}, 0.0, "menostat is Pre", None),
+        ({"tgrade=III": -8.0, "age": 1e-4}, 4.0, "tgrade is not III", None),
+    ],
+)
+def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
+    fitted: SoftSurvivalTree,
+    gbsg2: SurvivalData,
+    weights: dict[str, float],
+    bias: float,
+    rule: str,
+    which: object,
+) -> None:
+    tree = copy.deepcopy(fitted)
+    names = tree.preprocessor_.feature_names_out
+    gate = tree.module_.gate(1)
+    with torch.no_grad():
+        gate.weight.zero_()
+        gate.bias.fill_(bias)
+        for name, value in weights.items():
+            gate.weight[names.index(name)] = value
+    found = tree.simplify(gbsg2.frame, 0.01).table.loc[1]
+    assert found["rule"].startswith(rule)
+    left = tree.apply(gbsg2.frame) < 2
+    if callable(which):
+        threshold = float(found["rule"].split()[-1])
+        value = which(gbsg2.frame)
+        sign = 1 if ">=" in rule else -1
+        assert ((value >= sign * threshold) == left).mean() >= 0.99
+    else:
+        column, _, *no, category = rule.split()
+        np.testing.assert_array_equal((gbsg2.frame[column] == category) != bool(no), left)
+
+
+def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
+    tree = SoftSurvivalTree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
+    text = tree.export_graphviz(n_terms=None)
+    assert '\\"age\\" \\\\ of' in text
+    for part in ("1 -> 2", "1 -> 3", "leaf 0", "leaf 1"):
+        assert part in text
+    assert "3 -> 7" in fitted.export_graphviz()
+    if shutil.which("dot") is None:
+        pytest.skip("the program dot of Graphviz is not installed")
+    done = subprocess.run(["dot", "-Tplain"], input=text, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("node ") for line in lines) == 3
+    assert sum(line.startswith("edge ") for line in lines) == 2
+    assert done.stderr == ""
+
+
+def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
+    text = fitted.export_text()
+    assert text in fitted.summary()
+    assert text.count("\n") == 6
+    assert text.startswith("[1] 686 rows: left if ")
+    assert len(fitted.export_text(n_terms=None)) > len(text)

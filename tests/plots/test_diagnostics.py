@@ -1,0 +1,66 @@
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.optim import Nodec
+from sstorch.plots import plot_calibration, plot_objective, plot_routing_sharpness
+
+
+def test_objective_of_every_start(small_data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=1, n_starts=1, init="random", trainer=Nodec(macro_iterations=3))
+    tree.fit(small_data.frame, (small_data.time, small_data.event))
+    table = tree.history_.macro_iterations
+    (line,) = plot_objective(table).get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), table["macro_iteration"])
+    np.testing.assert_array_equal(line.get_ydata(), table["objective"])
+    batch = pd.DataFrame(
+        {
+            "problem": [0, 1, 2, 0, 1],
+            "macro_iteration": [0, 0, 0, 1, 1],
+            "objective": [3.0, 2.5, 2.8, 1.0, 2.0],
+            "dropped": [False, False, True, False, False],
+        }
+    )
+    own = Figure().subplots()
+    assert plot_objective(batch, own) is own
+    best, worse, dropped = own.get_lines()
+    assert best.get_linewidth() > worse.get_linewidth()
+    assert [line.get_linestyle() for line in (best, worse, dropped)] == ["-", "-", ":"]
+    with pytest.raises(DataError, match="a loaded tree has no history"):
+        plot_objective(batch[:0])
+
+
+def test_sharpness_counts_the_rows_above_each_probability() -> None:
+    proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.55, 0.45], [0.2, 0.8]])
+    ax = plot_routing_sharpness(proba, [0, 0, 1, 1])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["leaf 0: 2 rows, mean 0.75", "leaf 1: 2 rows, mean 0.62"]
+    for line, values in zip(ax.get_lines(), ([0.6, 0.9], [0.45, 0.8]), strict=True):
+        x, share = (np.asarray(part) for part in line.get_data())
+        for level in (0.3, 0.5, 0.7, 0.85):
+            # Steps have their value up to the next point.
+            assert share[np.searchsorted(x, level)] == np.mean(np.array(values) >= level)
+    with pytest.raises(DataError, match="rows that sum to one"):
+        plot_routing_sharpness(proba * 2, [0, 0, 1, 1])
+    with pytest.raises(DataError, match="leaf must be one number of 0 to 1"):
+        plot_routing_sharpness(proba, [0, 0, 1, 2])
+
+
+def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
+    rng = np.random.default_rng(0)
+    predicted = rng.uniform(0.3, 0.95, len(gbsg2))
+    curve = metrics.calibration_curve(gbsg2.time, gbsg2.event, predicted, t=1000.0)
+    ax = plot_calibration(curve, predicted)
+    diagonal, observed, ticks = ax.get_lines()
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+    np.testing.assert_array_equal(observed.get_ydata(), curve["observed"])
+    np.testing.assert_array_equal(ticks.get_xdata(), predicted)
+    (band,) = ax.collections
+    vertices = band.get_paths()[0].vertices
+    assert vertices[:, 1].min() == pytest.approx(curve["lower"].min())
+    assert vertices[:, 1].max() == pytest.approx(curve["upper"].max())
+    with pytest.raises(ConfigError, match="lacks the columns"):
+        plot_calibration(curve.drop(columns="lower"))

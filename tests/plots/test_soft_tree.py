@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.optim import Nodec
+from sstorch.plots import plot_soft_tree
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(depth=2, n_starts=2, init="random", trainer=Nodec(macro_iterations=1))
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+def test_gates_show_their_effects_and_leaves_their_curves(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    edges, *nodes = plot_soft_tree(fitted, gbsg2.frame, n_features=3)
+    assert len(nodes) == 7
+    effects, gates, leaf = fitted.gate_coefficients(), fitted.gate_table(), fitted.apply(gbsg2.frame)
+    for node in (1, 2, 3):
+        ax = nodes[node - 1]
+        assert ax.get_title() == f"[{node}] {gates['rows'][node]} rows"
+        expected = effects.loc[node]["effect"][:3]
+        assert [text.get_text() for text in ax.texts] == list(expected.index)
+        # Bars to the left draw to the left.
+        widths = [bar.get_width() for bar in ax.patches]
+        np.testing.assert_allclose(widths, -expected / expected.abs().max())
+    shares = {text.get_text() for text in edges.texts}
+    present = [(gates["left"][n], 1 - gates["left"][n]) for n in (1, 2, 3) if gates["rows"][n]]
+    assert shares == {f"{100 * share:.0f} %" for pair in present for share in pair}
+    for number, ax in enumerate(nodes[3:]):
+        rows = leaf == number
+        assert ax.get_title().startswith(
+            f"leaf {number}\n{rows.sum()} rows, {gbsg2.event[rows].sum()} events"
+        )
+        assert len(ax.lines) == (1 if rows.any() else 0)
+        if rows.any():
+            times, values = ax.lines[0].get_data()
+            curves = fitted.predict_survival_function(gbsg2.frame[rows], np.asarray(times))
+            np.testing.assert_allclose(values, curves.mean(axis=0))
+    centres = [ax.get_position().x0 for ax in nodes[3:]]
+    assert centres == sorted(centres)
+    assert nodes[0].get_position().y0 > nodes[1].get_position().y0 > nodes[3].get_position().y1
+
+
+def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) -> None:
+    frame = gbsg2.frame[["age", "pnodes"]].rename(columns={"pnodes": "number of positive lymph nodes"})
+    quick = {"n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
+    y = (gbsg2.time, gbsg2.event)
+    figure = Figure()
+    edges, leaf = plot_soft_tree(SoftSurvivalTree(0, **quick).fit(frame, y), frame, figure)
+    assert edges.figure is figure
+    assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
+    gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
+    assert {text.get_text() for text in gate.texts} == {"age", "number of posit…"}
