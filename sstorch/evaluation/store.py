@@ -129,9 +129,14 @@ class ResultStore:
         own = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
         table = pa.Table.from_pandas(rows.assign(**own).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)
         record = json.dumps({**own, **facts}, sort_keys=True).encode()
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), _FACTS: record})
         content = io.BytesIO()
-        pq.write_table(table, content, compression="zstd")
+        # Without statistics and the description of the frame the many small files are half as large.
+        pq.write_table(
+            table.replace_schema_metadata({_FACTS: record}),
+            content,
+            compression="zstd",
+            write_statistics=False,
+        )
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_name(f".{file.name}.partial")
