@@ -3,11 +3,12 @@
 from sstorch.estimators.batch import TrainedBatch, train_batch
 from sstorch.estimators.optimal_survival_tree import OptimalSurvivalTree
 from sstorch.estimators.optimal_survival_tree_cv import OptimalSurvivalTreeCV
-from sstorch.estimators.settings import BatchSettings
+from sstorch.estimators.settings import BatchSettings, Coefficients
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 
 __all__ = [
     "BatchSettings",
+    "Coefficients",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
     "SoftSurvivalTree",
