@@ -181,7 +181,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             data: rows.
             schema: columns and vocabulary; taken from the rows if None.
         """
-        compared, shared = self.candidates(), self._shared()
+        compared, shared = self.candidates(), SoftSurvivalTree(**self.shared())
         schema = Schema.of(data.frame) if schema is None else schema
         folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed())
         search = FoldSearch(shared, data, folds, schema, self.scoring)
@@ -211,10 +211,14 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         check_integer("cv", self.cv, 2)
         found = candidates(self.get_params(deep=False))
         for candidate in found:
-            clone(self._shared()).set_params(**candidate.parameters).settings()
+            SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
         if self.search == "halving" and len({own.n_starts for own in found if own.depth}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
         return found
+
+    def shared(self) -> dict[str, Any]:
+        """Parameters of :class:`SoftSurvivalTree` that all candidates have."""
+        return {name: getattr(self, name) for name in _SHARED} | {"random_state": self._seed()}
 
     # ------------------------------------------------------------------ predict
 
@@ -311,11 +315,6 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         return load_search(cls, Path(path), device)._take_over()
 
     # ------------------------------------------------------------------ internals
-
-    def _shared(self) -> SoftSurvivalTree:
-        return SoftSurvivalTree(
-            **{name: getattr(self, name) for name in _SHARED} | {"random_state": self._seed()}
-        )
 
     def _seed(self) -> int:
         return check_integer("random_state", self.random_state, 0)
