@@ -3,12 +3,18 @@
 from sstorch import metrics
 from sstorch._version import __version__
 from sstorch.data import SurvivalData, list_datasets, load_dataset
-from sstorch.estimators import OptimalSurvivalTree, OptimalSurvivalTreeCV, SoftSurvivalTree
+from sstorch.estimators import (
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+)
 
 __all__ = [
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
     "SoftSurvivalTree",
+    "SoftSurvivalTreeCV",
     "SurvivalData",
     "__version__",
     "list_datasets",

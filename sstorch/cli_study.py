@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sstorch.config import Config, DatasetConfig, StudyConfig
 from sstorch.data.wording import nearest_text
-from sstorch.evaluation import ResultStore, StudyModel, baseline_models, soft_tree_models
+from sstorch.evaluation import ResultStore, StudyModel, baseline_models, soft_search_models, soft_tree_models
 from sstorch.evaluation.engines import make_engine
 from sstorch.evaluation.study import Outcome, Task, plan, run
 from sstorch.exceptions import ConfigError
@@ -78,7 +78,7 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     Raises:
         ConfigError: there is no such model, parameter or value.
     """
-    known = [*study.soft_trees, *study.baselines]
+    known = [*study.soft_trees, *study.searches, *study.baselines]
     wanted = known if study.models is None else study.models
     for name in wanted:
         if name not in known:
@@ -87,7 +87,9 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
             )
     trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
     baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
-    return soft_tree_models(config.estimator(), trees) + baseline_models(baselines, config.seed)
+    searches = {name: entry for name, entry in study.searches.items() if name in wanted}
+    soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
+    return soft + baseline_models(baselines, config.seed)
 
 
 def _replace(file: Path, text: str) -> None:

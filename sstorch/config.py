@@ -248,14 +248,16 @@ class StudyConfig:
 
     ``soft_trees`` are :class:`~sstorch.SoftSurvivalTree` by name: each a mapping of its parameters, which win
     over those of the configuration, with ``leaf_options`` for the options of the leaf. ``baselines`` are
-    mappings of their options. A parameter that is a list makes a model for each of its values. ``models``
-    takes some of them by name, and None all.
+    mappings of their options. A parameter that is a list makes a model for each of its values. ``searches``
+    are :class:`~sstorch.SoftSurvivalTreeCV` by name, in which the values of a list are compared. ``models``
+    takes some of all of these by name, and None all.
     """
 
     folder: str = "runs/study"
     datasets: list[str] | None = None
     models: list[str] | None = None
     soft_trees: dict[str, Any] = field(default_factory=dict)
+    searches: dict[str, Any] = field(default_factory=dict)
     baselines: dict[str, Any] = field(default_factory=dict)
     engine: str = "processes"
     n_jobs: int = 1

@@ -186,6 +186,20 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
     assert config.cv.n_folds == 5
 
 
+def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() -> None:
+    pytest.importorskip("sksurv")
+    config = _compose("experiment=accuracy")
+    assert config.study is not None
+    models = {model.name: model for model in study_models(config, config.study)}
+    assert set(models) == {"sst_cv", "cox", "sksurv", "rsf"}
+    for model in models.values():
+        model.check()
+    search = models["sst_cv"].estimator
+    assert {own.depth for own in search.candidates()} == {0, 1, 2}
+    assert set(config.study.datasets or ()) == PAPER_SETS
+    assert config.cv.n_folds == 5
+
+
 def test_engines_of_the_command_line() -> None:
     from sstorch.evaluation.engines import Ray, Serial, make_engine
 

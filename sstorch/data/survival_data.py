@@ -233,6 +233,20 @@ class SurvivalData:
         part.groups = None if self.groups is None else self.groups.subset(index)
         return part
 
+    def reweighted(self, factor: npt.ArrayLike) -> Self:
+        """The same rows with their weights multiplied; those of factor zero are left out.
+
+        Args:
+            factor: (n,), >= 0, such as how often each row is drawn in a resample.
+
+        Raises:
+            DataError: No factor is positive, one is negative or not finite, or they do not fit the data.
+        """
+        weight = _weights(factor, len(self))
+        part = self.subset(weight > 0)
+        part.sample_weight = part.sample_weight * weight[weight > 0]
+        return part
+
     def describe(self) -> str:
         """Say in one line what the data hold."""
         n, p = self.frame.shape

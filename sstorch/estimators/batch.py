@@ -1,4 +1,4 @@
-"""Training of many trees at once: every start of every split of the data in one batch."""
+"""Training of many trees at once: every start of every split, at every setting, in one batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.estimators.settings import BatchSettings
+from sstorch.estimators.settings import BatchSettings, Coefficients
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, SoftTree, make_family
-from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective
+from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective
 from sstorch.objective.group_parity import merge_equal_rows
 from sstorch.optim import (
     Checkpoint,
+    Heats,
     Nodec,
     NodecJoint,
     Trainer,
@@ -37,17 +38,17 @@ _FEW_EQUAL = 0.9
 
 @dataclass(frozen=True)
 class TrainedBatch:
-    """Trained trees of all splits and starts.
+    """Trained trees of all splits, coefficients and starts.
 
     Attributes:
-        tree: R = n_splits x n_starts problems, ordered by split.
+        tree: R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients.
         objective: E of each problem on the rows it was trained on, shape (R,).
         criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
             out.
         history: records of the run.
         preprocessors: fitted on each split's own rows.
-        n_starts: problems per split and rho.
-        rhos: coefficients of the fairness penalty that every split was trained with.
+        n_starts: problems per split and coefficients.
+        coefficients: of the penalties that every split was trained with.
     """
 
     tree: SoftTree
@@ -56,23 +57,33 @@ class TrainedBatch:
     history: History
     preprocessors: tuple[Preprocessor, ...]
     n_starts: int
-    rhos: tuple[float, ...] = (0.0,)
+    coefficients: tuple[Coefficients, ...] = (Coefficients(),)
 
-    def position(self, split: int, start: int, rho: int = 0) -> int:
-        """Problem number of a start of a split, with the rho at a position in ``rhos``."""
-        return (split * len(self.rhos) + rho) * self.n_starts + start
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """The coefficient of the fairness penalty at each setting."""
+        return tuple(own.rho for own in self.coefficients)
 
-    def best_start(self, split: int, rho: int = 0) -> int:
-        """Start with the lowest criterion, the one that is returned as the split's tree at a rho.
+    def position(self, split: int, start: int, setting: int = 0) -> int:
+        """Problem number of a start of a split, with the coefficients at a position."""
+        return (split * len(self.coefficients) + setting) * self.n_starts + start
+
+    def best_start(self, split: int, setting: int = 0, n_starts: int | None = None) -> int:
+        """Start with the lowest criterion, the one that is returned as the split's tree at a setting.
+
+        Args:
+            split: number of the split.
+            setting: position of its coefficients.
+            n_starts: only the first so many starts are compared; all if None.
 
         Raises:
-            TrainingError: no start of the split has a finite objective.
+            TrainingError: none of the starts has a finite objective.
         """
-        first = self.position(split, 0, rho)
-        own = self.criterion[first : first + self.n_starts]
+        first, count = self.position(split, 0, setting), self.n_starts if n_starts is None else n_starts
+        own = self.criterion[first : first + count]
         if not bool(own.isfinite().any()):
             raise TrainingError(
-                f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
+                f"none of the {count} starts of split {split} has a finite training objective; "
                 "try another leaf, init='random', a larger ridge or dtype='float64'"
             )
         return int(torch.nan_to_num(own, nan=torch.inf).argmin())
@@ -84,12 +95,12 @@ def train_batch(
     schema: Schema | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    rhos: Sequence[float] | None = None,
+    coefficients: Sequence[Coefficients] | None = None,
 ) -> TrainedBatch:
-    """Train ``n_starts`` trees on each split, all in one tensor program.
+    """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
     Preprocessing, time scale and initial solutions of a split come from its own rows. The random numbers of
-    a problem depend on (seed, split, start) alone, so that every rho begins from the same trees.
+    a problem depend on (seed, split, start) alone, so that all settings begin from the same partitions.
 
     Args:
         splits: training rows of each split.
@@ -98,8 +109,8 @@ def train_batch(
         callbacks: told of every step.
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
             See :class:`Checkpoint`.
-        rhos: coefficients of the fairness penalty, each for every split and start; that of the settings if
-            None. Starts with different coefficients do not race.
+        coefficients: of the penalties, each for every split and start; those of the settings if None. Only
+            starts with the same coefficients race.
 
     Raises:
         ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
@@ -107,21 +118,26 @@ def train_batch(
         DataError: the rows of a split are all of one group.
         FormatError: the checkpoint is truncated or altered.
     """
-    rhos = (settings.rho,) if rhos is None else tuple(rhos)
-    if len(rhos) > 1:
-        settings = replace(settings, trainer=_without_race(settings.trainer))
+    coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
+    if len(coefficients) > 1:
+        settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
     with ExitStack() as stack:
         if checkpoint is not None:
             checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
             # Told before initial solutions are made, which can take long.
-            checkpoint.identify(settings=settings.facts(), trainer=settings.trainer, rhos=rhos)
-        return _train_batch(splits, settings, schema, callbacks, checkpoint, rhos)
+            checkpoint.identify(
+                settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients
+            )
+        return _train_batch(splits, settings, schema, callbacks, checkpoint, coefficients)
 
 
-def _without_race(trainer: Trainer) -> Trainer:
-    if isinstance(trainer, NodecJoint):
-        return replace(trainer, nodec=replace(trainer.nodec, race=None))
-    return replace(trainer, race=None) if isinstance(trainer, Nodec) else trainer
+def with_heats(trainer: Trainer, heats: int) -> Trainer:
+    """A trainer whose race, if it has one, is run in heats of equal size within a split; without it for 0."""
+    nodec = trainer.nodec if isinstance(trainer, NodecJoint) else trainer
+    if not isinstance(nodec, Nodec) or nodec.race is None:
+        return trainer
+    heated = replace(nodec, race=Heats(nodec.race.after, nodec.race.keep, heats) if heats else None)
+    return replace(trainer, nodec=heated) if isinstance(trainer, NodecJoint) else heated
 
 
 def _train_batch(
@@ -130,7 +146,7 @@ def _train_batch(
     schema: Schema | None,
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
-    rhos: tuple[float, ...],
+    coefficients: tuple[Coefficients, ...],
 ) -> TrainedBatch:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = tuple(
@@ -139,23 +155,23 @@ def _train_batch(
     )
     if settings.fairness is not None:
         _check_groups(splits)
-    tree, sample = stack_splits(splits, preprocessors, settings, len(rhos))
+    tree, sample = stack_splits(splits, preprocessors, settings, len(coefficients))
     held_out = None
     if settings.holdout > 0:
-        kept = _held_in(splits, settings, len(rhos))
+        kept = _held_in(splits, settings, len(coefficients))
         held_out = replace(sample, weight=sample.weight * ~kept)
         sample = replace(sample, weight=sample.weight * kept)
-    coefficients = (settings.ridge, settings.gate_ridge, settings.fused, settings.gate_sparsity)
-    plain = TrainingObjective(*coefficients)
-    objective = plain
+    problems = coefficients, len(splits), settings.n_starts
+    plain = objective = _objective(*problems)
     if settings.fairness is not None:
         sample = _merged(sample)
+        rhos = [own.rho for own in coefficients]
         parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
-        objective = TrainingObjective(*coefficients, row_penalties=[parity])
+        objective = _objective(*problems, [parity])
     seeds = [
         problem_seed(settings.seed, split, start)
         for split in range(len(splits))
-        for _ in rhos
+        for _ in coefficients
         for start in range(settings.n_starts)
     ]
     if settings.init == "kmeans":
@@ -174,10 +190,31 @@ def _train_batch(
     with torch.no_grad():
         final = objective(tree, sample)
         criterion = final if held_out is None else TrainingObjective()(tree, held_out)
-    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, rhos)
+    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, coefficients)
 
 
-def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_rhos: int = 1) -> Tensor:
+def _objective(
+    coefficients: Sequence[Coefficients],
+    n_splits: int,
+    n_starts: int,
+    row_penalties: Sequence[RowPenalty] = (),
+) -> TrainingObjective:
+    def per_problem(values: list[float]) -> float | Tensor:
+        """One value for all where they agree, else (R,)."""
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
+
+    return TrainingObjective(
+        ridge=per_problem([own.ridge for own in coefficients]),
+        gate_ridge=per_problem([own.gate_ridge for own in coefficients]),
+        fused=per_problem([own.fused for own in coefficients]),
+        gate_sparsity=per_problem([own.gate_sparsity for own in coefficients]),
+        row_penalties=row_penalties,
+    )
+
+
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
     """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
 
     The starts of a split hold out the same rows, so that their losses there can be compared.
@@ -197,14 +234,16 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_rhos: in
                     "least one must be left out and one kept: choose another share, or more rows"
                 )
             kept[number, rows[:count]] = False
-    return torch.as_tensor(kept, device=settings.device).repeat_interleave(n_rhos * settings.n_starts, dim=0)
+    return torch.as_tensor(kept, device=settings.device).repeat_interleave(
+        n_settings * settings.n_starts, dim=0
+    )
 
 
 def stack_splits(
     splits: Sequence[SurvivalData],
     preprocessors: Sequence[Preprocessor],
     settings: BatchSettings,
-    n_rhos: int = 1,
+    n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
     device, dtype = torch.device(settings.device), settings.torch_dtype
@@ -234,7 +273,7 @@ def stack_splits(
         raise ConfigError("entry times need curves that cannot rise: use leaves with monotone=True")
     family = family.prepare(log_time, event, weight, log_scale)
 
-    n_problems = n_rhos * settings.n_starts
+    n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
     tree = SoftTree(

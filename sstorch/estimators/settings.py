@@ -28,6 +28,25 @@ INITS = ("kmeans", "random", "greedy", "optimal", "cox")
 
 
 @dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of the penalties on a tree, each >= 0: what trees of one batch may differ in.
+
+    Attributes:
+        ridge: of :class:`~sstorch.objective.Ridge`.
+        gate_ridge: of :class:`~sstorch.objective.GateRidge`.
+        fused: of :class:`~sstorch.objective.Fused`.
+        gate_sparsity: of :class:`~sstorch.objective.GateGroupLasso`.
+        rho: of the fairness penalty.
+    """
+
+    ridge: float = 0.0
+    gate_ridge: float = 0.0
+    fused: float = 0.0
+    gate_sparsity: float = 0.0
+    rho: float = 0.0
+
+
+@dataclass(frozen=True)
 class BatchSettings:
     """Everything about the trees of a batch but the data.
 
@@ -123,6 +142,11 @@ class BatchSettings:
         """Every setting but the trainer by name, the leaf as a family, for comparison with another run's."""
         facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "trainer"}
         return {**facts, "leaf": make_family(self.leaf)}
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """Those of the penalties."""
+        return Coefficients(**{item.name: getattr(self, item.name) for item in fields(Coefficients)})
 
     @property
     def torch_dtype(self) -> torch.dtype:

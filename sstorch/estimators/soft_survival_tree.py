@@ -233,7 +233,9 @@ class SoftSurvivalTree(ReadableTree):
         values = {name: getattr(self, name) for name in names}
         return BatchSettings.check(**values, seed=self._seed())
 
-    def adopt(self, batch: TrainedBatch, data: SurvivalData, split: int, start: int, rho: int = 0) -> Self:
+    def adopt(
+        self, batch: TrainedBatch, data: SurvivalData, split: int, start: int, setting: int = 0
+    ) -> Self:
         """Become the tree of one problem of a trained batch.
 
         Args:
@@ -241,9 +243,9 @@ class SoftSurvivalTree(ReadableTree):
             data: training rows of the split.
             split: number of the split.
             start: number of the start.
-            rho: position of its coefficient in ``batch.rhos``.
+            setting: position of its coefficients in ``batch.coefficients``.
         """
-        position = batch.position(split, start, rho)
+        position = batch.position(split, start, setting)
         self.module_ = batch.tree.select(position)
         self.preprocessor_ = batch.preprocessors[split]
         self.history_ = batch.history.of_problem(position)

@@ -5,6 +5,7 @@ from sstorch.evaluation.cross_validation import CrossValidation, cross_validate,
 from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.scores import CURVE_SCORES, SCORES, score_predictor, score_tree
+from sstorch.evaluation.search_model import SoftTreeCVModel, soft_search_models
 from sstorch.evaluation.store import ResultStore
 from sstorch.evaluation.study_model import (
     BaselineModel,
@@ -26,6 +27,7 @@ __all__ = [
     "FairnessPath",
     "ResultStore",
     "RunFolder",
+    "SoftTreeCVModel",
     "SoftTreeModel",
     "StudyModel",
     "baseline_models",
@@ -38,6 +40,7 @@ __all__ = [
     "score_fairness",
     "score_predictor",
     "score_tree",
+    "soft_search_models",
     "soft_tree_models",
     "split_names",
 ]

@@ -123,6 +123,7 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
     tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
     rows: list[dict[str, object]] = []
+    fits: list[dict[str, Any]] = []
     fit_seconds = score_seconds = 0.0
     with warnings.catch_warnings():
         # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
@@ -132,6 +133,8 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
             now = time.perf_counter()
             fit_seconds += now - begin
             about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
+            if fit.facts:
+                fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
             train = splits[fit.fold]
             for part, own in (("train", train), ("test", tests[fit.fold])):
                 scores = score_predictor(fit.predictor, own, train, thin=part == "train")
@@ -152,6 +155,7 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
         "n_starts": task.model.n_starts,
         "seed": task.seed,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **({"fits": fits} if fits else {}),
     }
     return pd.DataFrame(rows), facts
 

@@ -7,7 +7,7 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sklearn.base import clone
@@ -33,6 +33,7 @@ class Fit:
         chosen: whether it is the one that is returned to a user, of all starts of the fold.
         objective: of its training; None where the study does not know it.
         predictor: the model.
+        facts: what else is known of it, as JSON can hold it, such as what a search chose.
     """
 
     fold: int
@@ -40,6 +41,7 @@ class Fit:
     chosen: bool
     objective: float | None
     predictor: Predictor
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StudyModel(ABC):

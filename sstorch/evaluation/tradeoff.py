@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch.data import Schema, SurvivalData
 from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.estimators.batch import with_heats
 from sstorch.evaluation.cross_validation import make_folds
 from sstorch.evaluation.fairness import known_groups, score_fairness
 from sstorch.exceptions import ConfigError, DataError
@@ -102,7 +103,11 @@ def fairness_path(
         raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
     folds = make_folds(data, n_folds, seed)
     splits = [data.subset(folds != fold) for fold in range(n_folds)]
-    batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks, rhos=values)
+    settings = estimator.settings()
+    # All runs are averaged, so all are trained to the end.
+    settings = replace(settings, trainer=with_heats(settings.trainer, 0))
+    strengths = [replace(settings.coefficients, rho=rho) for rho in values]
+    batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
     rows = []
     for fold, train in enumerate(splits):
         parts = {"train": train, "test": data.subset(folds == fold)}

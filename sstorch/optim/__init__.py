@@ -12,7 +12,7 @@ from sstorch.optim.initialization import initialize_kmeans, initialize_random, p
 from sstorch.optim.joint import Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.optimal_start import exact_tree, initialize_optimal
-from sstorch.optim.race import Race
+from sstorch.optim.race import Heats, Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.sharded_step import minimize_step
@@ -27,6 +27,7 @@ __all__ = [
     "BatchedFunction",
     "Checkpoint",
     "HardTree",
+    "Heats",
     "Joint",
     "LBFGSOptions",
     "Nodec",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.initialization import fit_leaves
+from sstorch.optim.initialization import fit_leaves, seed_key
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -163,11 +163,12 @@ def initialize_greedy(
         seeds: one per problem.
     """
     depth = tree.topology.depth
-    hard = [
-        greedy_tree(rows.x, rows.time, rows.event, rows.weight * rows.repeats, depth, features=rows.features)
-        for rows in start_rows(sample, seeds)
-    ]
-    initialize_hard(tree, objective, sample, hard)
+
+    def grow(rows: StartRows) -> HardTree:
+        weight = rows.weight * rows.repeats
+        return greedy_tree(rows.x, rows.time, rows.event, weight, depth, features=rows.features)
+
+    initialize_hard(tree, objective, sample, grow_starts(sample, seeds, grow))
 
 
 @dataclass(frozen=True)
@@ -191,27 +192,40 @@ class StartRows:
     features: IntArray | None
 
 
-def start_rows(sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> Iterator[StartRows]:
-    """All rows for the first start of each split, a bootstrap sample and half of the features for the others.
+def grow_starts(
+    sample: Sample, seeds: Sequence[np.random.SeedSequence], grow: Callable[[StartRows], HardTree]
+) -> list[HardTree]:
+    """Hard trees of all problems, one for those that share rows and seed.
+
+    The first start of each split is grown on all its rows, the others on a bootstrap sample and half of the
+    features.
 
     Args:
         sample: training rows of R problems, ordered by split.
         seeds: one per problem.
+        grow: gives the tree for the rows of a start.
     """
     matrices = sample.x.matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
-    first = np.r_[True, np.diff(split) > 0]
     time, event, weight = (
         part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)
     )
+    known: dict[tuple[int, str, bytes], HardTree] = {}
+    first: dict[int, str] = {}
+    hard = []
     for problem, seed in enumerate(seeds):
         x, own = matrices[split[problem]], weight[problem]
-        repeats, features = np.ones(len(own), dtype=np.int64), None
-        if not first[problem]:
-            draws = np.random.default_rng(seed)
-            repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
-            features = draws.permutation(x.shape[1])[: (x.shape[1] + 1) // 2]
-        yield StartRows(x, time[problem], event[problem] > 0, own, repeats * (own > 0), features)
+        key = int(split[problem]), seed_key(seed), own.tobytes()
+        if key not in known:
+            repeats, features = np.ones(len(own), dtype=np.int64), None
+            if first.setdefault(key[0], key[1]) != key[1]:
+                draws = np.random.default_rng(seed)
+                repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
+                features = draws.permutation(x.shape[1])[: (x.shape[1] + 1) // 2]
+            repeats = repeats * (own > 0)
+            known[key] = grow(StartRows(x, time[problem], event[problem] > 0, own, repeats, features))
+        hard.append(known[key])
+    return hard
 
 
 def initialize_hard(

@@ -29,6 +29,11 @@ def problem_seed(seed: int, split: int, start: int) -> np.random.SeedSequence:
     return np.random.SeedSequence((seed, split, start))
 
 
+def seed_key(seed: np.random.SeedSequence) -> str:
+    """What two seeds have in common that give the same random numbers: problems may share a start."""
+    return f"{seed.entropy} {seed.spawn_key}"
+
+
 @torch.no_grad()
 def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
     """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start.
@@ -152,8 +157,13 @@ def _best_partitions(
     clusters = np.zeros(weight.shape, dtype=np.int64)
     matrices = sample.x.matrices.cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    known: dict[tuple[int, str, bytes], NDArray[np.int64]] = {}
     for problem, seed in enumerate(seeds):
         kept = weight[problem] > 0
+        key = int(split[problem]), seed_key(seed), kept.tobytes()
+        if key in known:
+            clusters[problem, kept] = known[key]
+            continue
         x = matrices[split[problem]][kept]
         states = np.random.RandomState(seed.generate_state(1)[0])
         best, best_index = np.zeros(len(x), dtype=np.int64), np.inf
@@ -166,7 +176,7 @@ def _best_partitions(
             index = davies_bouldin_score(x, partition) if n_clusters < len(x) else 0.0
             if index < best_index:
                 best, best_index = partition, index
-        clusters[problem, kept] = best
+        clusters[problem, kept] = known[key] = best
     return clusters
 
 

@@ -10,7 +10,14 @@ import numpy.typing as npt
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.hard_tree import FloatArray, HardTree, IntArray, StartRows, initialize_hard, start_rows
+from sstorch.optim.hard_tree import (
+    FloatArray,
+    HardTree,
+    IntArray,
+    StartRows,
+    grow_starts,
+    initialize_hard,
+)
 from sstorch.optimal import Binarizer, BinaryTree, LogLikelihood, Rule, solve
 
 # A leaf with fewer events would have nothing to estimate its hazard from; the same as in greedy trees.
@@ -84,8 +91,7 @@ def initialize_optimal(
         raise ConfigError(
             f"init='optimal' searches trees of depth 0 to {MAX_DEPTH}, got {depth}; use init='greedy'"
         )
-    hard = [_search(rows, depth) for rows in start_rows(sample, seeds)]
-    initialize_hard(tree, objective, sample, hard)
+    initialize_hard(tree, objective, sample, grow_starts(sample, seeds, lambda rows: _search(rows, depth)))
 
 
 def _search(rows: StartRows, depth: int) -> HardTree:

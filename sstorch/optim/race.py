@@ -53,3 +53,21 @@ class Race:
             quota = max(1, -int(-(len(values) * self.keep**rounds - 1e-9) // 1))
             part[values.argsort(stable=True)[:quota]] = True
         return kept
+
+
+@dataclass(frozen=True)
+class Heats(Race):
+    """A race in which the problems of a split do not all have the same objective.
+
+    Attributes:
+        heats: number of objectives; the problems of a split race in so many groups of equal size, consecutive
+            ones in each.
+    """
+
+    heats: int = 1
+
+    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
+        """See :meth:`Race.survivors`; ``counts`` are multiples of the number of heats."""
+        return super().survivors(
+            value, tuple(n // self.heats for n in counts for _ in range(self.heats)), n_passes
+        )

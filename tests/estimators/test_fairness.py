@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -129,7 +130,8 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
     estimator = SoftSurvivalTree(1, n_starts=2, init="random", trainer=FAST, fairness="l2")
     splits = [data.subset(range(0, 120)), data.subset(range(30, 160))]
-    batch = train_batch(splits, estimator.settings(), rhos=(0.0, 2.0))
+    strengths = [replace(estimator.settings().coefficients, rho=rho) for rho in (0.0, 2.0)]
+    batch = train_batch(splits, estimator.settings(), coefficients=strengths)
     assert batch.tree.n_problems == 2 * 2 * 2
     positions = [batch.position(s, t, k) for s in range(2) for k in range(2) for t in range(2)]
     assert positions == list(range(8))

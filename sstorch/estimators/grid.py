@@ -1,0 +1,94 @@
+"""The candidates of a search: every choice of depth, leaf, start and penalties."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sstorch.estimators.settings import Coefficients
+from sstorch.exceptions import ConfigError
+from sstorch.nn import HazardFamily
+
+# Several values of these are compared; in this order candidates are listed.
+SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Parameters of :class:`~sstorch.SoftSurvivalTree` that are compared, by the same names.
+
+    Attributes:
+        simplicity: sorts candidates, the simplest first: few gates, then the earlier leaf and start of the
+            lists, few starts, leaves and gates that are held together or back the most.
+    """
+
+    depth: int
+    leaf: str | HazardFamily
+    init: str
+    n_starts: int
+    ridge: float
+    gate_ridge: float
+    fused: float
+    simplicity: tuple[float, ...]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the estimator."""
+        return {name: getattr(self, name) for name in SEARCHED}
+
+    @property
+    def batch(self) -> tuple[object, ...]:
+        """What candidates have in common that are trained as one batch."""
+        return self.depth, leaf_label(self.leaf), self.init
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """Of the penalties."""
+        return Coefficients(self.ridge, self.gate_ridge, self.fused)
+
+    def row(self) -> dict[str, Any]:
+        """As a row of a table."""
+        return {**self.parameters, "leaf": leaf_label(self.leaf)}
+
+
+def candidates(lists: Mapping[str, object]) -> list[Candidate]:
+    """Every choice of one value of each list.
+
+    A single leaf has no gates to start or to hold back and nothing to be fused with: at depth 0 leaf and
+    ridge alone are compared, with one start.
+
+    Args:
+        lists: values, or one, of each of ``SEARCHED``.
+
+    Raises:
+        ConfigError: a list is empty or names a value twice.
+    """
+    values = {name: _values(name, lists[name]) for name in SEARCHED}
+    found = []
+    for number, choice in enumerate(itertools.product(*(enumerate(values[name]) for name in SEARCHED))):
+        at = {name: place for name, (place, _) in zip(SEARCHED, choice, strict=True)}
+        own = {name: value for name, (_, value) in zip(SEARCHED, choice, strict=True)}
+        if own["depth"] == 0:
+            if at["init"] or at["n_starts"] or at["gate_ridge"] or at["fused"]:
+                continue
+            own |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
+        penalties = (-own["fused"], -own["gate_ridge"], -own["ridge"])
+        key = (own["depth"], at["leaf"], at["init"], own["n_starts"], *penalties, number)
+        found.append(Candidate(**own, simplicity=key))
+    return found
+
+
+def leaf_label(leaf: str | HazardFamily) -> str:
+    """Name of a leaf in tables: that of the family, with its options if it is given as an object."""
+    return leaf if isinstance(leaf, str) else f"{leaf.name}({leaf.extra_repr()})"
+
+
+def _values(name: str, given: object) -> Sequence[Any]:
+    single = isinstance(given, str | HazardFamily) or not isinstance(given, Iterable)
+    values: list[Any] = [given] if single else list(given)  # type: ignore[call-overload]
+    labels = [leaf_label(value) if name == "leaf" else value for value in values]
+    if not values or len(set(labels)) < len(labels):
+        raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")
+    return values
