@@ -103,9 +103,8 @@ class FoldSearch:
         numbers = range(int(folds.max()) + 1)
         self._train = [data.subset(folds != fold) for fold in numbers]
         self._test = [data.subset(folds == fold) for fold in numbers]
-        if isinstance(scoring, str):
-            for test, train in zip(self._test, self._train, strict=True):
-                check_held_out(test, train, scoring)
+        for test, train in zip(self._test, self._train, strict=True):
+            check_held_out(test, train, scoring)
 
     def grid(self, candidates: Sequence[Candidate]) -> Scores:
         """Train every candidate with all its starts."""

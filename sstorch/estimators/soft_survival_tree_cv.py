@@ -23,6 +23,7 @@ from sstorch.estimators.search import FoldSearch, Scores
 from sstorch.estimators.search_persistence import load_search, save_search
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 from sstorch.exceptions import ConfigError, TrainingError
+from sstorch.monitoring import ProgressBar
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
 
@@ -64,7 +65,8 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         cv: folds, stratified by event.
         scoring: what is compared on the rows left out: ``"log_likelihood"``, mean per row; ``"c_harrell"``,
             time-dependent concordance; ``"ibs"``, integrated Brier score (convention ``"graf"``) with its
-            sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
+            sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
+            no weights.
         search: ``"grid"``, or ``"halving"``: all candidates with few starts, the best third of them with
             three times as many, and so on to ``n_starts``.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
@@ -191,7 +193,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         scores = search.grid(compared) if self.search == "grid" else search.halving(compared)
         best = self._choose(compared, scores)
         tree = clone(shared).set_params(**compared[best].parameters)
-        batch = train_batch([data], tree.settings(), schema)
+        batch = train_batch([data], tree.settings(), schema, [ProgressBar()] if self.verbose else [])
         self.best_estimator_ = tree.adopt(batch, data, 0, batch.best_start(0))
         self.best_params_ = compared[best].parameters
         self.best_score_, self.best_index_ = float(scores.mean[best]), best

@@ -237,8 +237,9 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData) -> None:
     entry = np.where(np.arange(120) % 3 == 0, 0.5 * y[0], 0.0)
     late = SoftSurvivalTreeCV(**SMALL).fit(X, y, entry=entry)
     assert not np.allclose(late.cv_results_["mean_score"], _fit(small_data).cv_results_["mean_score"])
-    with pytest.raises(DataError, match="use scoring='log_likelihood'"):
-        SoftSurvivalTreeCV(**SMALL | {"scoring": "ibs"}).fit(X, y, entry=entry)
+    for scoring in ("ibs", minus_depth):
+        with pytest.raises(DataError, match="use scoring='log_likelihood'"):
+            SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, y, entry=entry)
     leaves = ("exponential", Spline("odds", knots=1), Spline("odds", knots=2))
     several = _fit(small_data, leaf=leaves, depth=0, init=("random", "kmeans"))
     assert len(several.cv_results_) == 3 * 2
@@ -275,6 +276,8 @@ def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData
         ({"cv": 1}, "cv must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
         ({"ridge": ()}, "ridge must be a value, or different ones"),
+        ({"ridge": "small"}, "ridge must be a finite number >= 0, got 'small'"),
+        ({"ridge": ([0.1], [0.2])}, "ridge must be a finite number >= 0"),
         ({"fused": (0.1, 0.1)}, "fused must be a value, or different ones"),
         ({"depth": (0, 9)}, "depth"),
         ({"gate_ridge": (0.1, -1.0)}, "gate_ridge must be a finite number >= 0"),
