@@ -66,10 +66,10 @@ class Scores:
     def rank(self) -> npt.NDArray[np.int64]:
         """1 for the best: those of a later rung first, then by mean score; the first of a tie is better.
 
-        Means that agree in six decimals are a tie: a gate that its penalty has put to sleep leaves the same
+        Means that agree in four decimals are a tie: a gate that its penalty has put to sleep leaves the same
         tree as one less, but for rounding.
         """
-        order = np.lexsort((-self.mean.round(6), -self.rung))
+        order = np.lexsort((-self.mean.round(4), -self.rung))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(1, len(order) + 1)
         return rank

@@ -91,7 +91,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         best_index_: its row of ``cv_results_``.
         cv_results_: a row per candidate: parameters, mean, standard deviation and standard error of the score
             over folds, the score of each fold (-inf if no start could be trained), rank (the first listed of
-            those that agree in six decimals is better), seconds (its share of its batch), and of a halving
+            those that agree in four decimals is better), seconds (its share of its batch), and of a halving
             the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
         event_times_: as in :class:`~sstorch.SoftSurvivalTree`, and so are the others.
