@@ -43,8 +43,8 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     * persons, those predicted too, are independent and from one population;
     * T and C are independent given x (with ``censoring="kaplan_meier"``: C does not depend on x, either);
     * G(c- | x) > 0 for all x;
-    * G is known. As it is estimated, coverage is below by at most half the mean absolute error of the
-      normalised weights (Lei and Candès, theorem 1).
+    * G is known. As it is estimated, coverage can be below by half the mean absolute error of the normalised
+      weights (Lei and Candès).
 
     Bounds are at most the cutoff; where more than ``level`` of all reach it, they hold with a higher
     probability than asked for.
@@ -209,6 +209,11 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
     def _cutoff(self, train: SurvivalData) -> float:
         if self.cutoff is not None:
+            if self.cutoff > train.time.max():
+                raise ConfigError(
+                    f"cutoff={self.cutoff:g} is beyond the last training time, {train.time.max():g}, where "
+                    "nothing is known of censoring: choose a smaller one"
+                )
             return float(self.cutoff)
         censoring, times = censoring_distribution(train.time, train.event), np.unique(train.time)
         return float(times[censoring.before(times) >= self.uncensored].max())

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sstorch.estimators.settings import Coefficients
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
@@ -20,8 +22,7 @@ class Candidate:
     """Parameters of :class:`~sstorch.SoftSurvivalTree` that are compared, by the same names.
 
     Attributes:
-        simplicity: sorts candidates, the simplest first: few gates, then the earlier leaf and start of the
-            lists, few starts, leaves and gates that are held together or back the most.
+        place: of leaf and init in their lists, and of the candidate among all.
     """
 
     depth: int
@@ -31,12 +32,22 @@ class Candidate:
     ridge: float
     gate_ridge: float
     fused: float
-    simplicity: tuple[float, ...]
+    place: tuple[int, int, int]
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Parameters of the estimator."""
         return {name: getattr(self, name) for name in SEARCHED}
+
+    @property
+    def simplicity(self) -> tuple[float, ...]:
+        """Sorts candidates, the simplest first.
+
+        Few gates, then the earlier leaf and start of the lists, few starts, and leaves and gates that are
+        held together or back the most.
+        """
+        leaf, init, number = self.place
+        return self.depth, leaf, init, self.n_starts, -self.fused, -self.gate_ridge, -self.ridge, number
 
     @property
     def batch(self) -> tuple[object, ...]:
@@ -74,9 +85,7 @@ def candidates(lists: Mapping[str, object]) -> list[Candidate]:
             if at["init"] or at["n_starts"] or at["gate_ridge"] or at["fused"]:
                 continue
             own |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
-        penalties = (-own["fused"], -own["gate_ridge"], -own["ridge"])
-        key = (own["depth"], at["leaf"], at["init"], own["n_starts"], *penalties, number)
-        found.append(Candidate(**own, simplicity=key))
+        found.append(Candidate(**own, place=(at["leaf"], at["init"], number)))
     return found
 
 
@@ -88,7 +97,8 @@ def leaf_label(leaf: str | HazardFamily) -> str:
 def _values(name: str, given: object) -> Sequence[Any]:
     single = isinstance(given, str | HazardFamily) or not isinstance(given, Iterable)
     values: list[Any] = [given] if single else list(given)  # type: ignore[call-overload]
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
     labels = [leaf_label(value) if name == "leaf" else value for value in values]
-    if not values or len(set(labels)) < len(labels):
+    if not values or any(label in labels[:place] for place, label in enumerate(labels)):
         raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")
     return values

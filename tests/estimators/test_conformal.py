@@ -10,12 +10,23 @@ from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.estimators import ConformalLowerBound
+from sstorch.estimators.base import SurvivalEstimator
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 from sstorch.optim import Joint, LBFGSOptions
 
 PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer=Joint(LBFGSOptions(max_iterations=30)))
 CENSORING = clone(PLAIN).set_params(leaf="weibull")
+
+
+class Gone(SurvivalEstimator):
+    """Everybody is censored at once."""
+
+    def fit(self, X: object, y: object) -> "Gone":
+        return self
+
+    def falling_curves(self, X: Any, times: Any) -> np.ndarray:
+        return np.zeros((len(X), len(times)))
 
 
 def _cohort(
@@ -153,8 +164,7 @@ def test_too_little_to_calibrate_or_to_weigh_is_refused(small_data: SurvivalData
     X, time, event = small_data.frame, small_data.time, small_data.event
     with pytest.raises(DataError, match="leaves none to train or none to calibrate"):
         ConformalLowerBound(PLAIN, calibration=0.001).fit(X, (time, event))
-    late = np.where(event, time, 200.0 + np.arange(120)), event
-    with pytest.raises(DataError, match="all but certain to be censored before the cutoff 1000"):
-        ConformalLowerBound(PLAIN, cutoff=1000.0).fit(
-            X, (np.where(np.arange(120) == 7, 1500.0, late[0]), event)
-        )
+    with pytest.raises(ConfigError, match="cutoff=1000 is beyond the last training time"):
+        ConformalLowerBound(PLAIN, cutoff=1000.0).fit(X, (time, event))
+    with pytest.raises(DataError, match="all but certain to be censored before the cutoff"):
+        ConformalLowerBound(PLAIN, censoring=Gone()).fit(X, (time, event))
