@@ -31,6 +31,8 @@ autodoc_default_options = {"exclude-members": "set_fit_request, set_score_reques
 # pages need no network.
 html_theme = "furo"
 html_title = f"sstorch {release}"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 html_copy_source = False
 html_show_sourcelink = False
 
@@ -48,7 +50,8 @@ def _plain_text(app, what, name, obj, options, lines):
             continue
         parts = _CODE.split(line[start:])
         parts[::2] = [_UNDERSCORE.sub(r"\\_", _STAR.sub(r"\\\g<0>", part)) for part in parts[::2]]
-        lines[number] = line[:start] + "".join(parts)
+        head = line[:start].replace("_:", r"\_:") if line.startswith(":ivar ") else line[:start]
+        lines[number] = head + "".join(parts)
 
 
 def setup(app):

@@ -105,7 +105,7 @@ def main() -> int:
         print(f"\n{page} STOPPED: {error}", flush=True)
         return 1
     seconds = time.monotonic() - begin
-    print(f"\n{page} complete: {n_examples} examples and {n_commands} commands in {seconds:.0f} s, all as said")
+    print(f"\n{page} complete: {n_examples} examples and {n_commands} commands in {seconds:.0f} s")
     return 0
 
 
