@@ -38,7 +38,7 @@ html_show_sourcelink = False
 
 _CODE = re.compile(r"(``.*?``|`[^`]*`)")
 _FIELD = re.compile(r"\s*(\* |:[^:`]+:(?=\s)|\.\. |>>> |\.\.\. )?")
-_STAR = re.compile(r"(?<![*\\])\*(?![*])|\|")
+_MARK = re.compile(r"(?<![*\\])\*(?![*])|\|")
 _UNDERSCORE = re.compile(r"(?<=\w)_(?!\w)")
 
 
@@ -49,7 +49,7 @@ def _plain_text(app, what, name, obj, options, lines):
         if line[:start].strip() in ("..", ">>>", "..."):
             continue
         parts = _CODE.split(line[start:])
-        parts[::2] = [_UNDERSCORE.sub(r"\\_", _STAR.sub(r"\\\g<0>", part)) for part in parts[::2]]
+        parts[::2] = [_UNDERSCORE.sub(r"\\_", _MARK.sub(r"\\\g<0>", part)) for part in parts[::2]]
         head = line[:start].replace("_:", r"\_:") if line.startswith(":ivar ") else line[:start]
         lines[number] = head + "".join(parts)
 
