@@ -165,7 +165,7 @@ class SoftSurvivalTree(ReadableTree):
         rise: they are ``Spline(..., monotone=False)``.
 
         Args:
-            depth: D.
+            depth: gates on every path, 0 to 6.
             leaf: hazard family.
             parameters: other parameters; they win over the published ones.
 

@@ -78,7 +78,7 @@ def greedy_tree(
         time: shape (n,).
         event: shape (n,).
         weight: row weights >= 0, shape (n,).
-        depth: D.
+        depth: most questions on a path.
         min_events: rows with an event that each side must have.
         features: columns that may split, all if None.
 

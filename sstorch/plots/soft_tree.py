@@ -14,9 +14,10 @@ from sstorch.plots.survival_curves import COLOURS, FittedTree
 
 _LEFT, _RIGHT = "#3b6fb6", "#d1603d"
 _LINE = "#999999"
-_NAME = 16
+# Of a longer name the first and the last characters are shown: a category stands at the end.
+_NAME, _NAME_END = 16, 7
 # Inches: a leaf's width, a level's height, and what of them a node's panel takes.
-_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.8, 0.6)
+_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.74, 0.6)
 
 
 class FittedSoftTree(FittedTree, Protocol):
@@ -108,12 +109,17 @@ def _draw_gate(ax: Axes, effects: pd.DataFrame, n_features: int) -> None:
     for position, (name, effect) in enumerate(zip(shown.index, shown["effect"], strict=True)):
         ax.barh(-position, -effect / largest, color=_LEFT if effect > 0 else _RIGHT, height=0.7)
         side: dict[str, Any] = {"x": 0.05, "ha": "left"} if effect > 0 else {"x": -0.05, "ha": "right"}
-        text = str(name) if len(str(name)) <= _NAME else f"{str(name)[: _NAME - 1]}…"
-        ax.text(s=text, y=-position, va="center", fontsize=8, **side)
+        ax.text(s=_short(str(name)), y=-position, va="center", fontsize=8, **side)
     ax.axvline(0.0, color="#444444", linewidth=0.8)
     ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(n_features, 1), 0.6), xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set_color(_LINE)
+
+
+def _short(name: str) -> str:
+    if len(name) <= _NAME:
+        return name
+    return f"{name[: _NAME - _NAME_END - 1]}…{name[-_NAME_END:]}"
 
 
 def _draw_leaf(ax: Axes, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.float64], colour: str) -> None:

@@ -54,6 +54,28 @@ def test_every_row_meets_depth_gates_and_one_leaf(depth: int, monkeypatch: pytes
     assert len(leaf.unique()) > 10
 
 
+@pytest.mark.parametrize(
+    ("depth", "n_features", "expected"),
+    [(4, 2, False), (5, 16, True), (5, 17, False), (6, 32, True), (6, 33, False)],
+)
+def test_wide_rows_and_shallow_trees_meet_all_nodes(
+    depth: int, n_features: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, x = _tree(depth, n_features=n_features), _rows(50, n_features)
+    calls: list[int] = []
+    score_at = conditional.score_at
+
+    def counted(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
+        calls.append(len(node))
+        return score_at(x, weight, bias, node)
+
+    monkeypatch.setattr(conditional, "score_at", counted)
+    one_way = tree.survival(x, TIMES).detach()
+    assert bool(calls) == conditional.applies(tree, x) == expected
+    monkeypatch.setattr(conditional, "applies", lambda tree, x: not expected)
+    torch.testing.assert_close(tree.survival(x, TIMES).detach(), one_way, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize("leaf", ["weibull", "spline_po"])
 @pytest.mark.parametrize("depth", [3, 6])
 def test_nodes_off_the_path_do_not_matter_to_the_last_bit(depth: int, leaf: str) -> None:

@@ -54,4 +54,4 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     assert edges.figure is figure
     assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
     gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
-    assert {text.get_text() for text in gate.texts} == {"age", "number of posit…"}
+    assert {text.get_text() for text in gate.texts} == {"age", "number o…h nodes"}

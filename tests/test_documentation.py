@@ -1,0 +1,90 @@
+"""The pages: their links lead somewhere, and the script that types a page says where it stops."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("experiments/*/README.md")),
+]
+LINK = re.compile(r"!?\[[^]\[]*\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of the headings, as repositories and Sphinx make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in _anchors(target), link
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = set(re.findall(r"^[\w/]+$", (ROOT / "docs" / "index.md").read_text(), flags=re.MULTILINE))
+    pages = {
+        page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        for page in PAGES
+        if ROOT / "docs" in page.parents
+    }
+    assert pages - {"index"} == listed
+
+
+PAGE = """# Page
+
+```bash
+# not a heading
+echo from the shell
+```
+
+```python
+>>> x = [1,
+...      2]
+>>> sum(x)
+3
+>>> print("a\\nb")
+a
+b
+
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "last"),
+    [
+        (("", ""), 0, "complete: 3 examples and 1 commands in"),
+        (("3\n>>> print", "4\n>>> print"), 1, "the page says:"),
+        (("sum(x)", "sum(y)"), 1, "STOPPED: an example failed: sum(y)"),
+        (("echo from", "false; echo from"), 1, "STOPPED: exit code 1 of: "),
+        ((PAGE, "# Empty"), 1, "has no blocks of code"),
+    ],
+    ids=["complete", "another result", "an error", "a failing command", "no code"],
+)
+def test_a_page_is_typed(tmp_path: Path, change: tuple[str, str], code: int, last: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.replace(*change) if change[0] else PAGE)
+    command = [sys.executable, str(ROOT / "scripts" / "type_page.py"), str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert last in done.stdout
+    if code == 0:
+        shown = done.stdout.index("## Page"), done.stdout.index("from the shell\n"), done.stdout.index("3\n")
+        assert list(shown) == sorted(shown)
+        assert ">>> x = [1,\n...      2]\n>>> sum(x)\n3\n" in done.stdout
+        assert "not a heading" not in done.stdout.split("$ ")[0]
