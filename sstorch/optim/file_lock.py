@@ -50,8 +50,10 @@ class FileLock:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever held it before may have removed the file between our two calls.
-                if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                if os.path.samestat(os.fstat(descriptor), self._path.stat()):
                     self._descriptor = descriptor
+            except FileNotFoundError:
+                continue
             except BlockingIOError:
                 return False
             finally:
