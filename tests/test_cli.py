@@ -99,6 +99,8 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     model = SoftSurvivalTree.load(folder / "model")
     assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
     assert model.predict(gbsg2.frame).shape == (686,)
+    told = test.loc[test["chosen"], "c_harrell"].mean()
+    assert model.metrics_["cross_validated_c_harrell"] == pytest.approx(told, rel=1e-9)
     figures = sorted(path.name for path in (folder / "figures").iterdir())
     assert figures == [f"survival_by_leaf_{name}.png" for name in ("all-rows", "fold-0", "fold-1", "fold-2")]
 

@@ -64,6 +64,7 @@ def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
         "zero_time": estimator.zero_time_,
         "objective": estimator.objective_,
         "node_table": _split_table(estimator.node_table_),
+        "metrics": {str(name): float(value) for name, value in estimator.metrics_.items()},
     }
     write_folder(folder, FORMAT, FORMAT_VERSION, state, module.state_dict())
 
@@ -95,8 +96,9 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
         estimator.zero_time_ = float(state["zero_time"])
         estimator.objective_ = float(state["objective"])
         estimator.node_table_ = _join_table(state["node_table"])
+        estimator.metrics_ = {str(name): float(value) for name, value in state.get("metrics", {}).items()}
         names = [str(name) for name in state["feature_names"]]
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error

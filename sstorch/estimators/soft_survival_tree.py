@@ -94,6 +94,8 @@ class SoftSurvivalTree(ReadableTree):
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         node_table_: training rows, events, median and mean predicted survival by node, by heap number.
+        metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
+            until they are put there.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
 
@@ -255,6 +257,7 @@ class SoftSurvivalTree(ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.node_table_ = node_table(self, data)
+        self.metrics_: dict[str, float] = {}
         return self
 
     # ------------------------------------------------------------------ predict
@@ -366,7 +369,10 @@ class SoftSurvivalTree(ReadableTree):
     # ------------------------------------------------------------------ keep
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
+        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+
+        ``metrics_`` goes with it.
+        """
         check_is_fitted(self, "module_")
         save_tree(self, Path(path))
 

@@ -31,7 +31,8 @@ class CrossValidation:
             ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
             false for starts that were dropped from a race.
         trees: the chosen tree of each fold.
-        model: the tree trained on all rows, chosen among its own starts alike.
+        model: the tree trained on all rows, chosen among its own starts alike; its ``metrics_`` are the means
+            of the chosen trees' scores on the test rows of the folds.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
         folds: fold of each row, shape (n,).
     """
@@ -142,4 +143,7 @@ def cross_validate(
                     scores |= score_fairness(tree, part_rows, splits[fold])
                 rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
-    return CrossValidation(pd.DataFrame(rows), trees, model, batch, folds)
+    table = pd.DataFrame(rows)
+    told = table[table["chosen"] & (table["part"] == "test")]
+    model.metrics_ = {f"cross_validated_{score}": float(told[score].mean()) for score in SCORES}
+    return CrossValidation(table, trees, model, batch, folds)

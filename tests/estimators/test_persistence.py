@@ -41,7 +41,10 @@ def test_all_that_a_prediction_needs_is_kept(tmp_path: Path) -> None:
     assert state["leaf"]["name"] == "spline_po"
     assert state["preprocessing"]["schema"]["categories"]["stage"] == ["I", "II", "III"]
     assert {"sstorch_version", "torch_version", "format_version", "objective", "node_table"} <= set(state)
+    assert tree.metrics_ == {}
+    tree.metrics_ = {"cross_validated_c_harrell": 0.71}
     tree.save(tmp_path / "again")
+    assert SoftSurvivalTree.load(tmp_path / "again").metrics_ == {"cross_validated_c_harrell": 0.71}
     again = SoftSurvivalTree.load(tmp_path / "again")
     ours, theirs = tree.module_.state_dict(), again.module_.state_dict()
     assert {"log_time_scale", "family.table", "family.ends"} <= set(ours)
