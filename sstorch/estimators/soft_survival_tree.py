@@ -15,11 +15,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch import metrics
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators.base import Curve
 from sstorch.estimators.batch import TrainedBatch, train_batch
+from sstorch.estimators.likelihood import tree_log_likelihood
 from sstorch.estimators.persistence import load_tree, save_tree
 from sstorch.estimators.readable import ReadableTree
 from sstorch.estimators.settings import BatchSettings
@@ -337,14 +337,9 @@ class SoftSurvivalTree(ReadableTree):
     def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
         data = self._scored(X, y, entry)
-        x, own_time = self._encode(data.frame), self._times(data.time)[:, None]
-        with torch.no_grad():
-            hazard = self.module_.cumulative_hazard(x, own_time, self.prediction)[:, 0]
-            log_hazard = self.module_.log_hazard(x, own_time, self.prediction)[:, 0]
-            if data.entry.any():
-                own_entry = self._times(data.entry)[:, None]
-                hazard = hazard - self.module_.cumulative_hazard(x, own_entry, self.prediction)[:, 0]
-        return metrics.log_likelihood(data.event, hazard.cpu().numpy(), log_hazard.cpu().numpy())
+        entries = data.entry if data.entry.any() else None
+        x = self._encode(data.frame)
+        return tree_log_likelihood(self.module_, self.prediction, x, data.time, data.event, entries)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.

@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch import metrics
 from sstorch.data import Preprocessor
+from sstorch.estimators.likelihood import tree_log_likelihood
 from sstorch.nn import Prediction, SoftTree
 
 FloatArray = npt.NDArray[np.float64]
@@ -68,14 +68,4 @@ class EncodedTree:
         self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None
     ) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        x = self._encode(X)
-
-        def at(times: FloatArray) -> Tensor:
-            return torch.as_tensor(times, device=x.device)[:, None]
-
-        with torch.no_grad():
-            hazard = self._module.cumulative_hazard(x, at(y[0]), self._prediction)[:, 0]
-            log_hazard = self._module.log_hazard(x, at(y[0]), self._prediction)[:, 0]
-            if entry is not None:
-                hazard = hazard - self._module.cumulative_hazard(x, at(entry), self._prediction)[:, 0]
-        return metrics.log_likelihood(y[1], hazard.double().cpu().numpy(), log_hazard.double().cpu().numpy())
+        return tree_log_likelihood(self._module, self._prediction, self._encode(X), *y, entry)
