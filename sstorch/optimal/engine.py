@@ -84,9 +84,7 @@ def solve(
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
     n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
-    work = estimate(
-        n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced
-    )
+    work = estimate(n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced)
     check(work, patterns.n_features, depth, memory)
     moments = Moments.of(patterns, entries, task.n_steps, place)
     sizes, least = None, (min_leaf, min_events)[: 2 if min_events else 1]

@@ -157,13 +157,15 @@ class Solution:
     @property
     def gap(self) -> float:
         """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        fitting = self._fitting(self.max_depth, self.max_nodes)
         bounds = [
             o.lower_bound + self.leaf_penalty * (o.nodes + 1)
             if o.certified
             else o.lower_bound + self.leaf_penalty
-            for o in self._fitting(self.max_depth, self.max_nodes)
+            for o in fitting
         ]
-        return max(0.0, self.objective - min(bounds))
+        gap = self.objective - min(bounds)
+        return gap if gap > _slack(fitting) else 0.0
 
     @property
     def certificate(self) -> str:
@@ -195,9 +197,8 @@ class Solution:
             raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
         fitting = self._fitting(depth, nodes)
         # Equal up to rounding: the smaller tree.
-        slack = 1e-12 * max(abs(o.loss) for o in fitting)
         least = min(o.loss + penalty * (o.nodes + 1) for o in fitting)
-        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + slack)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + _slack(fitting))
 
     def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
         return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
@@ -285,6 +286,11 @@ class Solution:
     def table(self) -> pd.DataFrame:
         """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""
         return pd.DataFrame(list(self.optima.values()), columns=list(Optimum._fields))
+
+
+def _slack(optima: Sequence[Optimum]) -> float:
+    """How far losses can be apart by rounding."""
+    return 1e-12 * max(abs(o.loss) for o in optima)
 
 
 def _columns(nested: Nested, patterns: Patterns) -> Nested:

@@ -45,8 +45,7 @@ class Task(Protocol):
         constant: what the loss of every tree contains besides the costs of its leaves.
 
     Examples:
-        Leaves that predict one number, with a loss of their own: weighted squares, where errors of old persons
-        count twice.
+        Leaves that predict one number, with a loss of their own: squares, twice where a person is old.
 
         >>> import numpy as np
         >>> from sstorch.optimal import Entries, check_task, solve
