@@ -148,4 +148,4 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         ``OptimalSurvivalTree.load`` reads it. The search's table of other budgets is kept with it.
         """
         check_is_fitted(self, "tree_")
-        save_exact_tree(self, self._settings, Path(path))
+        save_exact_tree(self, Path(path))
