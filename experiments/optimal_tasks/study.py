@@ -21,8 +21,8 @@ from sstorch.optimal import (
     CostSensitive,
     DecisionCosts,
     FeatureCosts,
+    LeastSquares,
     Policy,
-    SquaredError,
     Task,
     policy_scores,
     solve,
@@ -168,7 +168,7 @@ def regression(given: argparse.Namespace) -> Iterator[Cell]:
                 def run(X: Any = X, y: Any = y, f: Any = solver) -> peers.Found:
                     return peers.streed(f, X, y)
 
-                yield Cell(group, name, X, depth, SquaredError(y), run, share * float(y.var()))
+                yield Cell(group, name, X, depth, LeastSquares(y), run, share * float(y.var()))
 
 
 def instance(given: argparse.Namespace) -> Iterator[Cell]:
