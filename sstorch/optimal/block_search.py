@@ -7,8 +7,8 @@ from math import comb
 import torch
 from torch import Tensor
 
-from sstorch.optimal.blocks import Block, blocks, pair_run
-from sstorch.optimal.levels import INFINITY, Levels
+from sstorch.optimal.blocks import Block, blocks, pair_run, partners
+from sstorch.optimal.levels import Levels
 from sstorch.optimal.pivots import PivotCells
 from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
 from sstorch.optimal.states import Budget
@@ -115,25 +115,19 @@ def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
                 levels.absorb(quads[b][..., pair_run(c), a], [one_below[..., place]])
 
 
-def _without_one_below(
-    levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int
-) -> list[Tensor]:
+def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int) -> list[Tensor]:
     """Least costs (signs, x, L) of sets with one feature x below the pivot, split by a second one."""
     found = []
+    index = partners(pivot, values[Budget(0, 0)].device)
     smaller = levels.split(k, values, k - 1)
     larger = levels.split(k, values, k - 2)
     for no_smaller, no_larger in zip(smaller, larger, strict=True):
-        least = no_smaller.new_empty(*no_smaller.shape[:-2], pivot, no_smaller.shape[-1])
-        least[..., 0, :] = INFINITY
-        for x in range(1, pivot):
-            run = pair_run(x)
-            torch.amin(no_smaller[..., run, :], -2, out=least[..., x, :])
-            torch.minimum(least[..., :x, :], no_larger[..., run, :], out=least[..., :x, :])
-        found.append(least)
+        rows = torch.cat([no_smaller, no_larger], dim=-2).index_select(-2, index)
+        found.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
     return found
 
 
 _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
 _EMPTY = torch.empty(0)
 # Cells of a block: several arrays of them fit the second level cache.
-_CELLS = 1 << 16
+_CELLS = 1 << 17

@@ -96,6 +96,19 @@ def pair_run(larger: int) -> slice:
     return slice(start, start + larger)
 
 
+@lru_cache(maxsize=256)
+def partners(n: int, device: torch.device) -> Tensor:
+    """((n - 1) n,): n - 1 times for each feature x below n a pair with it, all of them once.
+
+    r is the place of the pair x > y, C(n, 2) + r that of the pair y > x.
+    """
+    x = torch.arange(n).expand(n - 1, n)
+    y = torch.arange(n - 1)[:, None]
+    y = torch.where(y >= x, y + 1, y)
+    place = torch.where(x > y, x * (x - 1) // 2 + y, n * (n - 1) // 2 + y * (y - 1) // 2 + x)
+    return place.flatten().to(device)
+
+
 def right_signs(small: Tensor, both: Tensor | None, cells: Tensor) -> Tensor:
     """Signs of the features below the pivot, by inclusion and exclusion.
 
@@ -113,9 +126,9 @@ def right_signs(small: Tensor, both: Tensor | None, cells: Tensor) -> Tensor:
         return cells
     larger, smaller = pairs(small.shape[-2] - 1, small.device)
     free = small[..., :1, :] - small[..., 1:, :]
-    cells[1, 0] = small[..., 1:, :].index_select(-2, larger)
-    cells[0, 1] = small[..., 1:, :].index_select(-2, smaller)
-    cells[0, 0] = free.index_select(-2, larger)
+    torch.index_select(small[..., 1:, :], -2, larger, out=cells[1, 0])
+    torch.index_select(small[..., 1:, :], -2, smaller, out=cells[0, 1])
+    torch.index_select(free, -2, larger, out=cells[0, 0])
     cells[1, 0].sub_(both)
     cells[0, 1].sub_(both)
     cells[0, 0].sub_(cells[0, 1])

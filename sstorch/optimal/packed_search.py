@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import comb
 
 import torch
@@ -10,11 +10,10 @@ from torch import Tensor
 
 from sstorch.optimal.estimate import PACKED_CELLS
 from sstorch.optimal.levels import Levels
+from sstorch.optimal.indicator import IndicatorCells, parts
 from sstorch.optimal.packed import (
     CELLS_AT_ONCE,
-    IndicatorCells,
     PackedCells,
-    StreamedPackedCells,
     offset,
     ranges,
     supersets,
@@ -39,18 +38,7 @@ def fits(problem: Problem, depth: int) -> bool:
 
 def _fastest(problem: Problem, depth: int) -> str:
     """For a task with steps: ``"indicator"``, ``"packed"`` or ``"blocks"``, by time measured on one core."""
-    n, rows, steps = problem.moments.n_features, len(problem.moments.literals), problem.task.n_steps
-    sets = offset(n, depth + 1)
-    cells = sum(comb(n, k) << k for k in range(1, depth + 1))
-    parts = 1 + cells // CELLS_AT_ONCE
-    blocks = {2: 1, 3: n}.get(depth, n**2 // 12 if depth == 4 else n**3 // 48)
-    # Nanoseconds: of what is done once per row, of a cell in a step, and of the calls of a step.
-    times = {"blocks": 0.5 * rows * sets + steps * (7 * cells + 60_000 * blocks)}
-    if 8 * rows * cells <= _MOST_PRODUCTS:
-        times["indicator"] = 1.0 * rows * cells + steps * (3.5 * cells + 16_000 * parts)
-    if rows * sets <= _MOST_PRODUCTS:
-        times["packed"] = 2.0 * depth * rows * sets + steps * (11 * cells + 25_000 * (parts + depth))
-    return min(times, key=times.__getitem__)
+    return "indicator"
 
 
 def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
@@ -79,21 +67,19 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
     n = problem.moments.n_features
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
-    if problem.task.n_steps > 1 and _fastest(problem, depth) == "indicator":
+    if problem.task.n_steps > 1:
         cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
 
-        def in_time(steps: Iterator[Tensor]) -> Tensor:
-            check_time(deadline)
-            return problem.task.cost(steps)
+        def streamed(k: int) -> Tensor:
+            found = []
+            for part in parts(n, k, max(1, CELLS_AT_ONCE >> k)):
+                check_time(deadline)
+                below = None if sizes is None else sizes.cells(k, part.sets)
+                found.append(problem.cost(cells.cells(part), below))
+            return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
-        leaves = cells.costs(in_time)
-        every = slice(None)
-        return lambda k: problem.masked(leaves[k], None if sizes is None else sizes.cells(k, every))
-    source: PackedCells | StreamedPackedCells
-    if problem.task.n_steps == 1:
-        source = PackedCells(problem.moments.row_sums(), depth)
-    else:
-        source = StreamedPackedCells(problem.moments, problem.task.accumulate, depth)
+        return streamed
+    source = PackedCells(problem.moments.row_sums(), depth)
 
     def costs(k: int) -> Tensor:
         found = []
