@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from math import comb
 from typing import NamedTuple
@@ -32,9 +32,17 @@ class Part(NamedTuple):
     sets: slice
     runs: tuple[tuple[tuple[int, ...], int], ...]
 
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return (self.sets.stop - self.sets.start) << self.size
+
 
 def parts(n: int, size: int, most: int) -> Iterator[Part]:
     """All sets of a size, at most as many at once, but at least those with the same features on top."""
+    if size == 0:
+        yield Part(0, slice(0, 1), ())
+        return
     begin = count = 0
     runs: list[tuple[tuple[int, ...], int]] = []
     for top in _tops(n, size):
@@ -47,10 +55,24 @@ def parts(n: int, size: int, most: int) -> Iterator[Part]:
     yield Part(size, slice(begin, begin + count), tuple(runs))
 
 
+def chunks(n: int, depth: int, most: int) -> Iterator[list[Part]]:
+    """All sets of up to `depth` features, small sizes together; at most so many cells, as far as can be."""
+    chunk: list[Part] = []
+    cells = 0
+    for size in range(depth + 1):
+        for part in parts(n, size, max(1, most >> size)):
+            more = part.cells
+            if chunk and cells + more > most:
+                yield chunk
+                chunk, cells = [], 0
+            chunk.append(part)
+            cells += more
+    yield chunk
+
+
 def _tops(n: int, size: int) -> list[tuple[int, ...]]:
     """All but the two smallest features of sets of a size, in falling order, sets in colexicographic order."""
-    found = [top[::-1] for top in combinations(range(2, n), max(size - 2, 0))]
-    return sorted(found)
+    return sorted(top[::-1] for top in combinations(range(2, n), max(size - 2, 0)))
 
 
 class IndicatorCells:
@@ -83,34 +105,32 @@ class IndicatorCells:
             below = self._single[:, None, :, :x]
             run = slice(comb(x, 2), comb(x + 1, 2))
             torch.bitwise_and(self._single[:, :, None, x : x + 1], below, out=self._pairs[..., run])
-        self._memory = present.new_empty(0)
 
-    def cells(self, part: Part) -> Iterator[Tensor]:
-        """(C, 2, ..., 2, sets) of each step, signs in falling order of the features."""
-        return self._accumulate(self._sums(part))
+    def cells(self, chunk: Sequence[Part]) -> Iterator[Tensor]:
+        """(C, all cells) of each step: of each part signs (2, ..., 2) in falling order of the features, sets."""
+        return self._accumulate(self._sums(chunk))
 
-    def _sums(self, part: Part) -> Iterator[Tensor]:
-        signs = (2,) * part.size
-        within = self._within(part)
+    def _sums(self, chunk: Sequence[Part]) -> Iterator[Tensor]:
+        within = torch.cat([self._within(part) for part in chunk], dim=1) if len(self._single) else None
         at = 0
         for begin, end in self._steps:
             if begin in self._many:
-                yield next(self._many[begin].cells(part.size, part.sets))
+                cells = [next(self._many[begin].cells(p.size, p.sets)).flatten(1) for p in chunk]
+                yield torch.cat(cells, dim=1) if len(cells) > 1 else cells[0]
             else:
+                assert within is not None
                 rows = within[at : at + end - begin].to(self._values.dtype)
                 at += end - begin
-                yield (self._values[:, begin:end] @ rows).unflatten(1, (*signs, -1))
+                yield self._values[:, begin:end] @ rows
 
     def _within(self, part: Part) -> Tensor:
         """(rows, cells) uint8: which rows of small steps lie in which cell."""
         count = part.sets.stop - part.sets.start
         rows = len(self._single)
-        size = (rows << part.size) * count
-        if len(self._memory) < size:
-            self._memory = self._memory.new_empty(size)
-        out = self._memory[:size].view(rows, *(2,) * part.size, count)
         if part.size <= 2:
-            return (self._single if part.size == 1 else self._pairs).flatten(1)
+            every = (self._single.new_ones(rows, 1), self._single, self._pairs)[part.size]
+            return every.flatten(1)
+        out = self._single.new_empty(rows, *(2,) * part.size, count)
         place = 0
         for top, pairs in part.runs:
             above = self._single[:, :, top[0]]

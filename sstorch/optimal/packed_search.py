@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch.optimal.estimate import PACKED_CELLS
 from sstorch.optimal.levels import Levels
-from sstorch.optimal.indicator import IndicatorCells, parts
+from sstorch.optimal.indicator import IndicatorCells, chunks
 from sstorch.optimal.packed import (
     CELLS_AT_ONCE,
     PackedCells,
@@ -60,7 +60,7 @@ def _search(problem: Problem, levels: Levels, deadline: float) -> None:
         leaf = leaves(k)
         levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
         table = _split(levels, k, levels.packed[k])
-    levels.packed[0] = levels.values(0, problem.leaf(), table[..., 0])
+    levels.packed[0] = levels.values(0, leaves(0).view(()), table[..., 0])
 
 
 def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int], Tensor]:
@@ -68,20 +68,13 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     n = problem.moments.n_features
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
     if problem.task.n_steps > 1:
-        cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
-
-        def streamed(k: int) -> Tensor:
-            found = []
-            for part in parts(n, k, max(1, CELLS_AT_ONCE >> k)):
-                check_time(deadline)
-                below = None if sizes is None else sizes.cells(k, part.sets)
-                found.append(problem.cost(cells.cells(part), below))
-            return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
-
-        return streamed
+        leaves = _streamed(problem, depth, sizes, deadline)
+        return lambda k: leaves[k]
     source = PackedCells(problem.moments.row_sums(), depth)
 
     def costs(k: int) -> Tensor:
+        if k == 0:
+            return problem.leaf()
         found = []
         for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
             check_time(deadline)
@@ -90,6 +83,19 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
     return costs
+
+
+def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: float) -> list[Tensor]:
+    """The same for all k, for a task with steps."""
+    cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
+    found: list[list[Tensor]] = [[] for _ in range(depth + 1)]
+    for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE):
+        check_time(deadline)
+        cost = problem.task.cost(cells.cells(chunk))
+        for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):
+            below = None if sizes is None else sizes.cells(part.size, part.sets)
+            found[part.size].append(problem.masked(values.view(*(2,) * part.size, -1), below))
+    return [torch.cat(parts, dim=-1) for parts in found]
 
 
 def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
