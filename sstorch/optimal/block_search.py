@@ -110,7 +110,9 @@ def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
                 assert b is not None
                 a = slice(run.first.start - b - 1, run.first.stop - b - 1)
                 levels.absorb(quads[c][..., b - c - 1], [no_a[..., place].amin(-1)])
-                levels.absorb(quads[c][..., run.first.start - c - 1 : run.first.stop - c - 1], [no_b[..., place]])
+                levels.absorb(
+                    quads[c][..., run.first.start - c - 1 : run.first.stop - c - 1], [no_b[..., place]]
+                )
                 levels.absorb(quads[b][..., below, a], [no_c[..., place]])
                 levels.absorb(quads[b][..., pair_run(c), a], [one_below[..., place]])
 

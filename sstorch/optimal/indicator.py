@@ -15,8 +15,10 @@ from sstorch.optimal.packed import PackedCells
 from sstorch.optimal.products import RowSums
 from sstorch.optimal.stream import Accumulate
 
-# With fewer rows in a step, their cells are counted one by one; else moments and inclusion-exclusion are faster.
-FEW_ROWS = 12
+# From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
+FEW_ROWS = 4
+# Rows for which it is held at once in which cells they lie.
+_ROWS_AT_ONCE = 256
 
 
 class Part(NamedTuple):
@@ -35,7 +37,8 @@ class Part(NamedTuple):
     @property
     def cells(self) -> int:
         """Number of cells."""
-        return (self.sets.stop - self.sets.start) << self.size
+        count: int = self.sets.stop - self.sets.start
+        return count << self.size
 
 
 def parts(n: int, size: int, most: int) -> Iterator[Part]:
@@ -71,7 +74,7 @@ def chunks(n: int, depth: int, most: int) -> Iterator[list[Part]]:
 
 
 def _tops(n: int, size: int) -> list[tuple[int, ...]]:
-    """All but the two smallest features of sets of a size, in falling order, sets in colexicographic order."""
+    """All but the two smallest features, falling, of sets of a size in colexicographic order."""
     return sorted(top[::-1] for top in combinations(range(2, n), max(size - 2, 0)))
 
 
@@ -88,13 +91,13 @@ class IndicatorCells:
         self._accumulate, self._values = accumulate, moments.values
         self._steps = list(pairwise(moments.steps))
         self._many = {
-            begin: PackedCells(
-                RowSums.of(moments.literals[begin:end, 1:-1], moments.values[:, begin:end], moments.unit), depth
-            )
-            for begin, end in self._steps
+            number: PackedCells(_row_sums(moments, begin, end), depth)
+            for number, (begin, end) in enumerate(self._steps)
             if end - begin >= FEW_ROWS
         }
-        few = [torch.arange(b, e) for b, e in self._steps if b not in self._many]
+        small = [step for number, step in enumerate(self._steps) if number not in self._many]
+        self._ends = _ends([end - begin for begin, end in small])
+        few = [torch.arange(*step) for step in small]
         rows = moments.literals[torch.cat(few).to(moments.values.device) if few else []][:, 1:-1]
         present = rows.to(torch.uint8)
         # (rows, 2, F), and (rows, 2, 2, C(F, 2)): the signs of all single features and pairs.
@@ -107,39 +110,56 @@ class IndicatorCells:
             torch.bitwise_and(self._single[:, :, None, x : x + 1], below, out=self._pairs[..., run])
 
     def cells(self, chunk: Sequence[Part]) -> Iterator[Tensor]:
-        """(C, all cells) of each step: of each part signs (2, ..., 2) in falling order of the features, sets."""
+        """(C, all cells) of each step: of each part signs in falling order of the features, then sets."""
         return self._accumulate(self._sums(chunk))
 
     def _sums(self, chunk: Sequence[Part]) -> Iterator[Tensor]:
-        within = torch.cat([self._within(part) for part in chunk], dim=1) if len(self._single) else None
-        at = 0
-        for begin, end in self._steps:
-            if begin in self._many:
-                cells = [next(self._many[begin].cells(p.size, p.sets)).flatten(1) for p in chunk]
+        within, first, at, ends = None, 0, 0, iter(self._ends)
+        for number, (begin, end) in enumerate(self._steps):
+            many = self._many.get(number)
+            if many is not None:
+                cells = [next(many.cells(part.size, part.sets)).flatten(1) for part in chunk]
                 yield torch.cat(cells, dim=1) if len(cells) > 1 else cells[0]
-            else:
-                assert within is not None
-                rows = within[at : at + end - begin].to(self._values.dtype)
-                at += end - begin
-                yield self._values[:, begin:end] @ rows
+                continue
+            if within is None or at + end - begin > first + len(within):
+                first, last = at, next(ends)
+                within = torch.cat([self._within(part, slice(first, last)) for part in chunk], dim=1)
+            rows = within[at - first : at + end - begin - first].to(self._values.dtype)
+            at += end - begin
+            yield self._values[:, begin:end] @ rows
 
-    def _within(self, part: Part) -> Tensor:
+    def _within(self, part: Part, rows: slice) -> Tensor:
         """(rows, cells) uint8: which rows of small steps lie in which cell."""
-        count = part.sets.stop - part.sets.start
-        rows = len(self._single)
+        single, pair = self._single[rows], self._pairs[rows]
+        count, n_rows = part.sets.stop - part.sets.start, len(single)
         if part.size <= 2:
-            every = (self._single.new_ones(rows, 1), self._single, self._pairs)[part.size]
+            every = (single.new_ones(n_rows, 1), single, pair)[part.size]
             return every.flatten(1)
-        out = self._single.new_empty(rows, *(2,) * part.size, count)
+        out = single.new_empty(n_rows, *(2,) * part.size, count)
         place = 0
         for top, pairs in part.runs:
-            above = self._single[:, :, top[0]]
+            above = single[:, :, top[0]]
             for feature in top[1:]:
-                above = above.unsqueeze(-1) & self._single[:, :, feature].view(rows, *(1,) * (above.ndim - 1), 2)
+                above = above.unsqueeze(-1) & single[:, :, feature].view(n_rows, *(1,) * (above.ndim - 1), 2)
             torch.bitwise_and(
                 above.view(*above.shape, 1, 1, 1),
-                self._pairs[..., :pairs].view(rows, *(1,) * len(top), 2, 2, pairs),
+                pair[..., :pairs].view(n_rows, *(1,) * len(top), 2, 2, pairs),
                 out=out[..., place : place + pairs],
             )
             place += pairs
         return out.flatten(1)
+
+
+def _row_sums(moments: Moments, begin: int, end: int) -> RowSums:
+    return RowSums.of(moments.literals[begin:end, 1:-1], moments.values[:, begin:end], moments.unit)
+
+
+def _ends(sizes: Sequence[int]) -> list[int]:
+    """Where groups of whole steps of these sizes end, each of about `_ROWS_AT_ONCE` rows."""
+    ends, begin, end = [], 0, 0
+    for size in sizes:
+        if end > begin and end + size - begin > _ROWS_AT_ONCE:
+            ends.append(end)
+            begin = end
+        end += size
+    return [*ends, end]

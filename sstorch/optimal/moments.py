@@ -78,7 +78,7 @@ class Moments:
             yield self.values[:, begin:end] @ self.literals[begin:end, 1:-1]
 
     def pairs(self) -> Iterator[Tensor]:
-        """Sums over the rows of two literals, (C, 1 + F, 1 + F) for each step; the first ones ask for none."""
+        """Sums over the rows of two literals, (C, 1 + F, 1 + F) for each step; the first ask for none."""
         rows = self.literals[:, :-1]
         for begin, end in self._ranges():
             part = rows[begin:end]

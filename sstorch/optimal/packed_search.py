@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.estimate import PACKED_CELLS
+from sstorch.optimal.indicator import FEW_ROWS, IndicatorCells, chunks
 from sstorch.optimal.levels import Levels
-from sstorch.optimal.indicator import IndicatorCells, chunks
 from sstorch.optimal.packed import (
     CELLS_AT_ONCE,
     PackedCells,
@@ -32,13 +32,10 @@ def fits(problem: Problem, depth: int) -> bool:
     if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
         return False
     if problem.task.n_steps > 1:
-        return _fastest(problem, depth) != "blocks"
+        sums = len(problem.moments.values) * offset(n, depth + 1)
+        large = min(problem.task.n_steps, rows // FEW_ROWS)
+        return max(8 * sums * large, 4 * rows * comb(n, 2)) <= _MOST_PRODUCTS
     return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
-
-
-def _fastest(problem: Problem, depth: int) -> str:
-    """For a task with steps: ``"indicator"``, ``"packed"`` or ``"blocks"``, by time measured on one core."""
-    return "indicator"
 
 
 def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:

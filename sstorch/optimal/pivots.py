@@ -106,7 +106,9 @@ class PivotCells:
         c = block.pivot
         with_a = torch.cat([asked[..., r.first.start - c : r.first.stop - c] for r in block.runs], dim=-1)
         seconds = [(r.second or 0, r.place.stop - r.place.start) for r in block.runs]
-        with_b = torch.cat([asked[..., b - c : b - c + 1].expand(-1, -1, size) for b, size in seconds], dim=-1)
+        with_b = torch.cat(
+            [asked[..., b - c : b - c + 1].expand(-1, -1, size) for b, size in seconds], dim=-1
+        )
         both = self._triples(block)[:, rows]
         out[:, 3] = both
         torch.sub(with_a, both, out=out[:, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -58,8 +59,7 @@ class StreamedCells:
         left = self._left(block)
         signs, width, _ = left.shape
         values = self._moments.values
-        steps = self._moments.steps
-        for begin, end in zip(steps[:-1], steps[1:], strict=True):
+        for begin, end in pairwise(self._moments.steps):
             weighted = values[:, None, begin:end] * left[..., begin:end].flatten(0, 1)
             sums = products[:, begin:end] @ weighted.flatten(0, 1).T
             yield sums.view(len(products), len(values), signs, width).transpose(0, 1)
