@@ -120,11 +120,18 @@ def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
 def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int) -> list[Tensor]:
     """Least costs (signs, x, L) of sets with one feature x below the pivot, split by a second one."""
     found = []
-    index = partners(pivot, values[Budget(0, 0)].device)
-    smaller = levels.split(k, values, k - 1)
-    larger = levels.split(k, values, k - 2)
-    for no_smaller, no_larger in zip(smaller, larger, strict=True):
-        rows = torch.cat([no_smaller, no_larger], dim=-2).index_select(-2, index)
+    leaf = values[Budget(0, 0)]
+    index, height = partners(pivot, leaf.device), leaf.shape[-2]
+    if k == levels.depth:
+        both = leaf.new_empty(*leaf.shape[: k - 1], 2 * height, leaf.shape[-1])
+        torch.add(leaf.select(k - 1, 0), leaf.select(k - 1, 1), out=both[..., :height, :])
+        torch.add(leaf.select(k - 2, 0), leaf.select(k - 2, 1), out=both[..., height:, :])
+        sums = [both]
+    else:
+        smaller, larger = levels.split(k, values, k - 1), levels.split(k, values, k - 2)
+        sums = [torch.cat(pair, dim=-2) for pair in zip(smaller, larger, strict=True)]
+    for both in sums:
+        rows = both.index_select(-2, index)
         found.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
     return found
 

@@ -22,7 +22,7 @@ from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
 from sstorch.optimal.states import Budget, splits
 
 # Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
-_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 21, 5: 1 << 21}
+_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
 _MOST_PRODUCTS = 1 << 28
 
 

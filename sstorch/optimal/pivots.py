@@ -138,16 +138,17 @@ class PivotCells:
 
     def _factors(self, pivot: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Literals, products of those below the pivot, and numbers of some rows in which it is 1."""
-        columns = self._sums.columns
-        for index in columns[pivot].nonzero()[:, 0].split(_ROWS):
-            literals = columns.index_select(1, index)
+        sums = self._sums
+        for index in sums.columns[pivot].nonzero()[:, 0].split(_ROWS):
+            literals = sums.rows.index_select(0, index).T.contiguous()
             yield literals, self._right(literals[:pivot]), index
 
     def _right(self, literals: Tensor) -> Tensor:
         """(rows of moments, n) products of no, one or two literals (b, n)."""
         parts = [literals.new_ones(1, literals.shape[1]), literals]
-        if self._depth > 3 and len(literals) > 1:
-            parts += [literals[x] * literals[:x] for x in range(1, len(literals))]
+        if self._depth > 3:
+            larger, smaller = pairs(len(literals), literals.device)
+            parts.append(literals.index_select(0, larger).mul_(literals.index_select(0, smaller)))
         return torch.cat(parts)
 
     def _multiply(self, pivot: int) -> None:
