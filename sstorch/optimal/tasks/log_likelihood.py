@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from sstorch.data import parse_target
