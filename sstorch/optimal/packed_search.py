@@ -23,15 +23,17 @@ from sstorch.optimal.states import Budget, splits
 
 # Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
 _MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
+_MOST_CELLS_WITH_STEPS = 1 << 21
 _MOST_PRODUCTS = 1 << 28
 
 
 def fits(problem: Problem, depth: int) -> bool:
     """Whether this search is the better one."""
     n, rows = problem.moments.n_features, len(problem.moments.literals)
-    if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
+    steps = problem.task.n_steps > 1
+    if depth > n or comb(n, depth) << depth > (_MOST_CELLS_WITH_STEPS if steps else _MOST_CELLS[depth]):
         return False
-    if problem.task.n_steps > 1:
+    if steps:
         sums = len(problem.moments.values) * offset(n, depth + 1)
         large = min(problem.task.n_steps, rows // FEW_ROWS)
         return max(8 * sums * large, 4 * rows * comb(n, 2)) <= _MOST_PRODUCTS

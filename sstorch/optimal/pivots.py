@@ -41,6 +41,7 @@ class PivotCells:
         # For each second feature b: (C, s_a, s_b, rows, A), sets of a and b above smaller pivots.
         self._above: dict[int, Tensor] = {}
         self._products: tuple[int, list[tuple[Tensor, Tensor, Tensor]]] = (-1, [])
+        self._last: tuple[Block | None, Tensor] = (None, sums.values)
         self._memory = sums.values.new_empty(0)
 
     def cells(self, block: Block) -> Iterator[Tensor]:
@@ -122,8 +123,6 @@ class PivotCells:
         self._last = (block, self._multiply_triples(block))
         return self._last[1]
 
-    _last: tuple[Block | None, Tensor] = (None, torch.empty(0))
-
     def _multiply_triples(self, block: Block) -> Tensor:
         found: Tensor | None = None
         if self._products[0] != block.pivot:
@@ -155,11 +154,13 @@ class PivotCells:
         """Moments with the pivot and at most one feature above it."""
         n = self._n
         found = self._free.new_zeros(self._channels, self._height(pivot), n - pivot)
-        factors = list(self._factors(pivot))
+        factors = self._factors(pivot)
+        if self._depth == 5:  # they are needed again, by the blocks of this pivot
+            self._products = (pivot, list(factors))
+            factors = iter(self._products[1])
         for literals, right, rows in factors:
             left = torch.cat([literals.new_ones(1, literals.shape[1]), literals[pivot + 1 :]])
             found += self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
-        self._products = (pivot, factors)
         self._asked[pivot] = found
         self._free[:, : 1 + pivot, pivot + 1] = found[:, : 1 + pivot, 0]
         self._free[:, n + 1 : n + 1 + comb(pivot, 2), pivot + 1] = found[:, 1 + pivot :, 0]
