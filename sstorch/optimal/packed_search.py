@@ -88,7 +88,8 @@ def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline:
     """The same for all k, for a task with steps."""
     cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
     found: list[list[Tensor]] = [[] for _ in range(depth + 1)]
-    for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE):
+    # A dozen arrays of cells are at work.
+    for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2):
         check_time(deadline)
         cost = problem.task.cost(cells.cells(chunk))
         for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):

@@ -109,7 +109,7 @@ class IntegratedBrier:
     def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
         """Of each block: rows at risk, events, a and a + b, with block loss (1 - S)^2 a + S^2 b; last Σ a.
 
-        All but the last are in the same memory; the rows at risk in it are carried on and not to be overwritten.
+        All but the last are in the same memory; rows at risk are carried on in it and not to be overwritten.
         """
         first = next(sums)[0]
         step = first.new_empty(4, *first.shape)
