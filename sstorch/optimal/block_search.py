@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from math import comb
 
 import torch
 from torch import Tensor
 
+from sstorch.optimal.blocks import Block, blocks, pair_run, partners
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.pivots import PivotCells
 from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
@@ -17,122 +18,125 @@ from sstorch.optimal.stream import StreamedCells
 def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
     """Fill the tables; returns whether there was time for all."""
     levels.allocate(problem.moments.values)
-    blocks, complete = Blocks(problem, levels), True
+    costs, complete = Blocks(problem, levels.depth), True
     for k in range(levels.depth, 1, -1):
         try:
-            _STAGES[k](blocks, levels, deadline)
+            _STAGES[k](problem, costs, levels, deadline)
         except OutOfTimeError:
             complete = False
     values = _leaves(levels, 1, problem.singles(), levels.tables.get(1, _EMPTY))
-    levels.absorb(levels.tables[0], levels.split(1, values, 0, 0))
+    levels.absorb(levels.tables[0], [found.amin(0) for found in levels.split(1, values, 0)])
     return complete
 
 
 class Blocks:
-    """Costs of the cells of blocks of sets of features a > b > c > d > e.
-
-    The arguments and axes of the methods are those of `PivotCells`, without the axis of channels; b falls
-    from one call to the next, and so does c in `quints`.
+    """Costs of the cells of blocks of sets of features.
 
     Args:
         problem: rows, task and conditions.
-        levels: gives the size of the largest sets and the grid.
+        depth: size of the largest sets.
     """
 
-    def __init__(self, problem: Problem, levels: Levels) -> None:
+    def __init__(self, problem: Problem, depth: int) -> None:
         self._problem = problem
-        depth, grid = levels.depth, levels.grid
-        task = problem.task
+        moments, accumulate = problem.moments, problem.task.accumulate
         self._cells = (
-            PivotCells(problem.moments.row_sums(), depth, grid)
-            if task.n_steps == 1
-            else StreamedCells(problem.moments, task.accumulate, grid)
+            PivotCells(moments.row_sums(), depth)
+            if problem.task.n_steps == 1
+            else StreamedCells(moments, accumulate)
         )
-        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth, grid)
+        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth)
 
-    def pairs(self) -> Tensor:
-        """All pairs in both orders."""
-        return self._cost(lambda cells: cells.pairs())
-
-    def triples(self, b: int) -> Tensor:
-        """Sets with this b."""
-        return self._cost(lambda cells: cells.triples(b))
-
-    def quads(self, b: int, number: int) -> Tensor:
-        """Sets with this b, and c and d in a range."""
-        return self._cost(lambda cells: cells.quads(b, number))
-
-    def quints(self, c: int, b: int, number: int) -> Tensor:
-        """Sets with this b and c, and d and e in a range."""
-        return self._cost(lambda cells: cells.quints(c, b, number))
-
-    def _cost(self, cells: Callable[[PivotCells | StreamedCells], Iterator[Tensor]]) -> Tensor:
-        return self._problem.cost(cells(self._cells), None if self._sizes is None else cells(self._sizes))
+    def costs(self, block: Block) -> Tensor:
+        """(2, ..., 2, R, L), signs in falling order of the features; pivots have to fall."""
+        sizes = None if self._sizes is None else self._sizes.cells(block)
+        return self._problem.cost(self._cells.cells(block), sizes)
 
 
 def _leaves(levels: Levels, k: int, cost: Tensor, table: Tensor) -> dict[Budget, Tensor]:
     return levels.values(k, cost, table) if k < levels.depth else {Budget(0, 0): cost}
 
 
-def _stage2(blocks: Blocks, levels: Levels, deadline: float) -> None:
+def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
     """All pairs at once, each in both orders."""
     table = levels.tables.get(2, _EMPTY)
     if len(table):
         table = torch.minimum(table, table.permute(0, 2, 1, 4, 3))
-    values = _leaves(levels, 2, blocks.pairs(), table)
-    levels.absorb(levels.tables[1], levels.split(2, values, 1, 2))
+    values = _leaves(levels, 2, problem.pairs(), table)
+    levels.absorb(levels.tables[1], [found.amin(-1) for found in levels.split(2, values, 1)])
 
 
-def _stage3(blocks: Blocks, levels: Levels, deadline: float) -> None:
+def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
     """Sets a > b > c for each b."""
-    pairs = levels.tables[2]
-    for b in range(levels.n_features - 2, 0, -1):
-        check_time(deadline)
-        a = slice(b + 1, levels.n_features)
-        table = _EMPTY
-        if levels.triples:
-            number, place = levels.grid.find(b)
-            table = levels.triples[number][..., a, place, :b]
-        values = _leaves(levels, 3, blocks.triples(b), table)
-        levels.absorb(pairs[..., b, :b], levels.split(3, values, 0, 2))
-        levels.absorb(pairs[..., a, :b], levels.split(3, values, 1, None))
-        levels.absorb(pairs[..., a, b], levels.split(3, values, 2, 3))
-
-
-def _stage4(blocks: Blocks, levels: Levels, deadline: float) -> None:
-    """Sets a > b > c > d for each b, the last two in a range of the grid."""
-    triples = levels.triples
-    for b in range(levels.n_features - 2, 0, -1):
-        a = slice(b + 1, levels.n_features)
-        number_b, place = levels.grid.find(b)
-        for number in levels.grid.below(b):
+    n, pairs = levels.n_features, levels.tables[2]
+    for b in range(n - 2, 0, -1):
+        for block in blocks(n, b, 1, 1, _CELLS):
             check_time(deadline)
-            c, d = levels.grid[number]
-            table = levels.quads[b][number] if levels.quads else _EMPTY
-            values = _leaves(levels, 4, blocks.quads(b, number), table)
-            levels.absorb(triples[number][..., b, :, :], levels.split(4, values, 0, 3))
-            levels.absorb(triples[number][..., a, :, :], levels.split(4, values, 1, None))
-            levels.absorb(triples[number_b][..., a, place, d], levels.split(4, values, 2, 4))
-            levels.absorb(triples[number_b][..., a, place, c], levels.split(4, values, 3, 5))
+            a = block.runs[0].first
+            table = levels.triples[..., pair_run(b), a] if levels.depth > 3 else _EMPTY
+            values = _leaves(levels, 3, costs.costs(block), table)
+            levels.absorb(pairs[..., b, :b], [found.amin(-1) for found in levels.split(3, values, 0)])
+            levels.absorb(pairs[..., a, :b].mT, levels.split(3, values, 1))
+            levels.absorb(pairs[..., a, b], [found.amin(-2) for found in levels.split(3, values, 2)])
 
 
-def _stage5(blocks: Blocks, levels: Levels, deadline: float) -> None:
-    """Sets a > b > c > d > e for each c and b, the last two in a range of the grid."""
-    for c in range(levels.n_features - 2, 0, -1):
-        number_c, place = levels.grid.find(c)
-        for b in range(levels.n_features - 2, c, -1):
-            below_b = levels.quads[b][number_c]
-            for number in levels.grid.below(c):
-                check_time(deadline)
-                d, e = levels.grid[number]
-                values = {Budget(0, 0): blocks.quints(c, b, number)}
-                below_c = levels.quads[c][number]
-                levels.absorb(below_c[..., b - c - 1, :, :], levels.split(5, values, 0, 4))
-                levels.absorb(below_c[..., b - c :, :, :], levels.split(5, values, 1, None))
-                levels.absorb(levels.quads[b][number], levels.split(5, values, 2, None))
-                levels.absorb(below_b[..., place, e], levels.split(5, values, 3, 5))
-                levels.absorb(below_b[..., place, d], levels.split(5, values, 4, 6))
+def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+    """Sets a > b > c > d for each b."""
+    n, triples = levels.n_features, levels.triples
+    for b in range(n - 2, 1, -1):
+        below = slice(0, comb(b, 2))
+        for block in blocks(n, b, 1, 2, _CELLS):
+            check_time(deadline)
+            a = block.runs[0].first
+            table = levels.quads[b][..., a.start - b - 1 : a.stop - b - 1] if levels.depth > 4 else _EMPTY
+            values = _leaves(levels, 4, costs.costs(block), table)
+            levels.absorb(triples[..., below, b], [found.amin(-1) for found in levels.split(4, values, 0)])
+            levels.absorb(triples[..., below, a], levels.split(4, values, 1))
+            levels.absorb(triples[..., pair_run(b), a], _without_one_below(levels, 4, values, b))
+
+
+def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+    """Sets a > b > c > d > e for each c."""
+    n, quads = levels.n_features, levels.quads
+    for c in range(n - 3, 1, -1):
+        below = slice(0, comb(c, 2))
+        for block in blocks(n, c, 2, 2, _CELLS):
+            check_time(deadline)
+            values = {Budget(0, 0): costs.costs(block)}
+            (no_a,), (no_b,), (no_c,) = (levels.split(5, values, sign) for sign in range(3))
+            (one_below,) = _without_one_below(levels, 5, values, c)
+            for run in block.runs:
+                b, place = run.second, run.place
+                assert b is not None
+                a = slice(run.first.start - b - 1, run.first.stop - b - 1)
+                levels.absorb(quads[c][..., b - c - 1], [no_a[..., place].amin(-1)])
+                levels.absorb(
+                    quads[c][..., run.first.start - c - 1 : run.first.stop - c - 1], [no_b[..., place]]
+                )
+                levels.absorb(quads[b][..., below, a], [no_c[..., place]])
+                levels.absorb(quads[b][..., pair_run(c), a], [one_below[..., place]])
+
+
+def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int) -> list[Tensor]:
+    """Least costs (signs, x, L) of sets with one feature x below the pivot, split by a second one."""
+    found = []
+    leaf = values[Budget(0, 0)]
+    index, height = partners(pivot, leaf.device), leaf.shape[-2]
+    if k == levels.depth:
+        both = leaf.new_empty(*leaf.shape[: k - 1], 2 * height, leaf.shape[-1])
+        torch.add(leaf.select(k - 1, 0), leaf.select(k - 1, 1), out=both[..., :height, :])
+        torch.add(leaf.select(k - 2, 0), leaf.select(k - 2, 1), out=both[..., height:, :])
+        sums = [both]
+    else:
+        smaller, larger = levels.split(k, values, k - 1), levels.split(k, values, k - 2)
+        sums = [torch.cat(pair, dim=-2) for pair in zip(smaller, larger, strict=True)]
+    for both in sums:
+        rows = both.index_select(-2, index)
+        found.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
+    return found
 
 
 _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
 _EMPTY = torch.empty(0)
+# Cells of a block: several arrays of them fit the second level cache.
+_CELLS = 1 << 17

@@ -10,7 +10,9 @@ from sstorch.exceptions import ConfigError
 # Up to so many cells, all sets of a size may lie in one array.
 PACKED_CELLS = 1 << 23
 # Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
-_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 1e-8, 3e-11
+_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
+# Doubles of the cells of a block, of the rows in them, and of what is made of both.
+_WORKSPACE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,13 @@ def estimate(
         tables = cells * (2 * depth + 6) + n_entries * sum(sets[: 1 + depth - depth // 2])
     elif sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
         tables += (cells * (depth + 6)) if depth else 0
-    moments = n_channels * n_features ** min(depth, 3) if n_steps == 1 else 0
+    if n_steps == 1:
+        moments = n_channels * n_features ** min(depth, 3)
+    else:  # the signs of pairs, in bytes
+        moments = n_entries * comb(n_features, 2) // 2
     work = (n_entries * (n_features + 2 + n_channels) * 2) + moments
+    if sets[depth] << depth > 1 << 16:
+        work += _WORKSPACE
     seconds = cells * n_steps * _SECONDS_PER_CELL + flops * _SECONDS_PER_FLOP
     return Work(cells, 8 * (tables + work), seconds)
 

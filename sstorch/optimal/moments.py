@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,41 +77,12 @@ class Moments:
         for begin, end in self._ranges():
             yield self.values[:, begin:end] @ self.literals[begin:end, 1:-1]
 
-    def block(self, fixed: Sequence[int], first: slice, right: Sequence[slice]) -> Iterator[Tensor]:
-        """Moments of the sets {a} + fixed + right, for each step.
-
-        Args:
-            fixed: features that all sets share, each free (0) or asked for (1) on an axis of its own.
-            first: features a; the last entry of the axis asks for none.
-            right: features of one or two more axes; their first entry asks for none.
-
-        Returns:
-            (C, 2 ..., A + 1, 1 + r ...) of each step.
-        """
-        left, other = self._left(fixed, first), self._right(right)
-        shape = (*left.shape[:-1], *(1 + s.stop - s.start for s in right))
-        rows = left.flatten(0, -2)
+    def pairs(self) -> Iterator[Tensor]:
+        """Sums over the rows of two literals, (C, 1 + F, 1 + F) for each step; the first ask for none."""
+        rows = self.literals[:, :-1]
         for begin, end in self._ranges():
-            yield (rows[:, begin:end] @ other[begin:end]).view(shape)
+            part = rows[begin:end]
+            yield (self.values[:, begin:end].unsqueeze(1) * part.T) @ part
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
         return zip(self.steps[:-1], self.steps[1:], strict=True)
-
-    def _left(self, fixed: Sequence[int], first: slice) -> Tensor:
-        """(C, 2 ..., A + 1, E)."""
-        product = self.values
-        for i, feature in enumerate(fixed):
-            literal = self.literals[:, feature + 1]
-            product = torch.stack([product, product * literal], dim=1 + i)
-        a = torch.cat([self.literals[:, first.start + 1 : first.stop + 1], self.literals[:, -1:]], dim=1)
-        return product.unsqueeze(-2) * a.T
-
-    def _right(self, right: Sequence[slice]) -> Tensor:
-        """(E, product of 1 + r)."""
-        factors = [
-            torch.cat([self.literals[:, :1], self.literals[:, s.start + 1 : s.stop + 1]], dim=1)
-            for s in right
-        ]
-        if len(factors) == 1:
-            return factors[0]
-        return (factors[0].unsqueeze(2) * factors[1].unsqueeze(1)).flatten(1)

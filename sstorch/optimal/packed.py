@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
 from math import comb
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch.optimal.moments import Moments
 from sstorch.optimal.patterns import IntArray
 from sstorch.optimal.products import MANY_ROWS, RowSums
-from sstorch.optimal.stream import Accumulate
 
 # Doubles of one array of cells: several of them fit the second level cache.
 CELLS_AT_ONCE = 1 << 15
@@ -179,78 +176,6 @@ class PackedCells:
 def _gather(table: Tensor, index: Tensor) -> Tensor:
     """(C, n) the columns of a table; faster than `index_select` along the last axis."""
     return table.gather(1, index.expand(len(table), -1))
-
-
-class StreamedPackedCells:
-    """Cells of all sets of up to `depth` features, for each step of a task.
-
-    Args:
-        moments: the task's entries.
-        accumulate: the task's.
-        depth: D.
-    """
-
-    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
-        self._moments, self._accumulate = moments, accumulate
-        self._n = moments.n_features
-        self._products = _products(moments.literals[:, 1:-1].T.to(torch.int8), depth).T.contiguous()
-
-    def cells(self, k: int, part: slice) -> Iterator[Tensor]:
-        """As in `PackedCells`, for each step."""
-        for sums in self._accumulate(self._sums(k)):
-            yield signed(sums, self._n, k, part)
-
-    def _sums(self, k: int) -> Iterator[Tensor]:
-        """(C, all sets up to k) for each step."""
-        products = self._products[:, : offset(self._n, k + 1)]
-        for begin, end in pairwise(self._moments.steps):
-            yield self._moments.values[:, begin:end] @ products[begin:end].to(torch.float64)
-
-
-class IndicatorCells:
-    """Cells of all sets of up to `depth` features, for each step, straight from which rows lie in which cell.
-
-    For few rows this takes fewer operations per step than inclusion and exclusion.
-
-    Args:
-        moments: the task's entries.
-        accumulate: the task's.
-        depth: D.
-    """
-
-    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
-        self._moments, self._accumulate = moments, accumulate
-        self._n = moments.n_features
-        n, n_rows = self._n, len(moments.literals)
-        sizes = [comb(n, k) << k for k in range(1, depth + 1)]
-        self._ends = [0, *np.cumsum(sizes).tolist()]
-        self._rows = moments.literals.new_empty(n_rows, self._ends[-1])
-        present = moments.literals[:, 1:-1]
-        literals = torch.stack([1.0 - present, present], dim=1)
-        block = literals.new_ones(n_rows, 1)
-        for k in range(1, depth + 1):
-            part = self._rows[:, self._ends[k - 1] : self._ends[k]]
-            out = part.unflatten(1, ((2,) * k + (comb(n, k),)))
-            for top in range(k - 1, n):
-                start, count = comb(top, k), comb(top, k - 1)
-                sign = literals[:, :, top].view(n_rows, 2, *(1,) * k)
-                torch.mul(sign, block[..., :count].unsqueeze(1), out=out[..., start : start + count])
-            block = out
-
-    def costs(self, cost: Callable[[Iterator[Tensor]], Tensor]) -> dict[int, Tensor]:
-        """Costs (2, ..., 2, C(F, k)) of all sets of each size k."""
-        parts = [
-            cost(self._accumulate(self._sums(part))) for part in ranges(self._rows.shape[1], CELLS_AT_ONCE)
-        ]
-        found = torch.cat(parts)
-        return {
-            k + 1: found[begin:end].view(*(2,) * (k + 1), -1)
-            for k, (begin, end) in enumerate(pairwise(self._ends))
-        }
-
-    def _sums(self, part: slice) -> Iterator[Tensor]:
-        for begin, end in pairwise(self._moments.steps):
-            yield self._moments.values[:, begin:end] @ self._rows[begin:end, part]
 
 
 def ranges(size: int, step: int) -> Iterator[slice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import comb
 
 import torch
@@ -10,12 +10,11 @@ from torch import Tensor
 
 from sstorch.optimal.branching import Payments
 from sstorch.optimal.estimate import PACKED_CELLS
+from sstorch.optimal.indicator import FEW_ROWS, IndicatorCells, chunks
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.packed import (
     CELLS_AT_ONCE,
-    IndicatorCells,
     PackedCells,
-    StreamedPackedCells,
     offset,
     ranges,
     supersets,
@@ -24,7 +23,8 @@ from sstorch.optimal.problem import OutOfTimeError, Problem, check_time
 from sstorch.optimal.states import Budget, splits
 
 # Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
-_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 21, 5: 1 << 21}
+_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
+_MOST_CELLS_WITH_STEPS = 1 << 21
 _MOST_PRODUCTS = 1 << 28
 
 
@@ -33,27 +33,14 @@ def fits(problem: Problem, depth: int) -> bool:
     n, rows = problem.moments.n_features, len(problem.moments.literals)
     if problem.branch_cost is not None:  # the other search does not know of it
         return True
-    if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
+    steps = problem.task.n_steps > 1
+    if depth > n or comb(n, depth) << depth > (_MOST_CELLS_WITH_STEPS if steps else _MOST_CELLS[depth]):
         return False
-    if problem.task.n_steps > 1:
-        return _fastest(problem, depth) != "blocks"
+    if steps:
+        sums = len(problem.moments.values) * offset(n, depth + 1)
+        large = min(problem.task.n_steps, rows // FEW_ROWS)
+        return max(8 * sums * large, 4 * rows * comb(n, 2)) <= _MOST_PRODUCTS
     return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
-
-
-def _fastest(problem: Problem, depth: int) -> str:
-    """For a task with steps: ``"indicator"``, ``"packed"`` or ``"blocks"``, by time measured on one core."""
-    n, rows, steps = problem.moments.n_features, len(problem.moments.literals), problem.task.n_steps
-    sets = offset(n, depth + 1)
-    cells = sum(comb(n, k) << k for k in range(1, depth + 1))
-    parts = 1 + cells // CELLS_AT_ONCE
-    blocks = {2: 1, 3: n}.get(depth, n**2 // 12 if depth == 4 else n**3 // 48)
-    # Nanoseconds: of what is done once per row, of a cell in a step, and of the calls of a step.
-    times = {"blocks": 0.5 * rows * sets + steps * (7 * cells + 60_000 * blocks)}
-    if 8 * rows * cells <= _MOST_PRODUCTS:
-        times["indicator"] = 1.0 * rows * cells + steps * (3.5 * cells + 16_000 * parts)
-    if rows * sets <= _MOST_PRODUCTS:
-        times["packed"] = 2.0 * depth * rows * sets + steps * (11 * cells + 25_000 * (parts + depth))
-    return min(times, key=times.__getitem__)
 
 
 def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
@@ -79,30 +66,21 @@ def _search(problem: Problem, levels: Levels, deadline: float) -> None:
         leaf = leaves(k)
         levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
         table = _split(levels, k, levels.packed[k])
-    levels.packed[0] = levels.values(0, problem.leaf(), table[..., 0])
+    levels.packed[0] = levels.values(0, leaves(0).view(()), table[..., 0])
 
 
 def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int], Tensor]:
     """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
     n = problem.moments.n_features
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
-    if problem.task.n_steps > 1 and _fastest(problem, depth) == "indicator":
-        cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
-
-        def in_time(steps: Iterator[Tensor]) -> Tensor:
-            check_time(deadline)
-            return problem.task.cost(steps)
-
-        leaves = cells.costs(in_time)
-        every = slice(None)
-        return lambda k: problem.masked(leaves[k], None if sizes is None else sizes.cells(k, every))
-    source: PackedCells | StreamedPackedCells
-    if problem.task.n_steps == 1:
-        source = PackedCells(problem.moments.row_sums(), depth)
-    else:
-        source = StreamedPackedCells(problem.moments, problem.task.accumulate, depth)
+    if problem.task.n_steps > 1:
+        leaves = _streamed(problem, depth, sizes, deadline)
+        return lambda k: leaves[k]
+    source = PackedCells(problem.moments.row_sums(), depth)
 
     def costs(k: int) -> Tensor:
+        if k == 0:
+            return problem.leaf()
         found = []
         for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
             check_time(deadline)
@@ -111,6 +89,20 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
     return costs
+
+
+def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: float) -> list[Tensor]:
+    """The same for all k, for a task with steps."""
+    cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
+    found: list[list[Tensor]] = [[] for _ in range(depth + 1)]
+    # A dozen arrays of cells are at work.
+    for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2):
+        check_time(deadline)
+        cost = problem.task.cost(cells.cells(chunk))
+        for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):
+            below = None if sizes is None else sizes.cells(part.size, part.sets)
+            found[part.size].append(problem.masked(values.view(*(2,) * part.size, -1), below))
+    return [torch.cat(parts, dim=-1) for parts in found]
 
 
 def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:

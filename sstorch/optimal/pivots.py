@@ -8,8 +8,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from sstorch.optimal.cells import fixed_signs, left_signs, one_right, two_right
-from sstorch.optimal.levels import Grid
+from sstorch.optimal.blocks import Block, pairs, right_signs
 from sstorch.optimal.products import RowSums
 
 # Rows of a matrix product at a time.
@@ -17,160 +16,176 @@ _ROWS = 8192
 
 
 class PivotCells:
-    """Cells of blocks of sets of features a > b > c > ..., by inclusion and exclusion from moments.
+    """Cells of blocks of sets of features, by inclusion and exclusion from moments.
 
-    The moments of all sets with the same middle feature, the pivot, are one matrix product over the rows in
-    which it is 1: products of features above it times products of features below it. Pivots come in falling
-    order, and what later ones need of the moments is kept. The last two features of sets of 4 or 5 are in
-    the ranges of a grid, so that moments, cells and tables of a block are each one piece of memory.
+    The moments of all sets with the same pivot are a matrix product over the rows in which it is 1: products
+    of features above it times products of features below it. Pivots have to be asked for in falling order,
+    because moments of larger pivots are needed for the cells of smaller ones.
+
+    Rows of moments ask for none of the features below the pivot, then each of them, then each pair.
 
     Args:
         sums: rows and their values.
-        depth: size of the largest sets, 2 to 5.
-        grid: ranges of features.
+        depth: size of the largest sets, 3 to 5.
     """
 
-    def __init__(self, sums: RowSums, depth: int, grid: Grid) -> None:
-        self._sums, self._depth, self._grid = sums, depth, grid
+    def __init__(self, sums: RowSums, depth: int) -> None:
+        self._sums, self._depth = sums, depth
         self._n, self._channels = len(sums.columns), len(sums.values)
-        one = sums.columns.new_ones(1, sums.columns.shape[1])
-        self._padded = torch.cat([one, sums.columns, one])
-        # (C, F + 1, F + 1): a or none (last), none (first) or c
-        self._pairs = sums.multiply(self._padded[1:], sums.weighted(self._padded[:-1].T))
-        self._pairs = self._pairs.contiguous()
-        self._singles: dict[int, Tensor] = {}
-        self._kept: dict[int, list[Tensor]] = {}
-        self._signed: tuple[tuple[int, ...], Tensor] = ((), self._pairs)
-        self._quints: tuple[int, list[Tensor], list[list[Tensor]]] = (-1, [], [])
-        self._triples: list[Tensor] = []
-        if depth >= 4:
-            # Of each range of c, (C, F + 1, n_c, n_d): a or none (last), c, d.
-            for c, d in grid.ranges():
-                moments = self._pairs.new_zeros(self._channels, self._n + 1, c.stop - c.start, d.stop)
-                moments[:, self._n] = self._pairs[:, c, 1 : d.stop + 1]
-                self._triples.append(moments)
-            self._multiply(self._n - 1)
+        # (C, 1 + F [+ pairs], 1 + F): the column asks for no feature above the rows' ones, or for one.
+        self._free = sums.values.new_zeros(self._channels, self._height(self._n), self._n + 1)
+        self._lowest = self._n
+        self._fill_free()
+        # For each pivot, (C, 1 + b [+ pairs], 1 + A), in which the pivot is asked for.
+        self._asked: dict[int, Tensor] = {}
+        # For each second feature b: (C, s_a, s_b, rows, A), sets of a and b above smaller pivots.
+        self._above: dict[int, Tensor] = {}
+        self._products: tuple[int, list[tuple[Tensor, Tensor, Tensor]]] = (-1, [])
+        self._last: tuple[Block | None, Tensor] = (None, sums.values)
+        self._memory = sums.values.new_empty(0)
 
-    def pairs(self) -> Iterator[Tensor]:
-        """All pairs in both orders: (C, s_a, s_c, F, F)."""
-        yield one_right(left_signs([self._pairs]))
-
-    def triples(self, b: int) -> Iterator[Tensor]:
-        """Sets a > b > c: (C, s_a, s_b, s_c, A, b)."""
-        asked = self._singles[b] if b in self._singles else self._triple_moments(b)
-        yield one_right(left_signs([self._pairs[:, b + 1 :, : b + 1], asked[..., : b + 1]]))
-
-    def quads(self, b: int, number: int) -> Iterator[Tensor]:
-        """Sets a > b > c > d, c and d in a range of the grid: (C, s_a, s_b, s_c, s_d, A, n_c, n_d)."""
-        if b not in self._kept:
-            self._multiply(b)
-        if self._signed[0] != (b,):
-            self._signed = ((b,), left_signs([self._pairs[:, b + 1 :], self._singles[b]]))
-        parts = [self._triples[number][:, b + 1 :], self._kept[b][number]]
-        yield self._block(parts, self._signed[1], number)
-
-    def quints(self, c: int, b: int, number: int) -> Iterator[Tensor]:
-        """Sets a > b > c > d > e, likewise for d and e: (C, s_a, ..., s_e, A, n_d, n_e)."""
-        if b not in self._kept:
-            self._multiply(b)
-        if self._quints[0] != c:
-            self._multiply(c)
-        _, singles, ranges = self._quints
-        above = slice(b - c, None)
-        if self._signed[0] != (c,):
-            self._signed = ((c,), self._signed_pairs(c, singles))
-        ends = [comb(self._n - x, 2) for x in (c + 1, b, b + 1)]
-        left = slice(ends[0] - ends[1], ends[0] - ends[2])
-        yield self._block(
-            [
-                self._triples[number][:, b + 1 :],
-                self._kept[c][number][:, above],
-                self._kept[b][number],
-                ranges[number][b - c - 1],
-            ],
-            self._signed[1][..., left, :],
-            number,
+    def cells(self, block: Block) -> Iterator[Tensor]:
+        """(C, 2, ..., 2, R, L), signs in falling order of the features."""
+        while self._lowest > block.pivot:
+            self._lowest -= 1
+            self._multiply(self._lowest)
+        n_signs = 2 ** (block.n_left + 1)
+        small = self._signed(block, slice(0, 1 + block.pivot), None)
+        shape = (*(2,) * block.right, self._channels, n_signs, block.height, block.width)
+        cells = self._workspace(shape)
+        both = None
+        if block.right == 2:
+            both = self._signed(block, slice(1 + block.pivot, self._height(block.pivot)), cells[1, 1])
+        cells = right_signs(small, both, cells)
+        signs = cells.unflatten(-3, (2,) * (block.n_left + 1))
+        yield signs.movedim(block.right, 0).movedim(
+            tuple(range(1, 1 + block.right)), tuple(range(block.n_left + 2, block.n_left + 2 + block.right))
         )
 
-    def _signed_pairs(self, c: int, both: list[Tensor]) -> Tensor:
-        """Cells of {a, b, c} and at most one feature more, for all a > b: (C, s_a, s_b, s_c, pairs, 1 + F).
+    def _height(self, below: int) -> int:
+        """Rows of moments with so many features below."""
+        return 1 + below + (comb(below, 2) if self._depth > 3 else 0)
 
-        Args:
-            c: the pivot.
-            both: for each b, (C, A + 1, 1 + F) of rows in which b and c are 1.
-        """
-        n, asked = self._n, self._singles[c]
-        b, a = torch.triu_indices(n - c - 1, n - c - 1, 1, device=asked.device)
-        with_a = [
-            self._pairs[:, a + c + 1],
-            asked[:, a],
-            torch.cat([self._singles[x][:, :-1] for x in range(c + 1, n - 1)], dim=1),
-            torch.cat([part[:, :-1] for part in both[:-1]], dim=1),
-        ]
-        without = [
-            self._pairs[:, n:].expand(-1, len(b), -1),
-            asked[:, -1:].expand(-1, len(b), -1),
-            self._pairs[:, b + c + 1],
-            asked[:, b],
-        ]
-        out = asked.new_empty(self._channels, 2, 2, 2, len(b), n + 1)
-        fixed_signs(with_a, out[:, 1])
-        fixed_signs(without, out[:, 0])
-        out[:, 0].sub_(out[:, 1])
+    def _workspace(self, shape: tuple[int, ...]) -> Tensor:
+        """Memory for the cells of a block, the same for each: new pages take longer than what is in them."""
+        size = torch.Size(shape).numel()
+        if len(self._memory) < size:
+            self._memory = self._memory.new_empty(size)
+        return self._memory[:size].view(shape)
+
+    def _rows(self, x: int, rows: slice) -> slice:
+        """From rows of the block's pivot to those of a larger pivot x, or of all features: F."""
+        return rows if rows.start == 0 else slice(1 + x, 1 + x + rows.stop - rows.start)
+
+    def _signed(self, block: Block, rows: slice, out: Tensor | None) -> Tensor:
+        """(C, signs, rows, L) signs of the features above the pivot and of the pivot."""
+        if out is None:
+            height = rows.stop - rows.start
+            out = self._free.new_empty(self._channels, 2 ** (block.n_left + 1), height, block.width)
+        signs = out.unflatten(1, (-1, 2))
+        absent, present = signs.select(2, 0), signs.select(2, 1)
+        asked = self._asked[block.pivot][:, rows]
+        if block.n_left == 1:
+            a = block.runs[0].first
+            first = slice(a.start - block.pivot, a.stop - block.pivot)
+            free = self._free[:, self._rows(self._n, rows)]
+            present[:, 1] = asked[..., first]
+            torch.sub(asked[..., :1], asked[..., first], out=present[:, 0])
+            torch.sub(free[..., a.start + 1 : a.stop + 1], present[:, 1], out=absent[:, 1])
+            torch.sub(free[..., :1] - free[..., a.start + 1 : a.stop + 1], present[:, 0], out=absent[:, 0])
+            return out
+        self._pairs_present(block, asked, rows, present)
+        for run in block.runs:
+            b = run.second
+            assert b is not None
+            above = self._above[b][..., self._rows(b, rows), run.first.start - b - 1 : run.first.stop - b - 1]
+            torch.sub(above.flatten(1, 2), present[..., run.place], out=absent[..., run.place])
         return out
 
-    def _block(self, parts: list[Tensor], singles: Tensor, number: int) -> Tensor:
-        """Cells from moments (C, A + 1, n_c, n_d) and signed singles (C, s ..., A, 1 + F)."""
-        first, second = self._grid[number]
-        return two_right(
-            parts,
-            singles[..., first.start + 1 : first.stop + 1].unsqueeze(-1),
-            singles[..., 1 : second.stop + 1].unsqueeze(-2),
-            singles[..., :1].unsqueeze(-1),
+    def _pairs_present(self, block: Block, asked: Tensor, rows: slice, out: Tensor) -> None:
+        """(C, 4, rows, L) signs of a and b, the pivot asked for."""
+        c = block.pivot
+        with_a = torch.cat([asked[..., r.first.start - c : r.first.stop - c] for r in block.runs], dim=-1)
+        seconds = [(r.second or 0, r.place.stop - r.place.start) for r in block.runs]
+        with_b = torch.cat(
+            [asked[..., b - c : b - c + 1].expand(-1, -1, size) for b, size in seconds], dim=-1
         )
+        both = self._triples(block)[:, rows]
+        out[:, 3] = both
+        torch.sub(with_a, both, out=out[:, 2])
+        torch.sub(with_b, both, out=out[:, 1])
+        torch.sub(asked[..., :1] - with_a, out[:, 1], out=out[:, 0])
 
-    def _rows(self, pivot: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Literals between ones, (F + 2, n), and numbers (n,) of some rows in which the pivot is 1."""
-        for index in self._padded[pivot + 1].nonzero()[:, 0].split(_ROWS):
-            yield self._padded.index_select(1, index), index
+    def _triples(self, block: Block) -> Tensor:
+        """(C, rows, L) moments with a, b and the pivot asked for."""
+        if self._last[0] is block:
+            return self._last[1]
+        self._last = (block, self._multiply_triples(block))
+        return self._last[1]
 
-    def _triple_moments(self, b: int) -> Tensor:
-        """(C, A + 1, 1 + b) of rows in which b is 1."""
-        found = self._pairs.new_zeros(self._channels, self._n - b, b + 1)
-        for literals, rows in self._rows(b):
-            found += self._sums.multiply(literals[b + 2 :], self._sums.weighted(literals[: b + 1].T, rows))
+    def _multiply_triples(self, block: Block) -> Tensor:
+        found: Tensor | None = None
+        if self._products[0] != block.pivot:
+            self._products = (block.pivot, list(self._factors(block.pivot)))
+        for literals, right, rows in self._products[1]:
+            left = torch.cat([literals[r.second] * literals[r.first] for r in block.runs])
+            part = self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
+            found = part if found is None else found.add_(part)
+        if found is None:
+            return self._free.new_zeros(self._channels, self._height(block.pivot), block.width)
         return found
 
+    def _factors(self, pivot: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Literals, products of those below the pivot, and numbers of some rows in which it is 1."""
+        sums = self._sums
+        for index in sums.columns[pivot].nonzero()[:, 0].split(_ROWS):
+            literals = sums.rows.index_select(0, index).T.contiguous()
+            yield literals, self._right(literals[:pivot]), index
+
+    def _right(self, literals: Tensor) -> Tensor:
+        """(rows of moments, n) products of no, one or two literals (b, n)."""
+        parts = [literals.new_ones(1, literals.shape[1]), literals]
+        if self._depth > 3:
+            larger, smaller = pairs(len(literals), literals.device)
+            parts.append(literals.index_select(0, larger).mul_(literals.index_select(0, smaller)))
+        return torch.cat(parts)
+
     def _multiply(self, pivot: int) -> None:
-        """Moments of all sets with this middle feature."""
+        """Moments with the pivot and at most one feature above it."""
         n = self._n
-        sizes = [n - pivot]
+        found = self._free.new_zeros(self._channels, self._height(pivot), n - pivot)
+        factors = self._factors(pivot)
+        if self._depth == 5:  # they are needed again, by the blocks of this pivot
+            self._products = (pivot, list(factors))
+            factors = iter(self._products[1])
+        for literals, right, rows in factors:
+            left = torch.cat([literals.new_ones(1, literals.shape[1]), literals[pivot + 1 :]])
+            found += self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
+        self._asked[pivot] = found
+        self._free[:, : 1 + pivot, pivot + 1] = found[:, : 1 + pivot, 0]
+        self._free[:, n + 1 : n + 1 + comb(pivot, 2), pivot + 1] = found[:, 1 + pivot :, 0]
         if self._depth == 5:
-            sizes += [n - b for b in range(pivot + 1, n)]
-        else:
-            self._kept.clear()
-        ranges = self._grid.below(pivot)
-        singles = self._pairs.new_zeros(self._channels, sum(sizes), n + 1)
-        found = [
-            self._pairs.new_zeros(self._channels, sum(sizes), c.stop - c.start, d.stop)
-            for c, d in map(self._grid.__getitem__, ranges)
-        ]
-        for literals, rows in self._rows(pivot):
-            above = literals[pivot + 2 :]
-            left = [above]
-            if self._depth == 5:
-                left += [above[i] * above[i + 1 :] for i in range(n - pivot - 1)]
-            weighted = self._sums.weighted(torch.cat(left).T.contiguous(), rows)
-            singles += self._sums.multiply(literals[:-1], weighted).transpose(1, 2)
-            for number, moments in zip(ranges, found, strict=True):
-                c, d = self._grid[number]
-                products = literals[c.start + 1 : c.stop + 1].unsqueeze(1) * literals[1 : d.stop + 1]
-                part = self._sums.multiply(products.flatten(0, 1), weighted).transpose(1, 2)
-                moments += part.unflatten(2, (-1, d.stop))
-        by_left = singles.split(sizes, dim=1)
-        self._singles[pivot] = by_left[0]
-        split = [moments.split(sizes, dim=1) for moments in found]
-        self._kept[pivot] = [parts[0] for parts in split]
-        for number, parts in zip(ranges, split, strict=True):
-            self._triples[number][:, pivot] = parts[0][:, -1]
-        self._quints = (pivot, list(by_left[1:]), [list(parts[1:]) for parts in split])
+            every = torch.arange(len(found[0]), device=found.device)
+            every = torch.where(every > pivot, every + n - pivot, every)
+            free = self._free.index_select(1, every)
+            above = found.new_empty(self._channels, 2, 2, *found.shape[1:-1], n - pivot - 1)
+            above[:, 1, 1] = found[..., 1:]
+            torch.sub(free[..., pivot + 2 :], found[..., 1:], out=above[:, 1, 0])
+            torch.sub(found[..., :1], found[..., 1:], out=above[:, 0, 1])
+            torch.sub(free[..., :1] - free[..., pivot + 2 :], above[:, 0, 1], out=above[:, 0, 0])
+            self._above[pivot] = above
+        elif self._depth == 4 and pivot + 1 in self._asked:
+            # Sets of three need no more than the rows of single features.
+            self._asked[pivot + 1] = self._asked[pivot + 1][:, : 2 + pivot].clone()
+
+    def _fill_free(self) -> None:
+        """Moments of no, one or two features, none asked for above them."""
+        sums, n = self._sums, self._n
+        one = sums.columns.new_ones(1, sums.columns.shape[1])
+        right = torch.cat([one, sums.columns])
+        left = right if self._depth > 3 else one
+        found = sums.multiply(right, sums.weighted(left.T.contiguous()))
+        self._free[:, : n + 1, 0] = found[..., 0]
+        if self._depth > 3:
+            larger, smaller = pairs(n, found.device)
+            self._free[:, n + 1 :, 0] = found[:, larger + 1, smaller + 1]

@@ -60,6 +60,16 @@ class Problem:
 
         return self._total(sums, cells)
 
+    def pairs(self) -> Tensor:
+        """(2, 2, F, F): costs of the rows with both, one or none of two literals, in both orders."""
+
+        def cells(pair: Tensor) -> Tensor:
+            """From sums with neither (none first) or either literal asked for, (C, 1 + F, 1 + F)."""
+            first = torch.stack([pair[:, :1] - pair[:, 1:], pair[:, 1:]], dim=1)
+            return torch.stack([first[..., :1] - first[..., 1:], first[..., 1:]], dim=2)
+
+        return self._total(Moments.pairs, cells)
+
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
         """Costs of cells, infinite where a leaf has too few rows or whatever else it needs.
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 # Fractions are rounded to this many bits below the largest one; fewer if sums need it.
-_BITS = 47
-_BASE_BITS = 7
+_BITS = 46
+_BASE_BITS = 8
 _LARGEST_SUM = 2.0**53
 # With fewer rows it takes longer to put the digits of sums together than it saves.
 MANY_ROWS = 1000
@@ -90,7 +90,7 @@ class RowSums:
         for channel, rest in enumerate(whole):
             place = 0
             while place == 0 or bool(rest.any()):
-                digit = ((rest + 64) & 127) - 64
+                digit = ((rest + 128) & 255) - 128
                 rows.append(digit.to(torch.int8))
                 worth = float(self.unit[channel]) * 2.0 ** (_BASE_BITS * place)
                 places.append((channel, place, worth))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
+import torch
 from torch import Tensor
 
-from sstorch.optimal.cells import left_signs, one_right, two_right
-from sstorch.optimal.levels import Grid
+from sstorch.optimal.blocks import Block, right_signs
 from sstorch.optimal.moments import Moments
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
@@ -16,45 +17,64 @@ Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 class StreamedCells:
     """Cells of blocks of sets, for each step of a task, that keeps no sums between blocks.
 
-    The methods are those of `PivotCells`.
-
     Args:
         moments: the task's entries.
         accumulate: the task's.
-        grid: ranges of the last two features.
     """
 
-    def __init__(self, moments: Moments, accumulate: Accumulate, grid: Grid) -> None:
-        self._moments, self._accumulate, self._grid = moments, accumulate, grid
+    def __init__(self, moments: Moments, accumulate: Accumulate) -> None:
+        self._moments, self._accumulate = moments, accumulate
+        self._literals = moments.literals[:, 1:-1].T.contiguous()
+        self._memory = moments.values.new_empty(0)
 
-    def pairs(self) -> Iterator[Tensor]:
-        """All pairs in both orders."""
-        every = slice(0, self._moments.n_features)
-        for (sums,) in self._sums((), every, (every,)):
-            yield one_right(left_signs([sums]))
+    def cells(self, block: Block) -> Iterator[Tensor]:
+        """(C, 2, ..., 2, R, L) of each step, signs in falling order of the features."""
+        for sums in self._accumulate(self._sums(block)):
+            # (C, R + 1 [+ b], signs, L)
+            moved = sums.transpose(1, 2)
+            shape = (*(2,) * block.right, *moved.shape[:2], block.height, block.width)
+            size = torch.Size(shape).numel()
+            if len(self._memory) < size:
+                self._memory = self._memory.new_empty(size)
+            cells = self._memory[:size].view(shape)
+            both = None
+            if block.right == 2:
+                both = moved[..., 1 + block.pivot :, :]
+                cells[1, 1].copy_(both)
+            cells = right_signs(moved[..., : 1 + block.pivot, :], both, cells)
+            signs = cells.unflatten(-3, (2,) * (block.n_left + 1))
+            yield signs.movedim(block.right, 0).movedim(
+                tuple(range(1, 1 + block.right)),
+                tuple(range(block.n_left + 2, block.n_left + 2 + block.right)),
+            )
 
-    def triples(self, b: int) -> Iterator[Tensor]:
-        """Sets with this b."""
-        for parts in self._sums((b,), slice(b + 1, self._moments.n_features), (slice(0, b),)):
-            yield one_right(left_signs(parts))
+    def _sums(self, block: Block) -> Iterator[Tensor]:
+        """(C, rows, signs, L) of each step: rows ask for none of the features below, each, and each pair."""
+        literals, c = self._literals, block.pivot
+        below = literals[:c]
+        right = [below.new_ones(1, below.shape[1]), below]
+        if block.right == 2:
+            right += [below[x] * below[:x] for x in range(1, c)]
+        products = torch.cat(right)
+        left = self._left(block)
+        signs, width, _ = left.shape
+        values = self._moments.values
+        for begin, end in pairwise(self._moments.steps):
+            weighted = values[:, None, begin:end] * left[..., begin:end].flatten(0, 1)
+            sums = products[:, begin:end] @ weighted.flatten(0, 1).T
+            yield sums.view(len(products), len(values), signs, width).transpose(0, 1)
 
-    def quads(self, b: int, number: int) -> Iterator[Tensor]:
-        """Sets with this b, and c and d in a range."""
-        return self._two_right((b,), number)
-
-    def quints(self, c: int, b: int, number: int) -> Iterator[Tensor]:
-        """Sets with this b and c, and d and e in a range."""
-        return self._two_right((b, c), number)
-
-    def _two_right(self, fixed: tuple[int, ...], number: int) -> Iterator[Tensor]:
-        a = slice(fixed[0] + 1, self._moments.n_features)
-        for parts in self._sums(fixed, a, self._grid[number]):
-            only_first = left_signs([part[..., 1:, :1] for part in parts])
-            only_second = left_signs([part[..., :1, 1:] for part in parts])
-            none = left_signs([part[..., :1, :1] for part in parts])
-            yield two_right([part[..., 1:, 1:] for part in parts], only_first, only_second, none)
-
-    def _sums(self, fixed: Sequence[int], first: slice, right: Sequence[slice]) -> Iterator[list[Tensor]]:
-        """For each step, the parts that `left_signs` takes."""
-        for sums in self._accumulate(self._moments.block(fixed, first, right)):
-            yield list(sums.flatten(1, len(fixed)).unbind(1)) if fixed else [sums]
+    def _left(self, block: Block) -> Tensor:
+        """(signs, L, entries): which entries have the signs of the features above the pivot and of it."""
+        literals = self._literals
+        first = torch.cat([literals[r.first] for r in block.runs])
+        features = [first]
+        if block.n_left == 2:
+            sizes = torch.tensor([r.place.stop - r.place.start for r in block.runs])
+            seconds = torch.tensor([r.second or 0 for r in block.runs]).repeat_interleave(sizes)
+            features.append(literals[seconds.to(literals.device)])
+        features.append(literals[block.pivot].expand_as(first))
+        signed = first.new_ones(1, *first.shape)
+        for feature in features:
+            signed = torch.stack([signed * (1.0 - feature), signed * feature], dim=1).flatten(0, 1)
+        return signed

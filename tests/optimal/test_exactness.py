@@ -70,6 +70,24 @@ def test_blocks_equal_brute_force(objective, monkeypatch):
         check(seed, objective)
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_trees_of_steps_with_few_and_with_many_rows(depth):
+    """Below a split, some steps have no rows left, and others more than are counted one by one."""
+    rng = np.random.default_rng(depth)
+    features = rng.random((120, 7)) < 0.4
+    time = np.where(rng.random(120) < 0.5, rng.integers(1, 5, 120) * 10.0, rng.integers(1, 40, 120) * 1.0)
+    task = IntegratedBrier(time, rng.random(120) < 0.7)
+    packed = solve(features, task, depth, min_leaf=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "fits", lambda problem, k: k < depth)
+        blocks = solve(features, task, depth, min_leaf=3)
+        for (d, n), optimum in packed.optima.items():
+            assert blocks.optima[d, n].loss == pytest.approx(optimum.loss, rel=1e-12)
+            for solution in (packed, blocks):
+                leaf = solution.tree(depth=d, nodes=n).apply(features)
+                assert task.loss(leaf) == pytest.approx(optimum.loss, rel=1e-12)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_blocks_equal_packed_arrays(objective, monkeypatch):
     """More features than a brute force can take, so that all loops over blocks run."""

@@ -107,17 +107,24 @@ class IntegratedBrier:
         return Entries(np.concatenate([rows, rows]), step, np.concatenate([enter, leave], axis=1))
 
     def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Of each block: rows at risk, events, a and a + b, with block loss (1 - S)^2 a + S^2 b; last Σ a."""
-        at_risk = next(sums)[0].clone()
+        """Of each block: rows at risk, events, a and a + b, with block loss (1 - S)^2 a + S^2 b; last Σ a.
+
+        All but the last are in the same memory; rows at risk are carried on in it and not to be overwritten.
+        """
+        first = next(sums)[0]
+        step = first.new_empty(4, *first.shape)
+        at_risk, observed, a, both = step
+        at_risk.copy_(first)
         weight, total = torch.zeros_like(at_risk), torch.zeros_like(at_risk)
         blocks = zip(sums, self._alive_block, self._passed_block, self._event_weight, strict=True)
         for (leaving, events, part), alive, passed, event_weight in blocks:
-            after = at_risk - leaving
-            a = torch.add(part, after, alpha=alive)
+            observed.copy_(events)
+            torch.add(part, at_risk, alpha=alive, out=a).sub_(leaving, alpha=alive)
             weight.add_(events, alpha=event_weight)
-            yield torch.stack([at_risk, events, a, torch.add(a, weight, alpha=passed)])
+            torch.add(a, weight, alpha=passed, out=both)
             total.add_(a)
-            at_risk = after
+            yield step
+            at_risk.sub_(leaving)
         yield total[None]
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
@@ -126,10 +133,11 @@ class IntegratedBrier:
 
     def _kaplan_meier(self, cells: Iterator[Tensor]) -> Tensor:
         at_risk, events, a, both = next(cells)
-        survival = torch.ones_like(at_risk)
-        loss = torch.zeros_like(at_risk)
+        survival, filled = torch.ones_like(events), torch.empty_like(events)
+        loss = torch.zeros_like(events)
         for _ in range(self.n_steps - 1):
-            survival.addcmul_(survival, events.div_(at_risk.clamp_min_(0.5)), value=-1.0)
+            torch.clamp_min(at_risk, 0.5, out=filled)
+            survival.addcmul_(survival, events.div_(filled), value=-1.0)
             loss.addcmul_(both.mul_(survival).sub_(a, alpha=2.0), survival)
             step = next(cells)
             if len(step) == 1:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from sstorch.data import parse_target
 from sstorch.exceptions import DataError
 from sstorch.optimal.tasks.base import BoolArray, Entries, FloatArray, IntArray
 
-_TINY = 1e-300
+_TINY = 1e-290
 
 
 class LogLikelihood:
@@ -61,9 +60,9 @@ class LogLikelihood:
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
         """-E log(E / H), and 0 without events."""
         events, hazard = next(cells)
-        hazard.clamp_min_(_TINY)
-        torch.div(events, hazard, out=hazard).clamp_min_(_TINY).log_().mul_(events)
-        cost: Tensor = hazard.neg_()
+        # Equal clamps: a cell without rows has the ratio 1, one without events a product of nearly 0.
+        events.clamp_min_(_TINY)
+        cost: Tensor = hazard.clamp_min_(_TINY).div_(events).log_().mul_(events)
         return cost
 
     def floor(self, cells: Iterator[Tensor]) -> Tensor:
