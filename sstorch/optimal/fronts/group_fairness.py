@@ -1,0 +1,135 @@
+"""Classification under a limit on the difference between two groups."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.optimal.fronts.base import FloatArray, IntArray
+from sstorch.optimal.fronts.labels import share, two_values
+
+Parity = Literal["demographic_parity", "equal_opportunity"]
+
+
+class GroupFairness:
+    """Fewest errors of trees that give two groups class 1 about equally often.
+
+    With n_g of N_g rows of group g in the leaves of class 1, the disparity of a tree is n_0 / N_0 less
+    n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so the limit on its absolute value is met
+    exactly, without a tolerance. The tree may split on every column it is given: leave the sensitive one out
+    of the features if it should not.
+
+    Args:
+        y: 0 or 1, shape (N,).
+        group: 0 or 1, the sensitive group of each row.
+        parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
+            y = 1.
+        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
+
+    Raises:
+        DataError: labels or groups other than 0 and 1, or all alike, or a group without rows to compare.
+        ConfigError: an unknown parity or a limit out of its range.
+
+    References:
+        van der Linden, de Weerdt and Demirović (2022), Fair and optimal decision trees: a dynamic programming
+        approach, NeurIPS 35.
+    """
+
+    order: Literal["balance"] = "balance"
+    names = ("errors", "disparity")
+    offset = (0.0, 0.0)
+
+    def __init__(
+        self,
+        y: npt.ArrayLike,
+        group: npt.ArrayLike,
+        parity: Parity = "demographic_parity",
+        *,
+        max_disparity: float = 0.05,
+    ) -> None:
+        if parity not in get_args(Parity):
+            raise ConfigError(f"parity={parity!r} does not exist; choose one of {get_args(Parity)}")
+        self.y, self.group = two_values("y", y, "positive"), two_values("group", group, "one of the groups")
+        if len(self.group) != len(self.y):
+            raise DataError(f"group: {len(self.group)} rows, but y has {len(self.y)}")
+        self.parity, self.max_disparity, self.n_rows = parity, max_disparity, len(self.y)
+        compared = np.ones(self.n_rows, dtype=np.bool_) if parity == "demographic_parity" else self.y == 1
+        self._balance = group_balance(self.group, compared)
+        sizes = np.bincount(self.group[compared], minlength=2)
+        self._scale = int(sizes[0]) * int(sizes[1])
+        self.limit = floor(share("max_disparity", max_disparity) * self._scale)
+        self.unit = (1.0, 1.0 / self._scale)
+
+    def channels(self) -> IntArray:
+        """Positive and negative rows, and what class 1 adds to the disparity, (3, N)."""
+        return np.stack([self.y, 1 - self.y, self._balance])
+
+    def points(self, sums: Tensor) -> Tensor:
+        """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
+        positives, negatives, balance = sums
+        zero = torch.zeros_like(positives)
+        return torch.stack([torch.stack([positives, negatives]), torch.stack([zero, balance])])
+
+    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
+        """Errors, and N_1 n_0 - N_0 n_1."""
+        predicted = decision[leaf]
+        return np.array([(predicted != self.y).sum(), self._balance[predicted == 1].sum()], dtype=np.int64)
+
+    def score(self, totals: IntArray) -> FloatArray:
+        """Accuracy."""
+        found: FloatArray = 1.0 - totals[:, 0] / self.n_rows
+        return found
+
+
+def group_balance(group: IntArray, compared: npt.NDArray[np.bool_]) -> IntArray:
+    """(N,), N_1 for a compared row of group 0, -N_0 for one of group 1, 0 for others.
+
+    Raises:
+        DataError: a group has no row that is compared.
+    """
+    sizes = np.bincount(group[compared], minlength=2)
+    if not sizes.all():
+        raise DataError(
+            f"group: no row of group {int(np.argmin(sizes))} is compared, so there is no share of it"
+        )
+    return np.where(compared, np.where(group == 0, sizes[1], -sizes[0]), 0).astype(np.int64)
+
+
+def disparity(
+    predicted: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    y: npt.ArrayLike | None = None,
+) -> float:
+    """Difference of the shares of two groups that get class 1, on any rows: of all, or of those with y = 1.
+
+    Args:
+        predicted: class of each row, 0 or 1, shape (n,).
+        group: group of each row, 0 or 1.
+        y: None for demographic parity; the true classes for equal opportunity.
+
+    Returns:
+        Share of group 0 less that of group 1, with the sizes that the groups have in these rows.
+
+    Raises:
+        DataError: unequal lengths, or a group without rows to compare.
+    """
+    classes, groups = np.asarray(predicted), np.asarray(group)
+    compared = np.ones(len(groups), dtype=np.bool_) if y is None else np.asarray(y) == 1
+    if not classes.shape == groups.shape == compared.shape or groups.ndim != 1:
+        raise DataError(
+            f"predicted, group and y have the shapes {classes.shape}, {groups.shape} and {compared.shape}"
+        )
+    shares = []
+    for number in (0, 1):
+        rows = compared & (groups == number)
+        if not rows.any():
+            raise DataError(f"group: no row of group {number} is compared, so there is no share of it")
+        shares.append(float((classes[rows] == 1).mean()))
+    return shares[0] - shares[1]

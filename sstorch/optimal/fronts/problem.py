@@ -1,0 +1,82 @@
+"""Rows, a task with two totals and the least size of leaves: the candidate points of small trees."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.optimal.cells import left_signs, one_right
+from sstorch.optimal.fronts.base import UNREACHABLE, FrontTask
+from sstorch.optimal.moments import Moments
+from sstorch.optimal.patterns import Patterns
+from sstorch.optimal.states import Budget
+from sstorch.optimal.tasks import Entries
+
+
+class FrontProblem:
+    """Rows to grow trees on, a task and the least rows of a leaf.
+
+    Args:
+        task: the objective.
+        moments: the task's channels, and the number of rows as the last one.
+        min_leaf: least number of rows of a leaf.
+    """
+
+    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int) -> None:
+        self.task, self.moments, self.min_leaf = task, moments, min_leaf
+
+    @classmethod
+    def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
+        """All rows of a task."""
+        channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
+        rows = np.arange(task.n_rows, dtype=np.int64)
+        entries = Entries(rows, np.zeros_like(rows), channels.astype(np.float64))
+        return cls(task, Moments.of(patterns, entries, 1, device), min_leaf)
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return self.moments.n_features
+
+    def where(self, feature: int, present: bool) -> FrontProblem:
+        """The rows in which the literal of a feature is 1, or is 0."""
+        moments = self.moments.where(self.moments.has(feature) == present)
+        return FrontProblem(self.task, moments, self.min_leaf)
+
+    @cached_property
+    def leaf(self) -> Tensor:
+        """(2, K): the points of all rows as one leaf."""
+        return self._points(next(self.moments.total()))
+
+    def children(self, below: Budget) -> Tensor:
+        """(2, 2, F, M): points of all trees within a budget among the rows of each literal.
+
+        Args:
+            below: (0, 0), a leaf, or (1, 1), a leaf or one test.
+        """
+        return self._stumps if below.nodes else self._leaves
+
+    @cached_property
+    def _leaves(self) -> Tensor:
+        single, total = next(self.moments.singles()), next(self.moments.total())
+        points = self._points(torch.stack([total[:, None] - single, single], dim=1))
+        return points.movedim(1, -1)
+
+    @cached_property
+    def _stumps(self) -> Tensor:
+        """The tests c among the rows of each literal (s, a), for every pair of decisions."""
+        n = self.n_features
+        block = next(self.moments.block((), slice(0, n), (slice(0, n),)))
+        points = self._points(one_right(left_signs([block])))  # (2, K, s_a, s_c, A, F)
+        absent, present = points.select(3, 0), points.select(3, 1)
+        pairs = absent.unsqueeze(2) + present.unsqueeze(1)  # (2, K, K, s_a, A, F)
+        pairs = pairs.permute(0, 3, 4, 1, 2, 5).flatten(3)
+        return torch.cat([pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
+
+    def _points(self, sums: Tensor) -> Tensor:
+        sums = sums.to(torch.int64)
+        points = self.task.points(sums[:-1])
+        return points.masked_fill_(sums[-1] < self.min_leaf, UNREACHABLE)
