@@ -28,20 +28,39 @@ def front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
     if target.nodes == 0 or problem.n_features == 0:
         return found
     for halves in splits(target):
-        left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        step = max(1, min(_CHUNK, memory // 64) // (left.shape[-1] * right.shape[-1]))
-        for begin in range(0, problem.n_features, step):
-            part = slice(begin, begin + step)
-            balance = (left[1, part].unsqueeze(-1) + right[1, part].unsqueeze(-2)).flatten()
+        left = _cheapest_first(problem.children(halves[0])[:, 0], 0.0)[0]
+        right = _cheapest_first(problem.children(halves[1])[:, 1], 0.0)[0]
+        order = torch.argsort(left[0, :, 0] + right[0, :, 0])
+        left, right = left[:, order], right[:, order]
+        chunk, begin = min(_CHUNK, memory // 64), 0
+        while begin < problem.n_features:
+            # What costs more than a tree in balance is beaten by it.
+            most = int(found[0, found[1] == 0].amin()) if (found[1] == 0).any() else REACHED
+            fits_left = (left[0, begin:] + right[0, begin:, :1] <= most).sum(1).cummax(0).values
+            fits_right = (right[0, begin:] + left[0, begin:, :1] <= most).sum(1).cummax(0).values
+            n_roots = torch.arange(1, len(fits_left) + 1, device=left.device)
+            end = begin + max(1, int((fits_left * fits_right * n_roots <= chunk).sum()))
+            first = left[:, begin:end, : int(fits_left[end - begin - 1])].unsqueeze(-1)
+            second = right[:, begin:end, : int(fits_right[end - begin - 1])].unsqueeze(-2)
+            balance = (first[1] + second[1]).flatten()
             kept = torch.nonzero(balance.abs() <= limit)[:, 0]
-            cost = (left[0, part].unsqueeze(-1) + right[0, part].unsqueeze(-2)).flatten()[kept]
-            found = _best(torch.cat([found, torch.stack([cost, balance[kept]])], dim=1), limit)
+            sums = torch.stack([(first[0] + second[0]).flatten()[kept], balance[kept]])
+            found = _best(torch.cat([found, _not_beaten(sums, found)], dim=1), limit)
+            begin = end
     return found
 
 
 def _best(points: Tensor, limit: int) -> Tensor:
     points = points[:, points[1].abs() <= limit]
     return points[:, nondominated(points[0], points[1].abs())]
+
+
+def _not_beaten(points: Tensor, front: Tensor) -> Tensor:
+    """The points that no point of a front by increasing cost beats."""
+    cost = torch.cat([front[0], front.new_full((1,), REACHED)])
+    # The cheapest point of the front that is as near to balance.
+    cheapest = torch.searchsorted(-front[1].abs(), -points[1].abs())
+    return points[:, points[0] < cost[cheapest]]
 
 
 class Subtrees:

@@ -114,13 +114,10 @@ class _Roots:
             return self._kept[number]
         feature, split = self.place(number)
         if self._last is None or self._last[0] != feature:
-            self._last = (
-                feature,
-                self._problem.where(feature, False),
-                self._problem.where(feature, True),
-            )
+            self._last = feature, *self._problem.split(feature)
+        _, absent, present = self._last
         first, second = self._halves[split]
-        made = Subtrees(self._last[1], first), Subtrees(self._last[2], second)
+        made = Subtrees(absent, first), Subtrees(present, second)
         if self._keep:
             self._kept[number] = made
         return made

@@ -109,7 +109,7 @@ def _pareto_roots(
     for feature in range(problem.n_features):
         if time.perf_counter() > deadline:
             return found, origins, feature
-        children = problem.where(feature, False), problem.where(feature, True)
+        children = problem.split(feature)
         fronts = [{half: pareto.front(child, half, 1 << 30) for half in set(small)} for child in children]
         for split, (first, second) in enumerate(splits(target)):
             left, right = fronts[0][first], fronts[1][second]

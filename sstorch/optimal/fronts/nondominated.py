@@ -43,10 +43,7 @@ def nondominated_rows(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Costs (..., m) of the fronts, by increasing first cost, `UNREACHABLE` beyond the end of each.
     """
-    order = torch.argsort(second, dim=-1, stable=True)
-    first, second = first.gather(-1, order), second.gather(-1, order)
-    order = torch.argsort(first, dim=-1, stable=True)
-    first, second = first.gather(-1, order), second.gather(-1, order)
+    first, second = _sorted(first, second)
     kept = _steps(first, second)
     size = int(kept.sum(-1).max()) if kept.numel() else 0
     place = torch.argsort(~kept, dim=-1, stable=True)[..., :size]
@@ -55,6 +52,27 @@ def nondominated_rows(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         first.gather(-1, place).masked_fill(~there, UNREACHABLE),
         second.gather(-1, place).masked_fill(~there, UNREACHABLE),
     )
+
+
+def _sorted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Points sorted by their first, then their second cost, along the last axis."""
+    there = first < REACHED
+    if not there.any():
+        return first, second
+    lows = [int(cost[there].min()) for cost in (first, second)]
+    sizes = [int(cost[there].max()) - low + 1 for cost, low in zip((first, second), lows, strict=True)]
+    if sizes[0] * sizes[1] < UNREACHABLE:
+        # Both costs in one number: one sort, and nothing to gather.
+        key = ((first - lows[0]) * sizes[1] + (second - lows[1])).masked_fill_(~there, UNREACHABLE)
+        key = key.sort(dim=-1).values
+        quotient = key.div(sizes[1], rounding_mode="floor")
+        found = quotient + lows[0], key - quotient * sizes[1] + lows[1]
+        beyond = key >= UNREACHABLE
+        return found[0].masked_fill_(beyond, UNREACHABLE), found[1].masked_fill_(beyond, UNREACHABLE)
+    order = torch.argsort(second, dim=-1, stable=True)
+    first, second = first.gather(-1, order), second.gather(-1, order)
+    order = torch.argsort(first, dim=-1, stable=True)
+    return first.gather(-1, order), second.gather(-1, order)
 
 
 def _steps(first: Tensor, second: Tensor) -> Tensor:

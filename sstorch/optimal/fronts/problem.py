@@ -23,10 +23,16 @@ class FrontProblem:
         task: the objective.
         moments: the task's channels, and the number of rows as the last one.
         min_leaf: least number of rows of a leaf.
+        block: moments (C, F + 1, 1 + F) of all pairs of features as `Moments.block` gives them, where they
+            are known already.
     """
 
-    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int) -> None:
+    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, block: Tensor | None = None) -> None:
         self.task, self.moments, self.min_leaf = task, moments, min_leaf
+        if block is None:
+            n = moments.n_features
+            block = next(moments.block((), slice(0, n), (slice(0, n),)))
+        self._block = block
 
     @classmethod
     def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
@@ -41,15 +47,18 @@ class FrontProblem:
         """F."""
         return self.moments.n_features
 
-    def where(self, feature: int, present: bool) -> FrontProblem:
-        """The rows in which the literal of a feature is 1, or is 0."""
-        moments = self.moments.where(self.moments.has(feature) == present)
-        return FrontProblem(self.task, moments, self.min_leaf)
+    def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
+        """The rows in which the literal of a feature is 0, and those in which it is 1."""
+        has = self.moments.has(feature)
+        present = FrontProblem(self.task, self.moments.where(has), self.min_leaf)
+        # Literals are mostly 0: the products of the many rows are the difference of two known ones.
+        absent = self._block - present._block
+        return FrontProblem(self.task, self.moments.where(~has), self.min_leaf, absent), present
 
     @cached_property
     def leaf(self) -> Tensor:
         """(2, K): the points of all rows as one leaf."""
-        return self._points(next(self.moments.total()))
+        return self._points(self._block[:, -1, 0])
 
     def children(self, below: Budget) -> Tensor:
         """(2, 2, F, M): points of all trees within a budget among the rows of each literal.
@@ -61,16 +70,14 @@ class FrontProblem:
 
     @cached_property
     def _leaves(self) -> Tensor:
-        single, total = next(self.moments.singles()), next(self.moments.total())
-        points = self._points(torch.stack([total[:, None] - single, single], dim=1))
+        single, total = self._block[:, :-1, 0], self._block[:, -1:, 0]
+        points = self._points(torch.stack([total - single, single], dim=1))
         return points.movedim(1, -1)
 
     @cached_property
     def _stumps(self) -> Tensor:
         """The tests c among the rows of each literal (s, a), for every pair of decisions."""
-        n = self.n_features
-        block = next(self.moments.block((), slice(0, n), (slice(0, n),)))
-        points = self._points(one_right(left_signs([block])))  # (2, K, s_a, s_c, A, F)
+        points = self._points(one_right(left_signs([self._block])))  # (2, K, s_a, s_c, A, F)
         absent, present = points.select(3, 0), points.select(3, 1)
         pairs = absent.unsqueeze(2) + present.unsqueeze(1)  # (2, K, K, s_a, A, F)
         pairs = pairs.permute(0, 3, 4, 1, 2, 5).flatten(3)

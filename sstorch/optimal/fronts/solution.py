@@ -13,7 +13,7 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optimal.fronts.base import FloatArray, FrontTask, IntArray
 from sstorch.optimal.fronts.problem import FrontProblem
-from sstorch.optimal.fronts.trace import in_columns, locate
+from sstorch.optimal.fronts.trace import below, in_columns, locate
 from sstorch.optimal.patterns import BoolArray, Patterns
 from sstorch.optimal.states import Budget, budget, splits
 from sstorch.optimal.tree import BinaryTree
@@ -155,12 +155,7 @@ class FrontSolution:
             found = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
         else:
             feature, split, left = origin
-            halves = splits(self._target)[split]
-            found = (
-                feature,
-                locate(problem.where(feature, False), halves[0], left),
-                locate(problem.where(feature, True), halves[1], point - left),
-            )
+            found = below(problem, feature, splits(self._target)[split], left, point)
         nested, decisions = in_columns(found, self._patterns)
         tree, decision = BinaryTree.build(nested, self._names), np.array(decisions, dtype=np.int64)
         totals = self.task.totals(tree.apply(self._features), decision)

@@ -51,13 +51,27 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided | N
             if len(places):
                 offset, first, _ = places[0].tolist()
                 feature = begin + offset
-                part = left[:, feature, first]
-                return (
-                    feature,
-                    locate(problem.where(feature, False), halves[0], part),
-                    locate(problem.where(feature, True), halves[1], point - part),
-                )
+                return below(problem, feature, halves, left[:, feature, first], point)
     return None
+
+
+def below(
+    problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
+) -> Decided:
+    """The tree with a test at the root, and subtrees within two budgets.
+
+    Args:
+        problem: rows and task.
+        feature: the test.
+        halves: budgets of the two subtrees.
+        left: point (2,) of the subtree where the literal is 0.
+        point: that of the tree.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    absent, present = problem.split(feature)
+    return feature, locate(absent, halves[0], left), locate(present, halves[1], point - left)
 
 
 def in_columns(tree: Decided, patterns: Patterns) -> tuple[Nested, list[int]]:
