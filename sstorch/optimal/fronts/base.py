@@ -37,6 +37,8 @@ class FrontTask(Protocol):
     Attributes:
         n_rows: N.
         order: which of the two.
+        linear: whether a leaf's point under a decision is the sum of its rows' points, so that a test with
+            the same decision on both sides is as good as none.
         limit: with ``"balance"``, the largest absolute second total; otherwise not read.
         names: of the totals, in the user's units.
         unit: what 1 is in each total, in the user's units.
@@ -51,6 +53,8 @@ class FrontTask(Protocol):
     def n_rows(self) -> int: ...  # noqa: D102
     @property
     def order(self) -> Order: ...  # noqa: D102
+    @property
+    def linear(self) -> bool: ...  # noqa: D102
     @property
     def limit(self) -> int: ...  # noqa: D102
     @property

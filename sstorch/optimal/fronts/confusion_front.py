@@ -44,6 +44,7 @@ class ConfusionFront:
     """
 
     order: Literal["pareto"] = "pareto"
+    linear = True
     limit = 0
     names = ("false negatives", "false positives")
     offset = (0.0, 0.0)

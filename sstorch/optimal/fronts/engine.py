@@ -103,16 +103,26 @@ def solve_front(
 def _pareto_roots(
     problem: FrontProblem, target: Budget, found: Tensor, deadline: float
 ) -> tuple[Tensor, list[Origin], int]:
-    """Add all trees of depth 3, root by root, to a front."""
+    """Add all trees of depth 3, root by root, to a front.
+
+    A tree improves the front only if it is at or below one of its corners in both costs, and then in every
+    weighted sum of them; a root, or a second test, whose least sum exceeds all of these is left out.
+    """
     origins: list[Origin] = [None] * found.shape[1]
-    small = [budget(2, half.nodes) for pair in splits(target) for half in pair]
+    weights = pareto.normals(found, problem.largest)
     for feature in range(problem.n_features):
         if time.perf_counter() > deadline:
             return found, origins, feature
-        children = problem.split(feature)
-        fronts = [{half: pareto.front(child, half, 1 << 30) for half in set(small)} for child in children]
+        absent, present = problem.split(feature)
         for split, (first, second) in enumerate(splits(target)):
-            left, right = fronts[0][first], fronts[1][second]
+            floors = pareto.Floors(absent, first, weights), pareto.Floors(present, second, weights)
+            most = weights @ pareto.corners(found).to(torch.float64)
+            least = floors[0].least + floors[1].least
+            most = most[:, (most >= least[:, None]).all(0)]
+            if not most.shape[1]:
+                continue
+            left = pareto.front(absent, first, 1 << 30, floors[0].kept(floors[1].least, most))
+            right = pareto.front(present, second, 1 << 30, floors[1].kept(floors[0].least, most))
             n, width = found.shape[1], right.shape[1]
             found, index = pareto.join(found, left, right)
             origins = [

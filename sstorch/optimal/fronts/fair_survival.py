@@ -49,6 +49,7 @@ class FairSurvival:
     """
 
     order: Literal["balance"] = "balance"
+    linear = False
     names = ("loss", "survival disparity")
 
     def __init__(

@@ -42,6 +42,7 @@ class GroupFairness:
     """
 
     order: Literal["balance"] = "balance"
+    linear = True
     names = ("errors", "disparity")
     offset = (0.0, 0.0)
 

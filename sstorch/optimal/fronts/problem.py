@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sstorch.optimal.cells import left_signs, one_right
-from sstorch.optimal.fronts.base import UNREACHABLE, FrontTask
+from sstorch.optimal.fronts.base import REACHED, UNREACHABLE, FrontTask
 from sstorch.optimal.moments import Moments
 from sstorch.optimal.patterns import Patterns
 from sstorch.optimal.states import Budget
@@ -60,6 +60,12 @@ class FrontProblem:
         """(2, K): the points of all rows as one leaf."""
         return self._points(self._block[:, -1, 0])
 
+    @cached_property
+    def largest(self) -> int:
+        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of larger groups of rows."""
+        points = torch.cat([self.leaf, self._leaves.flatten(1), self._stumps.flatten(1)], dim=1)
+        return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
+
     def children(self, below: Budget) -> Tensor:
         """(2, 2, F, M): points of all trees within a budget among the rows of each literal.
 
@@ -76,12 +82,16 @@ class FrontProblem:
 
     @cached_property
     def _stumps(self) -> Tensor:
-        """The tests c among the rows of each literal (s, a), for every pair of decisions."""
+        """The tests c among the rows of each literal (s, a), for the pairs of decisions that are of use."""
         points = self._points(one_right(left_signs([self._block])))  # (2, K, s_a, s_c, A, F)
-        absent, present = points.select(3, 0), points.select(3, 1)
-        pairs = absent.unsqueeze(2) + present.unsqueeze(1)  # (2, K, K, s_a, A, F)
-        pairs = pairs.permute(0, 3, 4, 1, 2, 5).flatten(3)
-        return torch.cat([pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
+        decisions = range(points.shape[1])
+        pairs = [
+            points[:, first, :, 0] + points[:, second, :, 1]
+            for first in decisions
+            for second in decisions
+            if first != second or not self.task.linear
+        ]
+        return torch.cat([*pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
 
     def _points(self, sums: Tensor) -> Tensor:
         sums = sums.to(torch.int64)
