@@ -62,7 +62,7 @@ class FrontProblem:
 
     @cached_property
     def largest(self) -> int:
-        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of larger groups of rows."""
+        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of more rows."""
         points = torch.cat([self.leaf, self._leaves.flatten(1), self._stumps.flatten(1)], dim=1)
         return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
 
