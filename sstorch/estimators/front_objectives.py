@@ -231,7 +231,11 @@ def check_front(
     Raises:
         ConfigError: names the first one that is set, or an unknown fairness or limit.
     """
-    if isinstance(max_disparity, bool) or not isinstance(max_disparity, Real) or not 0 <= max_disparity <= 1:
+    if (
+        isinstance(max_disparity, bool)
+        or not isinstance(max_disparity, Real)
+        or not 0 <= float(max_disparity) <= 1
+    ):
         raise ConfigError(f"max_disparity must be a number from 0 to 1, got {max_disparity!r}")
     if fairness is not None and fairness not in get_args(Fairness):
         raise ConfigError(
