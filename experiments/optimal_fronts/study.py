@@ -11,7 +11,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +111,7 @@ def fairness(options: argparse.Namespace) -> pd.DataFrame:
                         return (predicted != rows.y).sum(), abs(disparity(predicted, rows.group, y=true))
 
                     own, other, times = in_turns(ours, theirs, options.repeats)
-                    kept = bool(Fraction(other[1]) <= Fraction(str(limit)) + Fraction(1, 10**12))
+                    kept = other[1] <= limit + 1e-12
                     row = [name, x.shape[0], x.shape[1] - 1, parity, depth, limit, *own[:2], *other, kept]
                     table.append([*row, *times[::-1]])
                     print(*table[-1], flush=True)

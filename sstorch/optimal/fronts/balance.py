@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
@@ -13,6 +14,7 @@ from sstorch.optimal.fronts.problem import FrontProblem
 from sstorch.optimal.states import Budget, splits
 
 _CHUNK = 1 << 20
+_PART = 1 << 22
 
 
 def front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
@@ -104,12 +106,21 @@ class Subtrees:
                 )
         return least, point
 
-    def within(self, rate: float, most: float) -> Tensor:
-        """Points (2, n) of trees with cost + rate * balance <= most, one for each balance, by balance."""
-        found = [self.leaf[:, _priced(self.leaf, rate) <= most]]
+    def within(self, rate: float, most: float) -> Iterator[Tensor]:
+        """Points (2, n) of trees with cost + rate * balance <= most, one for each balance, by balance.
+
+        Where there are very many, they come in parts.
+        """
+        part = [self.leaf[:, _priced(self.leaf, rate) <= most]]
         for left, right in self.halves:
-            found += _sums(_cheapest_first(left, rate), _cheapest_first(right, rate), most)
-        return _one_for_each_balance(torch.cat(found, dim=1))
+            for sums in _sums(_cheapest_first(left, rate), _cheapest_first(right, rate), most):
+                part.append(sums)
+                if sum(points.shape[1] for points in part) > _PART:
+                    part = [_one_for_each_balance(torch.cat(part, dim=1))]
+                    if part[0].shape[1] > _PART // 2:
+                        yield part.pop()
+        if part:
+            yield _one_for_each_balance(torch.cat(part, dim=1))
 
 
 def _priced(points: Tensor, rate: float) -> Tensor:
@@ -125,24 +136,22 @@ def _cheapest_first(points: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     return points.gather(-1, order.expand_as(points)), priced
 
 
-def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float) -> list[Tensor]:
+def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float) -> Iterator[Tensor]:
     """Sums (2, n) of a left and a right point of the same feature that are cheap enough."""
     (left_points, left_price), (right_points, right_price) = left, right
     fits_left = left_price + right_price[:, :1] <= most
     fits_right = right_price + left_price[:, :1] <= most
     roots = torch.nonzero(fits_left.any(1) & fits_right.any(1))[:, 0]
     if not len(roots):
-        return []
+        return
     size = int(fits_left[roots].sum(1).max()), int(fits_right[roots].sum(1).max())
     step = max(1, _CHUNK // (size[0] * size[1]))
-    found = []
     for begin in range(0, len(roots), step):
         part = roots[begin : begin + step]
         price = left_price[part, : size[0]].unsqueeze(2) + right_price[part, : size[1]].unsqueeze(1)
         root, first, second = torch.nonzero(price <= most, as_tuple=True)
         root = part[root]
-        found.append(left_points[:, root, first] + right_points[:, root, second])
-    return found
+        yield left_points[:, root, first] + right_points[:, root, second]
 
 
 def _one_for_each_balance(points: Tensor) -> Tensor:

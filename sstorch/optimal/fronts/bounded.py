@@ -77,14 +77,12 @@ def cheapest(
             if float(bounds[number]) <= least - 1.0 + slack:
                 check_time(deadline)
                 most = least - 1.0 + abs(rate) * limit + slack
-                pair = cheapest_pair(
-                    left.within(rate, most - float(lows[number, 1])),
-                    right.within(rate, most - float(lows[number, 0])),
-                    limit,
-                )
-                if pair is not None and pair[0] < least:
-                    least, first, second = float(pair[0]), pair[1], pair[2]
-                    best = Root(*roots.place(number), first, first + second)
+                for first in left.within(rate, most - float(lows[number, 1])):
+                    for second in right.within(rate, most - float(lows[number, 0])):
+                        pair = cheapest_pair(first, second, limit)
+                        if pair is not None and pair[0] < least:
+                            least = float(pair[0])
+                            best = Root(*roots.place(number), pair[1], pair[1] + pair[2])
             done[number] = True
     except OutOfTimeError:
         open_bound = float(bounds[~done].min()) if not done.all() else least

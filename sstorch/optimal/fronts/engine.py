@@ -80,7 +80,7 @@ def solve_front(
     n_roots, lower_bound = problem.n_features, -float("inf")
     if target.depth > 2:
         if task.order == "pareto":
-            points, origins, n_roots = _pareto_roots(problem, target, points, deadline)
+            points, origins, n_roots = _pareto_roots(problem, target, points, memory // 2, deadline)
         else:
             points, origins, lower_bound, complete = _cheapest_root(problem, target, points, memory, deadline)
             n_roots = problem.n_features if complete else -1
@@ -101,7 +101,7 @@ def solve_front(
 
 
 def _pareto_roots(
-    problem: FrontProblem, target: Budget, found: Tensor, deadline: float
+    problem: FrontProblem, target: Budget, found: Tensor, memory: int, deadline: float
 ) -> tuple[Tensor, list[Origin], int]:
     """Add all trees of depth 3, root by root, to a front.
 
@@ -121,13 +121,16 @@ def _pareto_roots(
             most = most[:, (most >= least[:, None]).all(0)]
             if not most.shape[1]:
                 continue
-            left = pareto.front(absent, first, 1 << 30, floors[0].kept(floors[1].least, most))
-            right = pareto.front(present, second, 1 << 30, floors[1].kept(floors[0].least, most))
-            n, width = found.shape[1], right.shape[1]
-            found, index = pareto.join(found, left, right)
-            origins = [
-                origins[i] if i < n else (feature, split, left[:, (i - n) // width]) for i in index.tolist()
-            ]
+            left = pareto.front(absent, first, memory, floors[0].kept(floors[1].least, most))
+            right = pareto.front(present, second, memory, floors[1].kept(floors[0].least, most))
+            width = right.shape[1]
+            for part in left.split(max(1, memory // (64 * width)), dim=1):
+                n = found.shape[1]
+                found, index = pareto.join(found, part, right)
+                origins = [
+                    origins[i] if i < n else (feature, split, part[:, (i - n) // width])
+                    for i in index.tolist()
+                ]
     return found, origins, problem.n_features
 
 

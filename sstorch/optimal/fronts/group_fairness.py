@@ -108,29 +108,33 @@ def disparity(
     *,
     y: npt.ArrayLike | None = None,
 ) -> float:
-    """Difference of the shares of two groups that get class 1, on any rows: of all, or of those with y = 1.
+    """Difference of the mean predictions of two groups, on any rows: of all, or of those with y = 1.
 
     Args:
-        predicted: class of each row, 0 or 1, shape (n,).
+        predicted: of each row, shape (n,): classes 0 and 1, whose mean is the share that gets class 1, or
+            predicted survival.
         group: group of each row, 0 or 1.
-        y: None for demographic parity; the true classes for equal opportunity.
+        y: None for all rows (demographic parity); the true classes for equal opportunity.
 
     Returns:
-        Share of group 0 less that of group 1, with the sizes that the groups have in these rows.
+        Mean of group 0 less that of group 1, with the sizes that the groups have in these rows.
 
     Raises:
-        DataError: unequal lengths, or a group without rows to compare.
+        DataError: unequal lengths, predictions that are not finite, or a group without rows to compare.
     """
-    classes, groups = np.asarray(predicted), np.asarray(group)
+    values: FloatArray = np.asarray(predicted, dtype=np.float64)
+    groups = np.asarray(group)
     compared = np.ones(len(groups), dtype=np.bool_) if y is None else np.asarray(y) == 1
-    if not classes.shape == groups.shape == compared.shape or groups.ndim != 1:
+    if not values.shape == groups.shape == compared.shape or groups.ndim != 1:
         raise DataError(
-            f"predicted, group and y have the shapes {classes.shape}, {groups.shape} and {compared.shape}"
+            f"predicted, group and y have the shapes {values.shape}, {groups.shape} and {compared.shape}"
         )
-    shares = []
+    if not np.isfinite(values).all():
+        raise DataError("predicted: expected finite numbers")
+    means = []
     for number in (0, 1):
         rows = compared & (groups == number)
         if not rows.any():
-            raise DataError(f"group: no row of group {number} is compared, so there is no share of it")
-        shares.append(float((classes[rows] == 1).mean()))
-    return shares[0] - shares[1]
+            raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
+        means.append(float(values[rows].mean()))
+    return means[0] - means[1]

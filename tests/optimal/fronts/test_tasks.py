@@ -124,6 +124,8 @@ def test_disparity_uses_the_groups_of_its_rows():
         disparity([1, 0], [0, 0])
     with pytest.raises(DataError, match="shapes"):
         disparity([1, 0], [0, 1, 1])
+    with pytest.raises(DataError, match="finite"):
+        disparity([1, np.nan], [0, 1])
 
 
 @pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
