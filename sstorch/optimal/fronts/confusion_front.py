@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
@@ -68,9 +67,9 @@ class ConfusionFront:
 
     def points(self, sums: Tensor) -> Tensor:
         """(P, 0) and (0, N)."""
-        positives, negatives = sums
-        zero = torch.zeros_like(positives)
-        return torch.stack([torch.stack([positives, zero]), torch.stack([zero, negatives])])
+        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points[0, 0], points[1, 1] = sums
+        return points
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
         """False negatives and false positives."""

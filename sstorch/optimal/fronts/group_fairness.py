@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataError
@@ -73,9 +72,9 @@ class GroupFairness:
 
     def points(self, sums: Tensor) -> Tensor:
         """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
-        positives, negatives, balance = sums
-        zero = torch.zeros_like(positives)
-        return torch.stack([torch.stack([positives, negatives]), torch.stack([zero, balance])])
+        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points[0, 0], points[0, 1], points[1, 1] = sums
+        return points
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
         """Errors, and N_1 n_0 - N_0 n_1."""
