@@ -174,10 +174,12 @@ def choose(
         decision = majority.decisions(leaf, best.tree.n_leaves)
         return FrontChoice(best.tree, decision, 1.0 - ranking.auc[-1], 0.0, ranking.table(), size)
     if fairness is not None:
-        task = GroupFairness(y, _two_groups(rows), fairness, max_disparity=max_disparity)
+        task = GroupFairness(
+            y, _two_groups(rows), fairness, sample_weight=rows.weight, max_disparity=max_disparity
+        )
         found = solve_front(features, task, **budget._asdict())
         number = found.best()
-        bound = max(0.0, found.lower_bound) / task.n_rows
+        bound = max(0.0, found.lower_bound) * task.unit[0] / task.total_weight
         return _chosen(found, number, lower_bound=bound, size=size, disparity=float(found.values[number, 1]))
     front = ConfusionFront(y, sample_weight=rows.weight, metric=objective)  # type: ignore[arg-type]
     found = solve_front(features, front, **budget._asdict())
@@ -202,13 +204,11 @@ def _two_groups(rows: FrontRows) -> IntArray:
     """Group of each row, 0 or 1.
 
     Raises:
-        ConfigError: groups are not known, or weights are.
+        ConfigError: groups are not known.
         DataError: there are not two groups.
     """
     if rows.groups is None:
         raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
-    if (rows.weight != 1.0).any():
-        raise ConfigError("fairness and sample_weight do not go together: leave weights out, or repeat rows")
     if len(rows.groups.labels) != 2:
         raise DataError(
             f"{rows.groups.name}: fairness compares two groups, there are {len(rows.groups.labels)}: "

@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef
 
 from sstorch import OptimalTreeClassifier
 from sstorch.exceptions import ConfigError, DataError, FormatError
-from sstorch.optimal import horizon_labels
+from sstorch.optimal import Binarizer, horizon_labels
 from sstorch.optimal.fronts import disparity
 
 METRICS = {"f1": f1_score, "mcc": matthews_corrcoef, "balanced_accuracy": balanced_accuracy_score}
@@ -150,6 +150,22 @@ def test_survival_at_a_horizon_with_rounded_weights(gbsg2: Any) -> None:
     assert 1 - score == pytest.approx(model.loss_)
 
 
+def test_fairness_counts_by_weight(table: Any) -> None:
+    X, y = split(table)
+    weight = np.random.default_rng(1).integers(0, 5, 400) / 4
+    rows = np.repeat(np.arange(400), (4 * weight).astype(int))
+    group = (X.sex == "m").to_numpy().astype(int)
+    binarizer = Binarizer("osst")  # does not look at how often a value comes
+    model = OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.03, binarize=binarizer)
+    model.fit(X, y, weight, sensitive="sex")
+    again = clone(model).fit(X.iloc[rows], y.iloc[rows], sensitive="sex")
+    assert model.loss_ == pytest.approx(again.loss_, abs=1e-12)
+    assert model.loss_ == pytest.approx(np.average(model.predict(X) != y, weights=weight), abs=1e-12)
+    value = disparity(model.predict(X) == "yes", group, y=y == "yes", sample_weight=weight)
+    assert value == pytest.approx(model.disparity_, abs=1e-12)
+    assert abs(value) <= 0.03
+
+
 def test_a_time_limit_that_does_not_suffice_is_said(table: Any) -> None:
     X, y = split(table)
     for settings in ({"objective": "f1"}, {"fairness": "demographic_parity", "max_disparity": 0.01}):
@@ -191,8 +207,8 @@ def test_rows_that_cannot_be(table: Any) -> None:
     fair = OptimalTreeClassifier(2, fairness="demographic_parity")
     with pytest.raises(DataError, match="fairness compares two groups, there are 3"):
         fair.fit(X, y, sensitive="site")
-    with pytest.raises(ConfigError, match="do not go together"):
-        fair.fit(X, y, sensitive="sex", sample_weight=np.full(400, 2.0))
+    with pytest.raises(ConfigError, match="round them"):
+        fair.fit(X, y, sensitive="sex", sample_weight=np.full(400, 0.3))
     with pytest.raises(DataError, match="needs two classes, y has 3"):
         OptimalTreeClassifier(2, objective="f1").fit(X, X.site)
     with pytest.raises(DataError, match="different order"):

@@ -75,9 +75,9 @@ class FairSurvival:
         # Λ is a step function: at the horizon it is that of the last event before it.
         self._hazard_then = float(likelihood.hazard[seen].max())
         self._hazard = np.round(likelihood.hazard * 2.0**_HAZARD_BITS).astype(np.int64)
-        self._balance = group_balance(self.group, np.ones(self.n_rows, dtype=np.bool_))
-        sizes = np.bincount(self.group, minlength=2)
-        self._scale = int(sizes[0]) * int(sizes[1]) << _SURVIVAL_BITS
+        every = np.ones(self.n_rows, dtype=np.int64)
+        self._balance, scale = group_balance(self.group, every == 1, every)
+        self._scale = scale << _SURVIVAL_BITS
         if self._scale >= 2**54 or float(likelihood.hazard.sum()) >= 2.0**24:
             raise ConfigError(f"{self.n_rows} rows are too many for exact sums; take a sample of them")
         self.limit = floor(share("max_disparity", max_disparity) * self._scale)

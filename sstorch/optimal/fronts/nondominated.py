@@ -27,10 +27,21 @@ def nondominated(first: Tensor, second: Tensor) -> Tensor:
     low = int(a.min())
     if int(a.max()) - low < max(_EVERY_VALUE, 4 * len(a)):
         return kept[_by_value(a - low, b)]
+    rest = torch.nonzero(_not_beaten_by_smaller(a - low, b))[:, 0]
+    kept, a, b = kept[rest], a[rest], b[rest]
     order = torch.argsort(b, stable=True)
     order = order[torch.argsort(a[order], stable=True)]
     a, b = a[order], b[order]
     return kept[order[_steps(a, b)]]
+
+
+def _not_beaten_by_smaller(first: Tensor, second: Tensor) -> Tensor:
+    """(n,) bool: the points, mostly few, that none in a bucket of smaller first costs beats."""
+    bucket = first.div(int(first.max()) // _EVERY_VALUE + 1, rounding_mode="floor")
+    least = torch.full((int(bucket.max()) + 1,), UNREACHABLE, dtype=torch.int64, device=first.device)
+    least.scatter_reduce_(0, bucket, second, "amin")
+    before = torch.cat([torch.full_like(least[:1], UNREACHABLE), least.cummin(0).values[:-1]])
+    return second < before[bucket]
 
 
 def nondominated_rows(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -120,6 +120,7 @@ def test_disparity_uses_the_groups_of_its_rows():
     predicted, group, y = [1, 1, 0, 0, 1], [0, 0, 0, 1, 1], [1, 0, 1, 1, 1]
     assert disparity(predicted, group) == pytest.approx(2 / 3 - 1 / 2)
     assert disparity(predicted, group, y=y) == pytest.approx(1 / 2 - 1 / 2)
+    assert disparity(predicted, group, sample_weight=[1, 1, 2, 1, 3]) == pytest.approx(2 / 4 - 3 / 4)
     with pytest.raises(DataError, match="no row of group 1"):
         disparity([1, 0], [0, 0])
     with pytest.raises(DataError, match="shapes"):
