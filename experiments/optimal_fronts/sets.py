@@ -131,7 +131,13 @@ def survival_rows(name: str):  # type: ignore[no-untyped-def]
     codes, values = pd.factorize(data.frame[column].astype(str), sort=True)
     if len(values) != 2:
         raise ValueError(f"{name}: {column} has the values {list(values)}")
-    return data.frame.drop(columns=column), data.time, data.event, codes.astype(np.int64)
+    # The length of stay of whas500 is not known at admission.
+    return (
+        data.frame.drop(columns=[column, "los"], errors="ignore"),
+        data.time,
+        data.event,
+        codes.astype(np.int64),
+    )
 
 
 _READERS = {

@@ -1,9 +1,9 @@
 """Exact trees for objectives of two totals, beside pystreed: python experiments/optimal_fronts/study.py f1.
 
 Parts: f1, fairness (with --depths and --sets), held_out, survival, auc. Tables are printed and written as CSV
-files next to this one. Times are processor seconds of this process, medians of runs that take turns. pystreed gets
-the same binary matrix; in the fairness tasks it has the sensitive column as its first one, on which it never
-splits, and ours has it apart. Its trees are scored here, from their predictions.
+files next to this one. Times are processor seconds of this process, medians of runs that take turns. pystreed
+gets the same binary matrix; in the fairness tasks it has the sensitive column as its first one, on which it
+never splits, and ours has it apart. Its trees are scored here, from their predictions.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from sstorch.estimators.leaf_persistence import load_leaves, save_leaves
 from sstorch.estimators.settings import check_device
 from sstorch.estimators.target_rows import FloatArray, TargetRows, number_target
 from sstorch.estimators.tree_search import SearchSettings
-from sstorch.optimal import Binarizer, SquaredError
+from sstorch.optimal import Binarizer, LeastSquares
 from sstorch.optimal.binarize import Preset
 
 _FORMAT = "sstorch.optimal_tree_regressor"
@@ -103,7 +103,7 @@ class OptimalTreeRegressor(RegressorMixin, ExactTree):  # type: ignore[misc]
         """
         settings = self._check()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
-        task = SquaredError(rows.target, sample_weight=rows.weight)
+        task = LeastSquares(rows.target, sample_weight=rows.weight)
         search = settings.search_frame(rows.frame, lambda _: task, rows.target)
         tree = search.solution.tree()
         self._adopt_search(search)

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sstorch import OptimalPolicyTree, OptimalSurvivalTree, OptimalTreeClassifier, OptimalTreeRegressor
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
-from sstorch.optimal import Binarizer, Classification, SquaredError, horizon_labels, solve
+from sstorch.optimal import Binarizer, Classification, LeastSquares, horizon_labels, solve
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_regression_tree_is_at_least_as_good_as_a_greedy_one(diabetes: Any) 
 def test_leaf_penalty_of_regression_is_the_ccp_alpha_of_scikit_learn() -> None:
     """On one binary column both have one choice: to split where the gain in mean squared error exceeds it."""
     X, y = np.array([[0], [0], [1], [1], [1]]), np.array([1.0, 2.0, 4.0, 4.0, 5.0])
-    gain = y.var() - SquaredError(y).loss(X[:, 0])
+    gain = y.var() - LeastSquares(y).loss(X[:, 0])
     for factor, n_leaves in ((0.999, 2), (1.001, 1)):
         peer = DecisionTreeRegressor(ccp_alpha=factor * gain).fit(X, y)
         tree = OptimalTreeRegressor(1, leaf_penalty=factor * gain, binarize=False).fit(X, y)

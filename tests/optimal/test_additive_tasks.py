@@ -7,8 +7,8 @@ from sstorch.optimal import (
     Classification,
     CostSensitive,
     FeatureCosts,
+    LeastSquares,
     Policy,
-    SquaredError,
     check_task,
     search,
     solve,
@@ -48,7 +48,7 @@ def treatments(rng, n):
 def means(rng, n):
     y, weight = 1e3 + rng.normal(size=n) * 50, rng.integers(0, 3, n).astype(float)
     weight[0] = 1.0
-    task = SquaredError(y, sample_weight=weight)
+    task = LeastSquares(y, sample_weight=weight)
     return task, lambda rows: reference_tasks.squared_cost(rows, y, weight) / weight.sum()
 
 

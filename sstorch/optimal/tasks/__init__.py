@@ -6,9 +6,9 @@ from sstorch.optimal.tasks.cost_sensitive import CostSensitive, FeatureCosts
 from sstorch.optimal.tasks.decision_costs import DecisionCosts
 from sstorch.optimal.tasks.horizon import HorizonLabels, horizon_labels
 from sstorch.optimal.tasks.integrated_brier import IntegratedBrier
+from sstorch.optimal.tasks.least_squares import LeastSquares
 from sstorch.optimal.tasks.log_likelihood import LogLikelihood
 from sstorch.optimal.tasks.policy import Policy, policy_scores
-from sstorch.optimal.tasks.squared_error import SquaredError
 
 __all__ = [
     "BranchCostTask",
@@ -20,9 +20,9 @@ __all__ = [
     "FeatureCosts",
     "HorizonLabels",
     "IntegratedBrier",
+    "LeastSquares",
     "LogLikelihood",
     "Policy",
-    "SquaredError",
     "SurvivalTask",
     "Task",
     "horizon_labels",

@@ -12,7 +12,7 @@ from sstorch.optimal.tasks.base import Entries, FloatArray, IntArray
 from sstorch.optimal.tasks.decision_costs import check_weights, finite_vector
 
 
-class SquaredError:
+class LeastSquares:
     """Weighted mean squared error around the mean of each leaf: Σ_i w_i (y_i - mean of the leaf)² / Σ_i w_i.
 
     A `leaf_penalty` of `solve` is then the `ccp_alpha` of scikit-learn's regression trees.
@@ -30,7 +30,7 @@ class SquaredError:
 
     Examples:
         >>> from sstorch.optimal import solve
-        >>> found = solve([[0, 0], [0, 1], [1, 0], [1, 1]], SquaredError([1.0, 3.0, 8.0, 8.0]), max_depth=2)
+        >>> found = solve([[0, 0], [0, 1], [1, 0], [1, 1]], LeastSquares([1.0, 3.0, 8.0, 8.0]), max_depth=2)
         >>> found.table().loss.round(3).tolist(), found.decisions(found.tree(nodes=1)).tolist()
         ([9.5, 0.5, 0.0, 0.0], [2.0, 8.0])
     """
