@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import ceil, floor, log2
 from typing import Literal
 
 import numpy as np
@@ -16,9 +16,10 @@ from sstorch.optimal.fronts.group_fairness import group_balance
 from sstorch.optimal.fronts.labels import share, two_values
 from sstorch.optimal.tasks import LogLikelihood
 
-_LOSS_BITS = 28
-_HAZARD_BITS = 28
+_LOSS_BITS = 30
 _SURVIVAL_BITS = 20
+# Sums of hazards have so many bits in all, which float64 holds exactly.
+_SUM_BITS = 52
 
 
 class FairSurvival:
@@ -33,7 +34,8 @@ class FairSurvival:
     observed survival of the groups beside it.
 
     The leaf leaves nothing to decide, so every tree has one point. Losses, hazards and S are taken in fixed
-    point (2**-28, 2**-28 and 2**-20), which makes comparisons exact.
+    point (multiples of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), which makes comparisons
+    exact.
 
     Args:
         time: observed times, shape (N,).
@@ -74,11 +76,13 @@ class FairSurvival:
         self.horizon, self.max_disparity = float(horizon), max_disparity
         # Λ is a step function: at the horizon it is that of the last event before it.
         self._hazard_then = float(likelihood.hazard[seen].max())
-        self._hazard = np.round(likelihood.hazard * 2.0**_HAZARD_BITS).astype(np.int64)
+        total = float(likelihood.hazard.sum())
+        self._hazard_unit = 2.0 ** (ceil(log2(total)) - _SUM_BITS)
+        self._hazard = np.round(likelihood.hazard / self._hazard_unit).astype(np.int64)
         every = np.ones(self.n_rows, dtype=np.int64)
         self._balance, scale = group_balance(self.group, every == 1, every)
         self._scale = scale << _SURVIVAL_BITS
-        if self._scale >= 2**54 or float(likelihood.hazard.sum()) >= 2.0**24:
+        if self._scale >= 2**54 or total >= 2.0**20:
             raise ConfigError(f"{self.n_rows} rows are too many for exact sums; take a sample of them")
         self.limit = floor(share("max_disparity", max_disparity) * self._scale)
         self.unit = (2.0**-_LOSS_BITS, 1.0 / self._scale)
@@ -91,7 +95,7 @@ class FairSurvival:
     def points(self, sums: Tensor) -> Tensor:
         """One point: -E log(E / H), and S (N_1 n_0 - N_0 n_1)."""
         events, hazard, balance = sums
-        exposure = hazard.clamp_min(1).to(torch.float64) * 2.0**-_HAZARD_BITS
+        exposure = hazard.clamp_min(1).to(torch.float64) * self._hazard_unit
         count = events.to(torch.float64)
         loss = -count * torch.log((count / exposure).clamp_min_(1e-300))
         survival = torch.exp(-count.clamp_min_(0.5) / exposure * self._hazard_then)
@@ -113,7 +117,7 @@ class FairSurvival:
     def predicted_survival(self, leaf: IntArray) -> FloatArray:
         """S(horizon) of each leaf of a partition of the rows, (N,) leaf of each row."""
         events = np.bincount(leaf, weights=self.event)
-        exposure = np.bincount(leaf, weights=self._hazard * 2.0**-_HAZARD_BITS)
+        exposure = np.bincount(leaf, weights=self._hazard * self._hazard_unit)
         ratio = np.maximum(events, 0.5) / np.where(exposure > 0.0, exposure, 1.0)
         survival: FloatArray = np.exp(-ratio * self._hazard_then)
         return survival

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optimal.fronts import (
@@ -9,8 +10,12 @@ from sstorch.optimal.fronts import (
     balance,
     bounded,
     disparity,
+    pareto,
     solve_front,
 )
+from sstorch.optimal.fronts.problem import FrontProblem
+from sstorch.optimal.patterns import Patterns
+from sstorch.optimal.states import budget, splits
 from tests.optimal.fronts import reference
 
 
@@ -156,6 +161,51 @@ def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     assert whole.totals.sum(1).min() == errors[-1]
     parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19)
     np.testing.assert_array_equal(parts.totals, whole.totals)
+
+
+def many_questions(seed):
+    """More questions than brute force can take, so that bounds have something to leave out."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, 250)
+    features = rng.random((250, 14)) < 0.3 + 0.3 * group[:, None] * (np.arange(14) < 5)
+    y = (features[:, :4].sum(1) + rng.normal(0, 0.6, 250) > 1.8).astype(int)
+    return features, y, group
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_leave_no_point_of_the_front_out(seed, nodes, monkeypatch):
+    features, y, _ = many_questions(seed)
+    weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
+    for task in (ConfusionFront(y), ConfusionFront(y, sample_weight=weight)):
+        found = solve_front(features, task, 3, nodes, min_leaf=5)
+        with monkeypatch.context() as patch:
+            patch.setattr(pareto, "normals", lambda front, largest: torch.empty((0, 2), dtype=torch.float64))
+            whole = solve_front(features, task, 3, nodes, min_leaf=5)
+        np.testing.assert_array_equal(found.totals, whole.totals)
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_leave_no_fair_tree_out(seed, nodes):
+    features, y, group = many_questions(seed)
+    for limit in (0.002, 0.06):
+        task = GroupFairness(y, group, max_disparity=limit)
+        found = solve_front(features, task, 3, nodes, min_leaf=5)
+        problem = FrontProblem.of(task, Patterns.of(features), 5, torch.device("cpu"))
+        target = budget(3, nodes)
+        least = balance.front(problem, budget(2, nodes), 1 << 30)[0].min().item()
+        for root in range(problem.n_features):
+            children = problem.split(root)
+            for halves in splits(target):
+                sides = [
+                    torch.cat(list(balance.Subtrees(child, half).within(0.0, 250.0)), dim=1)
+                    for child, half in zip(children, halves, strict=True)
+                ]
+                sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
+                fair = sums[0, sums[1].abs() <= task.limit]
+                least = min(least, fair.min().item() if len(fair) else least)
+        assert found.totals[0, 0] == least
 
 
 def test_a_limit_of_time_leaves_a_bound(monkeypatch):
