@@ -15,7 +15,7 @@ RANGES = {"few values": 30, "many values": 1 << 17, "more than fit in one number
 def random_points(seed, largest, shape):
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0, np.pi / 2, shape)
-    radius = np.where(rng.random(shape) < 0.5, 1.0, rng.uniform(0.97, 1.3, shape))
+    radius = np.where(rng.random(shape) < 0.5, 1.3, rng.uniform(0.97, 1.3, shape))  # 1.3 is the front
     points = np.stack([1.3 - radius * np.cos(angle), 1.3 - radius * np.sin(angle)])
     points = (points * largest).astype(np.int64)
     points[:, rng.random(shape) < 0.1] = UNREACHABLE
