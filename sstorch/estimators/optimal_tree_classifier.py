@@ -34,6 +34,7 @@ from sstorch.estimators.tree_search import SearchSettings
 from sstorch.exceptions import ConfigError
 from sstorch.optimal import Binarizer, Classification, FeatureCosts, Rule
 from sstorch.optimal.binarize import Preset
+from sstorch.optimal.tasks.decision_costs import finite_matrix
 
 _FORMAT = "sstorch.optimal_tree_classifier"
 _ARRAYS = ("leaf_rows_", "leaf_weights_", "leaf_class_")
@@ -189,7 +190,7 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
             self.fairness,
             self.max_disparity,
         )
-        matrix = None if self.cost_matrix is None else np.asarray(self.cost_matrix, dtype=float).tolist()
+        matrix = None if self.cost_matrix is None else finite_matrix(self.cost_matrix, "cost_matrix").tolist()
         own = {field.name for field in fields(ClassifierSettings)} - {
             field.name for field in fields(SearchSettings)
         }
@@ -200,11 +201,13 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
             **SearchSettings.common(**common),
             objective=self.objective,
             cost_matrix=matrix,
-            feature_costs=None if self.feature_costs is None else dict(self.feature_costs),
+            feature_costs=_prices(self.feature_costs),
             feature_groups=None
             if self.feature_groups is None
-            else {name: list(members) for name, members in self.feature_groups.items()},
-            discounted_costs=None if self.discounted_costs is None else dict(self.discounted_costs),
+            else {
+                str(name): [str(column) for column in group] for name, group in self.feature_groups.items()
+            },
+            discounted_costs=_prices(self.discounted_costs),
             fairness=self.fairness,
             max_disparity=float(self.max_disparity),
         )
@@ -286,9 +289,10 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
     def predict_proba(self, X: object) -> FloatArray:
         """Share of each class in the weight of the training rows of the leaf, (n, K).
 
-        With ``objective="balanced"`` the weights are those that make classes count alike. The class predicted
-        is the one of largest share, unless `cost_matrix`, an objective on a front or `fairness` makes another
-        one better.
+        With the weights of `horizon_labels` it estimates the probability of an event before the horizon; with
+        ``objective="balanced"`` it does not, since the weights are those that make classes count alike. The
+        class predicted is the one of largest share, unless `cost_matrix` makes another one cheaper, or an
+        objective on a front or `fairness` makes it better.
         """
         leaf = self.apply(X)
         share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
@@ -360,3 +364,17 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         check_device(device)
         tree: Self = load_leaves(cls, Path(path), _FORMAT, _ARRAYS, device, "classes_")
         return tree
+
+
+def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:
+    """Costs by column, as JSON can hold them.
+
+    Raises:
+        ConfigError: a cost is no number.
+    """
+    if costs is None:
+        return None
+    try:
+        return {str(column): float(cost) for column, cost in costs.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"feature costs must be numbers by name of column, got {costs!r}") from error

@@ -47,8 +47,8 @@ def estimate(
     tables = sum(2**k * n_features**k * (2 if k == depth - 1 else 4) for k in range(1, min(depth, 4)))
     if depth == 5:
         tables += 16 * sum((n_features - x) * x * x for x in range(n_features))
-    if packed:
-        tables = cells * (2 * depth + 6)  # and what is paid for tests
+    if packed:  # with what is paid for tests, and products of literals in each row
+        tables = cells * (2 * depth + 6) + n_entries * sum(sets[: 1 + depth - depth // 2])
     elif sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
         tables += (cells * (depth + 6)) if depth else 0
     moments = n_channels * n_features ** min(depth, 3) if n_steps == 1 else 0

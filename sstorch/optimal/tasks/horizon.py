@@ -56,9 +56,10 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
     early = events & (times <= horizon)
     alive = times > horizon
     if not alive.any():
-        raise DataError(f"horizon={horizon:g}: no row was observed longer, the last time is {times.max():g}")
+        last = f"the last time is {times.max():g}"
+        raise DataError(f"horizon={horizon:g}: no row was observed longer, {last}; choose an earlier horizon")
     if not early.any():
-        raise DataError(f"horizon={horizon:g}: no row has an event up to then")
+        raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
     censoring = censoring_distribution(times, events)
     weights = np.zeros(len(times))
     weights[early] = 1.0 / censoring.before(times[early])
