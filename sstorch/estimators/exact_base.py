@@ -15,6 +15,7 @@ from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.data.wording import names_text
 from sstorch.estimators.base import FrameEstimator
+from sstorch.estimators.front_objectives import FrontSearch
 from sstorch.estimators.tree_search import SearchSettings, TreeSearch, answers, check_binary_columns
 from sstorch.exceptions import DataWarning
 from sstorch.optimal import BinaryTree, Rule
@@ -38,14 +39,14 @@ class ExactTree(FrameEstimator):
     n_samples_fit_: int
     _settings: SearchSettings
 
-    def _adopt_search(self, search: TreeSearch) -> None:
+    def _adopt_search(self, search: TreeSearch | FrontSearch) -> None:
         """Take what a search found for the budget that it was asked for, but the tree."""
         solution = search.solution
         self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
         self.optima_ = solution.table()
         self.path_ = pd.DataFrame(solution.path())
 
-    def _adopt_tree(self, search: TreeSearch, tree: BinaryTree) -> None:
+    def _adopt_tree(self, search: TreeSearch | FrontSearch, tree: BinaryTree) -> None:
         """Take a tree of a search, with its questions and columns."""
         self._settings, self.tree_, self.rules_, self.schema_ = (
             search.settings,

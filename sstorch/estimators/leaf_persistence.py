@@ -20,7 +20,14 @@ VERSION = 1
 
 
 def save_leaves(
-    estimator: ExactTree, folder: Path, name: str, arrays: tuple[str, ...], labels: str | None = None
+    estimator: ExactTree,
+    folder: Path,
+    name: str,
+    arrays: tuple[str, ...],
+    labels: str | None = None,
+    *,
+    tables: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
 ) -> None:
     """Write a fitted tree into ``folder``, which is made if missing.
 
@@ -30,13 +37,17 @@ def save_leaves(
         name: of the format.
         arrays: attributes to keep, arrays with one row for each leaf.
         labels: attribute that names classes or treatments, an array.
+        tables: further attributes to keep, frames of numbers.
+        numbers: further attributes to keep, numbers.
 
     Raises:
         ConfigError: if the folder cannot be written.
     """
     tensors = {key: torch.from_numpy(np.ascontiguousarray(getattr(estimator, key))) for key in arrays}
-    state = {} if labels is None else {labels: _labels_state(getattr(estimator, labels))}
-    write_tree(estimator, folder, name, VERSION, state, tensors)
+    state: dict[str, Any] = {} if labels is None else {labels: _labels_state(getattr(estimator, labels))}
+    state["tables"] = list(tables)
+    state["numbers"] = {key: float(getattr(estimator, key)) for key in numbers}
+    write_tree(estimator, folder, name, VERSION, state, tensors, tables)
 
 
 def load_leaves(
@@ -51,7 +62,9 @@ def load_leaves(
     state, tensors = read_folder(folder, name, VERSION)
     try:
         estimator = kind(**parameters_of(state, device))
-        read_tree(estimator, estimator._check(), state, tensors)
+        read_tree(estimator, estimator._check(), state, tensors, state["tables"])
+        for key, number in state["numbers"].items():
+            setattr(estimator, key, float(number))
         for key in arrays:
             array = tensors[key].numpy()
             if len(array) != estimator.tree_.n_leaves:

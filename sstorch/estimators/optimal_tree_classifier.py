@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +13,23 @@ import pandas as pd
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sstorch.data import Schema
+from sstorch.data.rows import check_same_order
 from sstorch.estimators.class_objectives import CLASS_OBJECTIVES, ClassObjective, ClassRows, CostMatrix
 from sstorch.estimators.exact_base import ExactTree, IntArray
+from sstorch.estimators.front_objectives import (
+    FRONT_OBJECTIVES,
+    Budget,
+    Fairness,
+    FrontObjective,
+    FrontRows,
+    FrontSearch,
+    check_front,
+    choose,
+)
 from sstorch.estimators.leaf_persistence import load_leaves, save_leaves
 from sstorch.estimators.settings import check_device
-from sstorch.estimators.target_rows import FloatArray, TargetRows, class_target
+from sstorch.estimators.target_rows import FloatArray, TargetRows, class_target, with_groups
 from sstorch.estimators.tree_search import SearchSettings
 from sstorch.exceptions import ConfigError
 from sstorch.optimal import Binarizer, Classification, FeatureCosts, Rule
@@ -32,11 +44,13 @@ _ARRAYS = ("leaf_rows_", "leaf_weights_", "leaf_class_")
 class ClassifierSettings(SearchSettings):
     """The checked parameters of exact classification trees."""
 
-    objective: ClassObjective
+    objective: ClassObjective | FrontObjective
     cost_matrix: CostMatrix | None
     feature_costs: Mapping[str, float] | None
     feature_groups: Mapping[str, Sequence[str]] | None
     discounted_costs: Mapping[str, float] | None
+    fairness: Fairness | None
+    max_disparity: float
 
     def price_list(self, rules: Sequence[Rule]) -> FeatureCosts | None:
         """What the questions cost, by their columns; None if they are free."""
@@ -60,7 +74,10 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         max_depth: most questions on a path, 0 (a single leaf) to 5.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
-            `cost_matrix`; ``"balanced"``, the same with each class counted alike.
+            `cost_matrix`; ``"balanced"``, the same with each class counted alike. For two classes, the second
+            of `classes_` positive: 1 less ``"f1"``, ``"mcc"`` or ``"balanced_accuracy"`` (the optimum of
+            ``"balanced"``), chosen from the front of false negatives and false positives, depth 0 to 3; 1
+            less ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
         leaf_penalty: loss that each leaf costs, >= 0: GOSDT's λ.
         min_leaf: least number of training rows of a leaf.
         binarize: how columns become questions: a preset of :class:`~sstorch.optimal.Binarizer`
@@ -73,6 +90,10 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         feature_groups: groups of columns that share a part of their cost: names of groups with columns.
         discounted_costs: cost of such a column where another one of its group is known already; 0 where it
             is not named.
+        fairness: for two classes and two groups, what may differ between the groups only so much:
+            ``"demographic_parity"``, the share of rows that get the positive class;
+            ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
+        max_disparity: the largest such difference on the training rows, 0 to 1.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
         memory: bytes that the search may take.
@@ -90,6 +111,11 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         leaf_rows_: training rows of each leaf, (L,).
         optima_: least loss for every budget (depth, nodes) from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
+        front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
+            (false negatives and false positives, or errors and disparity; at depth 3 only the best of the
+            latter), or the area by nodes.
+        disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
+            order of their names.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
         n_samples_fit_: number of training rows with weight.
@@ -116,13 +142,15 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
     leaf_class_: IntArray
     leaf_weights_: FloatArray
     leaf_rows_: IntArray
+    front_: pd.DataFrame
+    disparity_: float
     _settings: ClassifierSettings
 
     def __init__(
         self,
         max_depth: int = 3,
         max_nodes: int | None = None,
-        objective: ClassObjective = "misclassification",
+        objective: ClassObjective | FrontObjective = "misclassification",
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
@@ -130,6 +158,8 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         feature_costs: Mapping[str, float] | None = None,
         feature_groups: Mapping[str, Sequence[str]] | None = None,
         discounted_costs: Mapping[str, float] | None = None,
+        fairness: Fairness | None = None,
+        max_disparity: float = 0.05,
         device: str = "cpu",
         time_limit: float | None = None,
         memory: int = 4 * 2**30,
@@ -144,17 +174,26 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         self.feature_costs = feature_costs
         self.feature_groups = feature_groups
         self.discounted_costs = discounted_costs
+        self.fairness = fairness
+        self.max_disparity = max_disparity
         self.device = device
         self.time_limit = time_limit
         self.memory = memory
 
     def _check(self) -> ClassifierSettings:
-        if self.objective not in CLASS_OBJECTIVES:
-            raise ConfigError(
-                f"objective must be one of {', '.join(CLASS_OBJECTIVES)}, got {self.objective!r}"
-            )
+        names = (*CLASS_OBJECTIVES, *FRONT_OBJECTIVES)
+        if self.objective not in names:
+            raise ConfigError(f"objective must be one of {', '.join(names)}, got {self.objective!r}")
+        check_front(
+            [(name, getattr(self, name)) for name in ("leaf_penalty", "cost_matrix", "feature_costs")],
+            self.objective,
+            self.fairness,
+            self.max_disparity,
+        )
         matrix = None if self.cost_matrix is None else finite_matrix(self.cost_matrix, "cost_matrix").tolist()
-        own = ("objective", "cost_matrix", "feature_costs", "feature_groups", "discounted_costs")
+        own = {field.name for field in fields(ClassifierSettings)} - {
+            field.name for field in fields(SearchSettings)
+        }
         common = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         if self.feature_costs is None and (self.feature_groups or self.discounted_costs):
             raise ConfigError("feature_groups and discounted_costs need feature_costs")
@@ -169,16 +208,21 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
                 str(name): [str(column) for column in group] for name, group in self.feature_groups.items()
             },
             discounted_costs=_prices(self.discounted_costs),
+            fairness=self.fairness,
+            max_disparity=float(self.max_disparity),
         )
 
-    def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, *, sensitive: object = None) -> Self:
         """Search for the tree.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: class of each row, (n,): numbers, text or booleans.
-            sample_weight: (n,), >= 0; rows of weight 0 are left out.
+            sample_weight: (n,), >= 0; rows of weight 0 are left out. Objectives on a front add weights
+                exactly and take multiples of 2**-20.
+            sensitive: group of each row (n,), for `fairness`; or the name of a column of ``X``, which then is
+                no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -186,8 +230,16 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
                 depth: the message estimates memory and time.
         """
         settings = self._check()
-        rows = TargetRows.check(X, y, class_target(y), sample_weight)
+        check_same_order(("X", X), ("sensitive", sensitive))
+        rows, groups = with_groups(TargetRows.check(X, y, class_target(y), sample_weight), sensitive)
         self.classes_ = np.unique(rows.every)
+        for name in ("front_", "disparity_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
+        if settings.fairness is not None or settings.objective in FRONT_OBJECTIVES:
+            return self._choose(
+                settings, rows.frame, FrontRows(rows.target, self.classes_, rows.weight, groups), is_class
+            )
         found: list[Classification] = []
 
         def make(rules: list[Rule]) -> Classification:
@@ -197,7 +249,6 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
             found.append(CLASS_OBJECTIVES[settings.objective](labelled))
             return found[0]
 
-        is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
         search = settings.search_frame(rows.frame, make, is_class)
         tree = search.solution.tree()
         self._adopt_search(search)
@@ -208,8 +259,30 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
         self.leaf_class_ = task.decisions(leaf, tree.n_leaves)
         return self
 
+    def _choose(
+        self, settings: ClassifierSettings, frame: pd.DataFrame, rows: FrontRows, target: FloatArray
+    ) -> Self:
+        """Take the best tree of a front."""
+        rules, features = settings.questions(frame, target)
+        budget = Budget(*(getattr(settings, name) for name in Budget._fields))
+        chosen = choose(features, rows, settings.objective, settings.fairness, settings.max_disparity, budget)
+        search = FrontSearch(settings, Schema.of(frame), rules, features.to_numpy(), chosen)
+        self._adopt_search(search)
+        self._adopt_tree(search, chosen.best)
+        self.front_, self.leaf_class_ = chosen.front, chosen.decision
+        if chosen.disparity is not None:
+            self.disparity_ = chosen.disparity
+        leaf, n_leaves = chosen.best.apply(search.features), chosen.best.n_leaves
+        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
+        shares = Classification(rows.labels, sample_weight=rows.weight, classes=rows.classes)
+        self.leaf_weights_ = shares.leaf_weights(leaf, n_leaves)
+        return self
+
     def predict(self, X: object) -> npt.NDArray[Any]:
-        """Class of each row, (n,): the one of least cost among the training rows of its leaf."""
+        """Class of each row, (n,): the one that is best for the objective in its leaf.
+
+        With ``objective="auc"``, which needs no classes, the one of largest share in the leaf.
+        """
         leaf = self.apply(X)
         return self.classes_[self.leaf_class_[leaf]]
 
@@ -218,7 +291,8 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
 
         With the weights of `horizon_labels` it estimates the probability of an event before the horizon; with
         ``objective="balanced"`` it does not, since the weights are those that make classes count alike. The
-        class predicted is the one of largest share, unless `cost_matrix` makes another one cheaper.
+        class predicted is the one of largest share, unless `cost_matrix` makes another one cheaper, or an
+        objective on a front or `fairness` makes it better.
         """
         leaf = self.apply(X)
         share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
@@ -254,6 +328,11 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
             f"Exact classification tree: {self._shape_text()}, {self.n_samples_fit_} rows, "
             f"{len(self.classes_)} classes",
             f"{self._settings.objective} {self._proof_text()}",
+            *(
+                [f"{own.fairness} within {own.max_disparity:g}: {self.disparity_:.4g}"]
+                if (own := self._settings).fairness is not None
+                else []
+            ),
             self.export_text(),
             "",
             "Leaves",
@@ -264,7 +343,15 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
         check_is_fitted(self, "tree_")
-        save_leaves(self, Path(path), _FORMAT, _ARRAYS, "classes_")
+        save_leaves(
+            self,
+            Path(path),
+            _FORMAT,
+            _ARRAYS,
+            "classes_",
+            tables=("front_",) if hasattr(self, "front_") else (),
+            numbers=("disparity_",) if hasattr(self, "disparity_") else (),
+        )
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch.data.columns import check_not_all_missing, clean_features
+from sstorch.data.groups import Groups, parse_groups
 from sstorch.data.rows import check_same_order, parse_weights
+from sstorch.data.wording import check_columns_exist
 from sstorch.exceptions import DataError
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,12 +29,14 @@ class TargetRows:
         target: (n,) or (n, K).
         weight: (n,), > 0.
         every: the target of all rows, also those of weight 0.
+        kept: (N,) bool, the rows that were given and have weight.
     """
 
     frame: pd.DataFrame
     target: npt.NDArray[Any]
     weight: FloatArray
     every: npt.NDArray[Any]
+    kept: npt.NDArray[np.bool_]
 
     @classmethod
     def check(cls, X: object, y: object, target: npt.NDArray[Any], sample_weight: object) -> TargetRows:
@@ -59,7 +63,29 @@ class TargetRows:
         kept = weight > 0.0
         if not kept.all():
             frame = frame[kept].reset_index(drop=True)
-        return cls(frame, target[kept], weight[kept], target)
+        return cls(frame, target[kept], weight[kept], target, kept)
+
+
+def with_groups(rows: TargetRows, sensitive: object) -> tuple[TargetRows, Groups | None]:
+    """The rows without the sensitive column, and their groups.
+
+    Args:
+        rows: checked.
+        sensitive: group of each row that was given (n,), the name of a column, or None.
+
+    Raises:
+        DataError: groups that cannot be read, or no feature beside them.
+    """
+    if sensitive is None:
+        return rows, None
+    if not isinstance(sensitive, str):
+        groups = parse_groups(sensitive, len(rows.kept))
+        return rows, groups.subset(np.flatnonzero(rows.kept))
+    check_columns_exist((sensitive,), list(rows.frame.columns))
+    groups = parse_groups(rows.frame[sensitive], len(rows.frame), sensitive)
+    if rows.frame.shape[1] == 1:
+        raise DataError(f"no feature column is left beside the sensitive column {sensitive!r}")
+    return replace(rows, frame=rows.frame.drop(columns=sensitive)), groups
 
 
 def class_target(y: object) -> npt.NDArray[Any]:

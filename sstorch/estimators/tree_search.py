@@ -87,16 +87,9 @@ class SearchSettings:
                 large enough.
             ConfigError: too many binary features for the depth.
         """
-        if self.binarize is None:
-            check_binary_columns(frame, list(frame.columns))
-            rules = [Rule(name, "above", 0.5) for name in frame.columns]
-            names = list(frame.columns)
-        else:
-            rules = clone(self.binarize).fit(frame, target).rules_
-            names = [rule.name for rule in rules]
-        features = answers(rules, frame)
+        rules, features = self.questions(frame, target)
         solution = solve(
-            pd.DataFrame(features, columns=names),
+            features,
             make_task(rules),
             self.max_depth,
             self.max_nodes,
@@ -107,7 +100,26 @@ class SearchSettings:
             memory=self.memory,
             device=self.device,
         )
-        return TreeSearch(self, Schema.of(frame), rules, features, solution)
+        return TreeSearch(self, Schema.of(frame), rules, features.to_numpy(), solution)
+
+    def questions(self, frame: pd.DataFrame, target: object) -> tuple[list[Rule], pd.DataFrame]:
+        """The questions, and their answers (N, F) with names.
+
+        Args:
+            frame: cleaned columns.
+            target: what the binarizer may look at.
+
+        Raises:
+            DataError: the columns cannot be read or, without a binarizer, are not binary.
+        """
+        if self.binarize is None:
+            check_binary_columns(frame, list(frame.columns))
+            rules = [Rule(name, "above", 0.5) for name in frame.columns]
+            names = list(frame.columns)
+        else:
+            rules = clone(self.binarize).fit(frame, target).rules_
+            names = [rule.name for rule in rules]
+        return rules, pd.DataFrame(answers(rules, frame), columns=names)
 
 
 @dataclass(frozen=True)
