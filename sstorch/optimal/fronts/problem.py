@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch.optimal.cells import left_signs, one_right
 from sstorch.optimal.fronts.base import REACHED, UNREACHABLE, FrontTask
+from sstorch.optimal.fronts.cells import pair_cells
 from sstorch.optimal.moments import Moments
 from sstorch.optimal.patterns import Patterns
 from sstorch.optimal.states import Budget
@@ -23,16 +23,13 @@ class FrontProblem:
         task: the objective.
         moments: the task's channels, and the number of rows as the last one.
         min_leaf: least number of rows of a leaf.
-        block: moments (C, F + 1, 1 + F) of all pairs of features as `Moments.block` gives them, where they
+        pairs: sums (C, 1 + F, 1 + F) over the rows of two literals, as `Moments.pairs` gives them, where they
             are known already.
     """
 
-    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, block: Tensor | None = None) -> None:
+    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, pairs: Tensor | None = None) -> None:
         self.task, self.moments, self.min_leaf = task, moments, min_leaf
-        if block is None:
-            n = moments.n_features
-            block = next(moments.block((), slice(0, n), (slice(0, n),)))
-        self._block = block
+        self._pairs = next(moments.pairs()) if pairs is None else pairs
 
     @classmethod
     def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
@@ -52,13 +49,13 @@ class FrontProblem:
         has = self.moments.has(feature)
         present = FrontProblem(self.task, self.moments.where(has), self.min_leaf)
         # Literals are mostly 0: the products of the many rows are the difference of two known ones.
-        absent = self._block - present._block
+        absent = self._pairs - present._pairs
         return FrontProblem(self.task, self.moments.where(~has), self.min_leaf, absent), present
 
     @cached_property
     def leaf(self) -> Tensor:
         """(2, K): the points of all rows as one leaf."""
-        return self._points(self._block[:, -1, 0])
+        return self._points(self._pairs[:, 0, 0])
 
     @cached_property
     def largest(self) -> int:
@@ -76,14 +73,14 @@ class FrontProblem:
 
     @cached_property
     def _leaves(self) -> Tensor:
-        single, total = self._block[:, :-1, 0], self._block[:, -1:, 0]
+        single, total = self._pairs[:, 1:, 0], self._pairs[:, :1, 0]
         points = self._points(torch.stack([total - single, single], dim=1))
         return points.movedim(1, -1)
 
     @cached_property
     def _stumps(self) -> Tensor:
         """The tests c among the rows of each literal (s, a), for the pairs of decisions that are of use."""
-        points = self._points(one_right(left_signs([self._block])))  # (2, K, s_a, s_c, A, F)
+        points = self._points(pair_cells(self._pairs))  # (2, K, s_a, s_c, A, F)
         decisions = range(points.shape[1])
         pairs = [
             points[:, first, :, 0] + points[:, second, :, 1]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataError, TrainingError
-from sstorch.optimal.cells import left_signs, one_right
 from sstorch.optimal.fronts.base import FloatArray, IntArray
+from sstorch.optimal.fronts.cells import pair_cells
 from sstorch.optimal.fronts.labels import two_values, whole_weights
 from sstorch.optimal.moments import Moments
 from sstorch.optimal.patterns import BoolArray, Patterns, check_binary
@@ -193,8 +193,7 @@ def _search(moments: Moments, most: int, min_leaf: int) -> list[_Best]:
     best.append(max(best[0], _Best(int(value), (int(root), None, None)), key=lambda b: b.area))
     if most == 1:
         return best
-    block = next(moments.block((), slice(0, n), (slice(0, n),)))
-    cells = one_right(left_signs([block])).to(torch.int64)  # (3, s_a, s_c, A, F)
+    cells = pair_cells(next(moments.pairs())).to(torch.int64)  # (3, s_a, s_c, A, F)
     splits = (cells[2] >= min_leaf).all(1)  # (s_a, A, F)
     inside = _cross(cells[:, :, 0], cells[:, :, 1])
     best.append(best[1])
