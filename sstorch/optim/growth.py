@@ -50,8 +50,8 @@ def initialize_grown(
         seeds: one per problem.
 
     References:
-        LeBlanc and Crowley (1992), Biometrics 48, 411-425, on the deviance of a split given a hazard; Zeileis,
-        Hothorn and Hornik (2008), JCGS 17, 492-514, on growing trees of models.
+        LeBlanc and Crowley (1992), Biometrics 48, 411-425, on the deviance of a split given a hazard;
+        Zeileis, Hothorn and Hornik (2008), JCGS 17, 492-514, on growing trees of models.
     """
     matrices = sample.x.matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
