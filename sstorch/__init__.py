@@ -4,15 +4,21 @@ from sstorch import metrics
 from sstorch._version import __version__
 from sstorch.data import SurvivalData, list_datasets, load_dataset
 from sstorch.estimators import (
+    OptimalPolicyTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
+    OptimalTreeClassifier,
+    OptimalTreeRegressor,
     SoftSurvivalTree,
     SoftSurvivalTreeCV,
 )
 
 __all__ = [
+    "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
+    "OptimalTreeClassifier",
+    "OptimalTreeRegressor",
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",
     "SurvivalData",

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sstorch.data.columns import check_not_all_missing, clean_features, numeric_values
 from sstorch.data.groups import Groups, parse_groups
+from sstorch.data.rows import check_same_order, parse_weights
 from sstorch.data.target import parse_target
 from sstorch.data.wording import check_columns_exist, check_unique, rows_text
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -79,7 +80,13 @@ class SurvivalData:
         time, event = parse_target(y, event_coding=event_coding)
         self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
         if sensitive is not None:
-            _check_same_order(X, y, sample_weight, entry, sensitive)
+            check_same_order(
+                ("X", X),
+                *_parts(y),
+                ("sample_weight", sample_weight),
+                ("entry", entry),
+                ("sensitive", sensitive),
+            )
             self._set_groups(sensitive, feature=False)
 
     def _set(
@@ -100,8 +107,8 @@ class SurvivalData:
             raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        _check_same_order(X, y, sample_weight, entry)
-        self.sample_weight = _weights(sample_weight, n)
+        check_same_order(("X", X), *_parts(y), ("sample_weight", sample_weight), ("entry", entry))
+        self.sample_weight = parse_weights(sample_weight, n)
         self.entry = _entries(entry, time)
         self.event = event
         if require_events:
@@ -242,7 +249,7 @@ class SurvivalData:
         Raises:
             DataError: No factor is positive, one is negative or not finite, or they do not fit the data.
         """
-        weight = _weights(factor, len(self))
+        weight = parse_weights(factor, len(self))
         part = self.subset(weight > 0)
         part.sample_weight = part.sample_weight * weight[weight > 0]
         return part
@@ -263,45 +270,8 @@ class SurvivalData:
         )
 
 
-def _check_same_order(
-    X: object, y: object, sample_weight: object, entry: object, sensitive: object = None
-) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
-    parts = [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
-    indexed = [
-        (name, part.index)
-        for name, part in [
-            ("X", X),
-            *parts,
-            ("sample_weight", sample_weight),
-            ("entry", entry),
-            ("sensitive", sensitive),
-        ]
-        if isinstance(part, (pd.DataFrame, pd.Series))
-    ]
-    for name, index in indexed[1:]:
-        first_name, first = indexed[0]
-        if not index.equals(first) and first.is_unique and index.is_unique and first.isin(index).all():
-            raise DataError(
-                f"{first_name} and {name} have the same row labels in a different order; "
-                f"bring {name} into the order of {first_name}, or reset_index(drop=True) on both"
-            )
-
-
-def _weights(sample_weight: object, n: int) -> npt.NDArray[np.float64]:
-    if sample_weight is None:
-        return np.ones(n)
-    values = np.asarray(sample_weight)
-    if values.shape != (n,):
-        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n} rows")
-    weight = numeric_values(pd.Series(values), "sample_weight")
-    if (bad := ~np.isfinite(weight) | (weight < 0)).any():
-        raise DataError(
-            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
-        )
-    if not weight.any():
-        raise DataError("sample_weight is zero in every row; give some rows weight")
-    return weight
+def _parts(y: object) -> list[tuple[str, object]]:
+    return [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
 
 
 def _entries(entry: object, time: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -21,8 +21,31 @@ FloatArray = npt.NDArray[np.float64]
 Curve = Literal["survival", "cumulative_hazard", "hazard"]
 
 
-class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base class of the estimators.
+class FrameEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of estimators that read columns of any kind by the schema of their training rows."""
+
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+
+    @property
+    @abstractmethod
+    def _schema(self) -> Schema:
+        """Columns of the training rows."""
+
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: a target; text, categories and missing values."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read; other columns may hold anything."""
+        return clean_features(self._schema.frame_of(X))
+
+
+class SurvivalEstimator(FrameEstimator):
+    """Base class of the survival estimators.
 
     Attributes:
         event_times_: distinct training event times, original units, increasing.
@@ -31,13 +54,6 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
 
     event_times_: FloatArray
     zero_time_: float
-    feature_names_in_: npt.NDArray[np.object_]
-    n_features_in_: int
-
-    @property
-    @abstractmethod
-    def _schema(self) -> Schema:
-        """Columns of the training rows."""
 
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
@@ -127,13 +143,6 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
         weight = None if sample_weight is None else data.sample_weight
         return metrics.concordance_harrell(data.time, data.event, curves, times, sample_weight=weight)
 
-    def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn may expect: a target; text, categories and missing values."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
-        return tags
-
     def _scored(
         self, X: object, y: object, entry: object = None, sample_weight: object = None
     ) -> SurvivalData:
@@ -148,10 +157,6 @@ class SurvivalEstimator(BaseEstimator):  # type: ignore[misc]
             require_events=False,
             zero_time=self.zero_time_,
         )
-
-    def _cleaned(self, X: object) -> pd.DataFrame:
-        """The training columns of rows, read; other columns may hold anything."""
-        return clean_features(self._schema.frame_of(X))
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

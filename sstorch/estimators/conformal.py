@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch.data import SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.estimators.base import SurvivalEstimator
-from sstorch.estimators.exact_search import check_integer
+from sstorch.estimators.tree_search import check_integer
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeier, censoring_distribution
 

@@ -3,66 +3,40 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch.data import Schema
-from sstorch.data.columns import labels
-from sstorch.data.wording import names_text
 from sstorch.estimators.base import Curve, SurvivalEstimator
+from sstorch.estimators.exact_base import ExactTree
 from sstorch.estimators.exact_persistence import save_exact_tree
-from sstorch.estimators.exact_search import ExactSettings, Search, answers, check_binary_columns
-from sstorch.exceptions import DataWarning
-from sstorch.optimal import BinaryTree, Rule
+from sstorch.estimators.exact_search import ExactSettings, Search
+from sstorch.optimal import BinaryTree
 from sstorch.optimal.leaf_curves import LeafCurves, hazard_ratios, leaf_curves
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
-class ExactSurvivalTree(SurvivalEstimator):
+class ExactSurvivalTree(ExactTree, SurvivalEstimator):
     """What `OptimalSurvivalTree` and `OptimalSurvivalTreeCV` share; not for use by itself."""
 
-    tree_: BinaryTree
-    rules_: list[Rule]
     curves_: LeafCurves
     leaf_table_: pd.DataFrame
-    loss_: float
-    objective_: float
-    gap_: float
-    optima_: pd.DataFrame
-    path_: pd.DataFrame
-    schema_: Schema
-    feature_names_in_: npt.NDArray[np.object_]
-    n_features_in_: int
-    n_samples_fit_: int
     _settings: ExactSettings
 
     def _adopt(self, search: Search) -> Self:
         """Become the tree that a search was asked for."""
-        solution = search.solution
-        self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
-        self.optima_ = solution.table()
-        self.path_ = pd.DataFrame(solution.path())
-        return self._grow(search, solution.tree())
+        self._adopt_search(search)
+        return self._grow(search, search.solution.tree())
 
     def _grow(self, search: Search, tree: BinaryTree) -> Self:
         """Take a tree of a search, and the curves of its leaves from the rows of the search."""
         data = search.data
-        self._settings, self.tree_, self.rules_, self.schema_ = (
-            search.settings,
-            tree,
-            search.rules,
-            search.schema,
-        )
-        self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
-        self.n_features_in_, self.n_samples_fit_ = len(data.feature_names), len(data)
+        self._adopt_tree(search, tree)
         self.event_times_ = np.unique(data.time[data.event])
         self.zero_time_ = data.zero_time
         leaf, n_leaves = tree.apply(search.features), tree.n_leaves
@@ -83,36 +57,7 @@ class ExactSurvivalTree(SurvivalEstimator):
         self.leaf_table_ = table
         return self
 
-    @property
-    def _schema(self) -> Schema:
-        return self.schema_
-
-    @property
-    def certified_(self) -> bool:
-        """Whether it is proved that no tree within the budget has a smaller `objective_`."""
-        check_is_fitted(self, "tree_")
-        return self.gap_ == 0.0
-
     # ------------------------------------------------------------------ predict
-
-    def apply(self, X: object) -> IntArray:
-        """Leaf of each row, 0 .. L - 1, shape (n,).
-
-        A missing value answers no to every question but "is missing".
-
-        Raises:
-            DataError: a training column is missing, or holds the wrong kind of value.
-        """
-        check_is_fitted(self, "tree_")
-        frame = self._cleaned(X)
-        used = {int(j) for j in self.tree_.feature if j >= 0}
-        columns = sorted({self.rules_[j].column for j in used})
-        if self._settings.binarize is None:
-            check_binary_columns(frame, columns)
-        for name in columns:
-            if name in self.schema_.categories:
-                _warn_of_unknown(frame[name], self.schema_.categories[name])
-        return self.tree_.apply(answers(self.rules_, frame, used))
 
     def predict(self, X: object) -> FloatArray:
         """Risk of each row: expected number of events up to the last training event time.
@@ -168,11 +113,6 @@ class ExactSurvivalTree(SurvivalEstimator):
 
     # ------------------------------------------------------------------ read and keep
 
-    def export_text(self) -> str:
-        """The tree as indented questions in original units, with rows, events and median of each leaf."""
-        check_is_fitted(self, "tree_")
-        return self.tree_.export_text(self.leaf_texts())
-
     def leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, rows, events and median."""
         check_is_fitted(self, "tree_")
@@ -188,16 +128,11 @@ class ExactSurvivalTree(SurvivalEstimator):
     def summary(self) -> str:
         """What was searched and found, the tree, and a table of the leaves, as text."""
         check_is_fitted(self, "tree_")
-        own, tree, table = self._settings, self.tree_, self.leaf_table_
-        shape = f"depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
-        budget = f"depth {own.max_depth}" + ("" if own.max_nodes is None else f" and {own.max_nodes} nodes")
-        if own.leaf_penalty:
-            budget += f", {own.leaf_penalty:g} per leaf"
-        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
-        n_rules = len(self.rules_)
+        own, table = self._settings, self.leaf_table_
+        counts = f"{table['rows'].sum()} rows, {table['events'].sum()} events"
         lines = [
-            f"Exact survival tree: {shape}, {table['rows'].sum()} rows, {table['events'].sum()} events",
-            f"{own.objective} loss {self.loss_:.6g}, {proof} for {budget} over {n_rules} questions",
+            f"Exact survival tree: {self._shape_text()}, {counts}",
+            f"{own.objective} {self._proof_text()}",
             self.export_text(),
             "",
             f"Leaves, {own.leaf_curve} curves",
@@ -213,15 +148,4 @@ class ExactSurvivalTree(SurvivalEstimator):
         ``OptimalSurvivalTree.load`` reads it. The search's table of other budgets is kept with it.
         """
         check_is_fitted(self, "tree_")
-        save_exact_tree(self, self._settings, Path(path))
-
-
-def _warn_of_unknown(column: pd.Series, words: tuple[str, ...]) -> None:
-    unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(words))
-    if unknown:
-        warnings.warn(
-            f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: it answers no to "
-            f"questions about the known ones, which are {names_text(words)}",
-            DataWarning,
-            stacklevel=4,
-        )
+        save_exact_tree(self, Path(path))

@@ -13,9 +13,10 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch.data import SurvivalData, stratified_folds
-from sstorch.estimators.exact_search import ExactSettings, Objective, Search, answers, check_integer
+from sstorch.estimators.exact_search import ExactSettings, Objective, Search
 from sstorch.estimators.exact_tree import ExactSurvivalTree
 from sstorch.estimators.optimal_survival_tree import OptimalSurvivalTree
+from sstorch.estimators.tree_search import answers, check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.optimal import Binarizer
 from sstorch.optimal.binarize import Preset

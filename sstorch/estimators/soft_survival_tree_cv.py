@@ -16,12 +16,12 @@ from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators.base import Curve, SurvivalEstimator
 from sstorch.estimators.batch import train_batch
-from sstorch.estimators.exact_search import check_integer
 from sstorch.estimators.grid import SEARCHED, Candidate, candidates
 from sstorch.estimators.held_out import SCORINGS, Scoring
 from sstorch.estimators.search import FoldSearch, Scores
 from sstorch.estimators.search_persistence import load_search, save_search
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
+from sstorch.estimators.tree_search import check_integer
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import HazardFamily, Prediction

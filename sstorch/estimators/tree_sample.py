@@ -13,8 +13,8 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.estimators.base import check_times
 from sstorch.estimators.batch import TrainedBatch, train_batch
-from sstorch.estimators.exact_search import check_integer
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
+from sstorch.estimators.tree_search import check_integer
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Prediction
 

@@ -34,8 +34,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     * ``"all"``: x > t at every midpoint between distinct values.
     * ``"osst"``: `n_bins` bins of equal width, one feature each without the first; columns with at most
       `n_categories` distinct numbers are taken for categories.
-    * ``"boosted"``: x > t at the thresholds that gradient-boosted stumps on the log-rank scores of the
-      training rows use; needs y.
+    * ``"boosted"``: x > t at the thresholds that gradient-boosted stumps on the outcome of the training rows
+      use: on log-rank scores of times and events, or on numbers; needs y.
 
     Categories: one feature per category, the `n_categories` - 1 most frequent and "another category" where
     there are more than `n_categories`; of two categories the second; ``"osst"`` leaves out the first.
@@ -98,7 +98,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: DataFrame or array (n, p).
-            y: times and events as in `SoftSurvivalTree.fit`; read by ``"boosted"`` only.
+            y: read by ``"boosted"`` only: times and events as in `SoftSurvivalTree.fit`, or an array of
+                numbers (n,) or (n, m), such as indicators of classes.
 
         Raises:
             ConfigError: a setting out of its range, or ``"boosted"`` without y.
@@ -201,23 +202,24 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Thresholds of boosted stumps, by column."""
         if y is None:
             raise ConfigError('preset "boosted" chooses thresholds by the outcome: give fit(X, y)')
-        time, event = parse_target(y)
-        if len(time) != len(frame):
-            raise DataError(f"X has {len(frame)} rows, y has {len(time)}")
+        outcomes = _outcomes(y)
+        if len(outcomes) != len(frame):
+            raise DataError(f"X has {len(frame)} rows, y has {len(outcomes)}")
         numeric = [str(name) for name in frame.columns if self._is_number(frame[name])]
         if not numeric:
             return {}
         matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
         median = np.nanmedian(matrix, axis=0)
-        scores = event - nelson_aalen(time, event)
-        model = GradientBoostingRegressor(
-            n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
-        ).fit(np.where(np.isnan(matrix), median, matrix), scores)
+        filled = np.where(np.isnan(matrix), median, matrix)
         found: dict[str, set[float]] = {name: set() for name in numeric}
-        for (stump,) in model.estimators_:
-            feature = int(stump.tree_.feature[0])
-            if feature >= 0:
-                found[numeric[feature]].add(float(stump.tree_.threshold[0]))
+        for outcome in outcomes.T:
+            model = GradientBoostingRegressor(
+                n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
+            ).fit(filled, outcome)
+            for (stump,) in model.estimators_:
+                feature = int(stump.tree_.feature[0])
+                if feature >= 0:
+                    found[numeric[feature]].add(float(stump.tree_.threshold[0]))
         return {name: sorted(thresholds) for name, thresholds in found.items()}
 
     def _informative(self, candidates: list[Rule], frame: pd.DataFrame) -> list[Rule]:
@@ -236,6 +238,16 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 seen.add(key)
                 kept.append(rule)
         return kept
+
+
+def _outcomes(y: object) -> FloatArray:
+    """What stumps are boosted on, (n, m)."""
+    if isinstance(y, np.ndarray) and y.dtype.names is None:
+        numbers: FloatArray = y.reshape(len(y), -1).astype(np.float64)
+        return numbers
+    time, event = parse_target(y)
+    scores: FloatArray = (event - nelson_aalen(time, event))[:, None]
+    return scores
 
 
 def _midpoints(values: FloatArray) -> FloatArray:

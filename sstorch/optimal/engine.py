@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.optimal.branching import branch_cost
 from sstorch.optimal.estimate import check, estimate
 from sstorch.optimal.levels import INFINITY
 from sstorch.optimal.moments import Moments
@@ -18,7 +19,7 @@ from sstorch.optimal.patterns import Patterns, check_binary
 from sstorch.optimal.problem import Problem
 from sstorch.optimal.search import search
 from sstorch.optimal.solution import Counters, Solution
-from sstorch.optimal.tasks import Entries, Task
+from sstorch.optimal.tasks import BranchCostTask, Entries, SurvivalTask, Task
 
 MAX_DEPTH = 5
 
@@ -45,13 +46,13 @@ def solve(
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.optimal.Binarizer`.
-        task: the objective, made from the times and events of the same rows.
+        task: the objective, made from the same rows.
         max_depth: most tests on a path, 0 to 5; a stump has depth 1.
         max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
         leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
             loss. Trees for all other penalties are in the solution, too.
         min_leaf: least number of rows of a leaf.
-        min_events: least number of events of a leaf.
+        min_events: least number of events of a leaf, for tasks that know of events.
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
             trees found, and how far they can be from the optimum.
         memory: bytes that the search may take.
@@ -63,8 +64,8 @@ def solve(
     Raises:
         DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
             `min_leaf` or `min_events`.
-        ConfigError: an argument out of its range, or too many features for the depth: the message gives the
-            estimate of memory and time.
+        ConfigError: an argument out of its range, `min_events` for a task without events, or too many
+            features for the depth: the message gives the estimate of memory and time.
 
     Examples:
         >>> import numpy as np
@@ -78,17 +79,20 @@ def solve(
     matrix, names = check_binary(features)
     limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
     _check_rows(matrix.shape[0], task, min_leaf, min_events)
-    patterns = Patterns.of(matrix)
+    priced = isinstance(task, BranchCostTask)
+    patterns = Patterns.of(matrix, merge_columns=not priced)
     entries, place = task.entries(), torch.device(device)
-    depth = min(max_depth, MAX_DEPTH)
+    depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
     n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
-    work = estimate(n_entries, patterns.n_features, task.n_steps, len(entries.values), depth)
+    work = estimate(n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced)
     check(work, patterns.n_features, depth, memory)
     moments = Moments.of(patterns, entries, task.n_steps, place)
-    sizes = None
-    if min_leaf > 1 or min_events > 0:
-        sizes = Moments.of(patterns, _size_entries(task), 1, place)
-    problem = Problem(task, moments, sizes, min_leaf, min_events)
+    sizes, least = None, (min_leaf, min_events)[: 2 if min_events else 1]
+    # A test that tells no rows apart may still make later ones cheaper: leaves without rows are none.
+    if min_leaf > 1 or min_events > 0 or priced:
+        sizes = Moments.of(patterns, _size_entries(task, len(least)), 1, place)
+    cost_of_test = branch_cost(task, patterns.columns)
+    problem = Problem(task, moments, sizes, *least, branch_cost=cost_of_test)
     begin = time.perf_counter()
     searches = []
     # With a limit, shallower trees first: they are what remains if the time does not suffice.
@@ -134,13 +138,17 @@ def _check_settings(
 def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None:
     """Check sizes against the rows."""
     if n_rows != task.n_rows:
-        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows} times")
+        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
     if min_leaf < 1 or min_events < 0:
         raise ConfigError(
             f"min_leaf={min_leaf}, min_events={min_events}: expected at least 1 row and 0 events"
         )
     if min_leaf > n_rows:
         raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+    if min_events == 0:
+        return
+    if not isinstance(task, SurvivalTask):
+        raise ConfigError(f"min_events={min_events}: this task does not know which rows have events")
     n_events = int(np.count_nonzero(task.event))
     if min_events > n_events:
         raise DataError(
@@ -148,10 +156,11 @@ def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None
         )
 
 
-def _size_entries(task: Task) -> Entries:
-    """Rows and events as channels."""
+def _size_entries(task: Task, n_channels: int) -> Entries:
+    """Rows, and events where two channels are asked for."""
     rows = np.arange(task.n_rows, dtype=np.int64)
-    return Entries(rows, np.zeros_like(rows), np.stack([np.ones(task.n_rows), task.event]))
+    events = [task.event] if n_channels == 2 and isinstance(task, SurvivalTask) else []
+    return Entries(rows, np.zeros_like(rows), np.stack([np.ones(task.n_rows), *events]))
 
 
 def _floor(problem: Problem, patterns: Patterns, entries: Entries, device: torch.device) -> float:

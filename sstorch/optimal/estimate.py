@@ -28,7 +28,9 @@ class Work:
     seconds: float
 
 
-def estimate(n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int) -> Work:
+def estimate(
+    n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int, *, packed: bool = False
+) -> Work:
     """Work of a search.
 
     Args:
@@ -37,6 +39,7 @@ def estimate(n_entries: int, n_features: int, n_steps: int, n_channels: int, dep
         n_steps: steps of the task.
         n_channels: channels of the task.
         depth: D.
+        packed: whether all sets of a size lie in one array, however many there are.
     """
     sets = [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(2**k * s for k, s in enumerate(sets))
@@ -44,7 +47,9 @@ def estimate(n_entries: int, n_features: int, n_steps: int, n_channels: int, dep
     tables = sum(2**k * n_features**k * (2 if k == depth - 1 else 4) for k in range(1, min(depth, 4)))
     if depth == 5:
         tables += 16 * sum((n_features - x) * x * x for x in range(n_features))
-    if sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
+    if packed:  # with what is paid for tests, and products of literals in each row
+        tables = cells * (2 * depth + 6) + n_entries * sum(sets[: 1 + depth - depth // 2])
+    elif sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
         tables += (cells * (depth + 6)) if depth else 0
     moments = n_channels * n_features ** min(depth, 3) if n_steps == 1 else 0
     work = (n_entries * (n_features + 2 + n_channels) * 2) + moments

@@ -58,7 +58,8 @@ class Levels:
     F - x2 - 1, n_c, n_d).
 
     Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
-    (2, ..., 2, C(F, k)), and there are no other tables.
+    (2, ..., 2, C(F, k)), and there are no other tables. There `paid[k]` has what rows pay for tests, as
+    `Payments.at` gives it; it is empty where tests are free.
 
     Args:
         n_features: F.
@@ -73,6 +74,7 @@ class Levels:
         self.triples: list[Tensor] = []
         self.quads: list[list[Tensor]] = []
         self.packed: dict[int, dict[Budget, Tensor]] = {}
+        self.paid: dict[int, Tensor] = {}
 
     def allocate(self, like: Tensor) -> None:
         """Tables of infinite cost, on the device of a tensor."""

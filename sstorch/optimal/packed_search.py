@@ -8,6 +8,7 @@ from math import comb
 import torch
 from torch import Tensor
 
+from sstorch.optimal.branching import Payments
 from sstorch.optimal.estimate import PACKED_CELLS
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.packed import (
@@ -30,6 +31,8 @@ _MOST_PRODUCTS = 1 << 28
 def fits(problem: Problem, depth: int) -> bool:
     """Whether this search is the better one."""
     n, rows = problem.moments.n_features, len(problem.moments.literals)
+    if problem.branch_cost is not None:  # the other search does not know of it
+        return True
     if depth > n or comb(n, depth) << depth > _MOST_CELLS[depth]:
         return False
     if problem.task.n_steps > 1:
@@ -68,6 +71,10 @@ def _search(problem: Problem, levels: Levels, deadline: float) -> None:
     depth = levels.depth
     leaves = _leaf_costs(problem, depth, deadline)
     table = torch.empty(0)
+    if problem.branch_cost is not None:
+        assert problem.sizes is not None
+        payments = Payments(problem.sizes, problem.branch_cost, depth)
+        levels.paid = {k: payments.at(k) for k in range(depth, 0, -1)}
     for k in range(depth, 0, -1):
         leaf = leaves(k)
         levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
@@ -124,6 +131,8 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
                     torch.add(without, with_it, out=out)
                 else:
                     torch.minimum(out, without + with_it, out=out)
+        if k in levels.paid:
+            sums += levels.paid[k]
         flat = sums.view(-1, k * n_sets)
         candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
         torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=found)

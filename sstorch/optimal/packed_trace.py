@@ -29,12 +29,14 @@ def trace_packed(levels: Levels, target: Budget) -> Nested:
         k: {state: value.cpu().numpy() for state, value in values.items()}
         for k, values in levels.packed.items()
     }
-    return _below(levels, costs, (), (), target)
+    paid = {k: value.cpu().numpy() for k, value in levels.paid.items()}
+    return _below(levels, costs, paid, (), (), target)
 
 
 def _below(
     levels: Levels,
     costs: dict[int, dict[Budget, FloatArray]],
+    paid: dict[int, FloatArray],
     literals: tuple[int, ...],
     signs: tuple[int, ...],
     target: Budget,
@@ -58,6 +60,8 @@ def _below(
         without = costs[larger][left][(*index, number)]
         index_with = [np.where(position == i, 1, sign) for i, sign in enumerate(index)]
         sums = without + costs[larger][right][(*index_with, number)]
+        if paid:
+            sums += paid[larger][(*signs, position, number)]
         at = int(sums.argmin())
         if best is None or sums[at] < best[0]:
             best = (float(sums[at]), at, (left, right))
@@ -65,5 +69,7 @@ def _below(
     _, at, halves = best
     j, feature = int(position[at]), int(sets[position[at], number[at]])
     above = (*literals[:j], feature, *literals[j:])
-    children = [_below(levels, costs, above, (*signs[:j], sign, *signs[j:]), halves[sign]) for sign in (0, 1)]
+    children = [
+        _below(levels, costs, paid, above, (*signs[:j], sign, *signs[j:]), halves[sign]) for sign in (0, 1)
+    ]
     return feature, children[0], children[1]

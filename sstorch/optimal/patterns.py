@@ -37,8 +37,13 @@ class Patterns:
     of_row: IntArray
 
     @classmethod
-    def of(cls, features: BoolArray) -> Patterns:
-        """Collapse the rows and columns of an (N, p) boolean matrix."""
+    def of(cls, features: BoolArray, merge_columns: bool = True) -> Patterns:
+        """Collapse the rows and columns of an (N, p) boolean matrix.
+
+        Args:
+            features: the matrix.
+            merge_columns: False keeps columns that repeat or complement others: tests may cost differently.
+        """
         n = len(features)
         counts = features.sum(axis=0, dtype=np.int64)
         flipped = (2 * counts > n) | ((2 * counts == n) & features[0])
@@ -46,7 +51,8 @@ class Patterns:
         packed = np.packbits(turned.T, axis=1)
         first: dict[bytes, int] = {}
         for column in np.flatnonzero((counts > 0) & (counts < n)):
-            first.setdefault(packed[column].tobytes(), int(column))
+            key = packed[column].tobytes() if merge_columns else str(column).encode()
+            first.setdefault(key, int(column))
         columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
         literals = np.ascontiguousarray(turned[:, columns]).view(np.uint8)
         index, of_row = _distinct_rows(literals)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from sstorch.optimal.branching import BranchCost
 from sstorch.optimal.levels import INFINITY
 from sstorch.optimal.moments import Moments
 from sstorch.optimal.tasks import Task
@@ -19,23 +20,28 @@ class Problem:
     Args:
         task: the objective.
         moments: the task's entries.
-        sizes: entries with the channels rows and events, or None where no condition needs them.
-        min_leaf: least number of rows of a leaf.
-        min_events: least number of events of a leaf.
+        sizes: entries that count what leaves need, rows first, or None where there is no condition.
+        least: how much of each a leaf needs.
+        branch_cost: what a row pays for a test; None where tests are free. It needs `sizes`.
     """
 
     def __init__(
-        self, task: Task, moments: Moments, sizes: Moments | None, min_leaf: int, min_events: int
+        self,
+        task: Task,
+        moments: Moments,
+        sizes: Moments | None,
+        *least: int,
+        branch_cost: BranchCost | None = None,
     ) -> None:
         self.task, self.moments, self.sizes = task, moments, sizes
-        self.min_leaf, self.min_events = min_leaf, min_events
+        self.least, self.branch_cost = least, branch_cost
         self.n_cells = 0
 
     def where(self, feature: int, present: bool) -> Problem:
         """The rows in which the literal of a feature is 1, or is 0."""
         moments = self.moments.where(self.moments.has(feature) == present)
         sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
-        return Problem(self.task, moments, sizes, self.min_leaf, self.min_events)
+        return Problem(self.task, moments, sizes, *self.least, branch_cost=self.branch_cost)
 
     def leaf(self) -> Tensor:
         """Cost of all rows as one leaf, a scalar tensor."""
@@ -55,19 +61,19 @@ class Problem:
         return self._total(sums, cells)
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs of cells, infinite where a leaf has too few rows or events.
+        """Costs of cells, infinite where a leaf has too few rows or whatever else it needs.
 
         Args:
             cells: what the task's `cost` takes.
-            sizes: one tensor, rows and events of the cells, or None without conditions.
+            sizes: one tensor (C, ...), counts in the cells, or None without conditions.
         """
         return self.masked(self.task.cost(cells), sizes)
 
     def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs, infinite where a leaf has too few rows or events; arguments as in `cost`."""
+        """Costs, infinite where a leaf has too few rows or whatever else it needs; arguments as in `cost`."""
         if sizes is not None:
-            rows, events = next(sizes)
-            cost.masked_fill_((rows < self.min_leaf) | (events < self.min_events), INFINITY)
+            for count, least in zip(next(sizes), self.least, strict=True):
+                cost.masked_fill_(count < least, INFINITY)
         self.n_cells += cost.numel()
         return cost
 

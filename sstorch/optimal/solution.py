@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import pandas as pd
 
 from sstorch.exceptions import ConfigError, TrainingError
+from sstorch.optimal.branching import total_branch_cost
 from sstorch.optimal.estimate import Work
 from sstorch.optimal.levels import Levels
 from sstorch.optimal.patterns import BoolArray, Patterns
 from sstorch.optimal.problem import Problem
 from sstorch.optimal.search import root_costs
-from sstorch.optimal.states import Budget, budget
-from sstorch.optimal.tasks import Task
+from sstorch.optimal.states import Budget, budget, budgets
+from sstorch.optimal.tasks import DecisionTask, Task
 from sstorch.optimal.trace import trace
 from sstorch.optimal.tree import BinaryTree, Nested
 
@@ -120,16 +122,18 @@ class Solution:
                     self._best[state] = (value, levels)
                 if complete:
                     certified.add(state)
-        self._spread(searches[-1][0])
+        self._spread()
+        if searches[-1][1]:
+            certified.update(self._best)
         constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
             bound = cost if state in certified else min(cost, floor)
             self.optima[state] = Optimum(*state, constant + cost, constant + bound)
 
-    def _spread(self, last: Levels) -> None:
-        """A budget that the last search did not finish can do what smaller ones can."""
-        for state in last.budgets(0):
+    def _spread(self) -> None:
+        """A budget that no search has finished can do what smaller ones can."""
+        for state in budgets(self.max_depth, self.max_nodes):
             for other, (cost, levels) in list(self._best.items()):
                 fits = other.depth <= state.depth and other.nodes <= state.nodes
                 if fits and (state not in self._best or cost < self._best[state][0]):
@@ -153,13 +157,15 @@ class Solution:
     @property
     def gap(self) -> float:
         """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        fitting = self._fitting(self.max_depth, self.max_nodes)
         bounds = [
             o.lower_bound + self.leaf_penalty * (o.nodes + 1)
             if o.certified
             else o.lower_bound + self.leaf_penalty
-            for o in self._fitting(self.max_depth, self.max_nodes)
+            for o in fitting
         ]
-        return max(0.0, self.objective - min(bounds))
+        gap = self.objective - min(bounds)
+        return gap if gap > _slack(fitting) else 0.0
 
     @property
     def certificate(self) -> str:
@@ -191,9 +197,8 @@ class Solution:
             raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
         fitting = self._fitting(depth, nodes)
         # Equal up to rounding: the smaller tree.
-        slack = 1e-12 * max(abs(o.loss) for o in fitting)
         least = min(o.loss + penalty * (o.nodes + 1) for o in fitting)
-        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + slack)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + _slack(fitting))
 
     def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
         return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
@@ -210,12 +215,33 @@ class Solution:
         state = budget(optimum.depth, optimum.nodes)
         nested = trace(self._problem, self._best[state][1], self._reached(state))
         tree = BinaryTree.build(_columns(nested, self._patterns), self._names)
-        loss = self.task.loss(tree.apply(self._features))
-        if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=1e-8):
+        loss = self._loss(tree)
+        # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
+        rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
+        if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
             raise TrainingError(
                 f"the tree has the loss {loss!r}, but the search reports {optimum.loss!r}; please report this"
             )
         return tree
+
+    def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
+        """What the task says in each leaf: a class, a treatment, a mean, (n_leaves,) or (n_leaves, ...).
+
+        Args:
+            tree: a tree of this search; None is `tree()`.
+
+        Raises:
+            ConfigError: the task has no `decisions`.
+        """
+        if not isinstance(self.task, DecisionTask):
+            raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
+        tree = self.tree() if tree is None else tree
+        return self.task.decisions(tree.apply(self._features), tree.n_leaves)
+
+    def _loss(self, tree: BinaryTree) -> float:
+        """The tree's loss from the definition."""
+        cost = total_branch_cost(self.task, tree, self._features)
+        return self.task.loss(tree.apply(self._features)) + cost
 
     def _reached(self, state: Budget) -> Budget:
         """The budget within which the search behind a state found its cost."""
@@ -260,6 +286,11 @@ class Solution:
     def table(self) -> pd.DataFrame:
         """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""
         return pd.DataFrame(list(self.optima.values()), columns=list(Optimum._fields))
+
+
+def _slack(optima: Sequence[Optimum]) -> float:
+    """How far losses can be apart by rounding."""
+    return 1e-12 * max(abs(o.loss) for o in optima)
 
 
 def _columns(nested: Nested, patterns: Patterns) -> Nested:

@@ -1,4 +1,4 @@
-"""An exact tree with the survival curve of each leaf below it."""
+"""An exact tree with the survival curve of each leaf below it, or what else its leaves say."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#44444
 
 
 class FittedExactTree(Protocol):
-    """What a tree must offer to be drawn; see :class:`sstorch.OptimalSurvivalTree`."""
+    """What a tree must offer to be drawn; see :class:`sstorch.OptimalTreeClassifier`.
+
+    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn.
+    """
 
     tree_: Any
-    curves_: Any
     leaf_table_: Any
-    event_times_: Any
+
+    def leaf_texts(self) -> list[str]: ...  # noqa: D102
 
 
 def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None = None) -> list[Axes]:
-    """Draw the tree, its questions in the nodes, and below each leaf its survival curve.
+    """Draw the tree, its questions in the nodes, and below each leaf its survival curve, or what it says.
 
     Args:
         tree: fitted.
@@ -32,7 +35,7 @@ def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None =
     Returns:
         The axes: first that of the tree, then one for each leaf, from left to right.
     """
-    exact, curves, table = tree.tree_, tree.curves_, tree.leaf_table_
+    exact, curves = tree.tree_, getattr(tree, "curves_", None)
     n_leaves, depth = exact.n_leaves, exact.depth
     if figure is None:
         figure = Figure(figsize=(max(4.0, 1.9 * n_leaves), 2.6 + 0.8 * depth))
@@ -51,23 +54,39 @@ def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None =
     upper.set(xlim=(-0.5, n_leaves - 0.5), ylim=(-depth - 0.2, 0.35))
     upper.axis("off")
     order = _draw_nodes(upper, exact, depth)
-    times = np.concatenate(([0.0], curves.times))
-    axes = [upper]
+    axes, texts = [upper], tree.leaf_texts()
     for column, leaf in enumerate(order):
         ax = figure.add_subplot(grid[1, column])
-        survival = np.concatenate(([1.0], curves.survival[leaf]))
-        ax.plot(times, survival, drawstyle="steps-post", color=COLOURS[leaf % len(COLOURS)], linewidth=1.8)
-        rows, events = int(table["rows"].iloc[leaf]), int(table["events"].iloc[leaf])
-        ax.set_title(f"leaf {leaf}\n{rows} rows, {events} events", fontsize=8)
-        ax.set(ylim=(0, 1.02), xlim=(0, times[-1]), xlabel="time")
-        ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"] if column == 0 else ["", "", ""])
-        if column == 0:
-            ax.set_ylabel("survival")
-        ax.locator_params(axis="x", nbins=3)
-        ax.tick_params(labelsize=8)
-        ax.spines[["top", "right"]].set_visible(False)
+        if curves is None:
+            _write_leaf(ax, texts[leaf])
+        else:
+            _draw_curve(ax, curves, tree.leaf_table_, leaf, first=column == 0)
         axes.append(ax)
     return axes
+
+
+def _write_leaf(ax: Axes, text: str) -> None:
+    """What a leaf says, a line for each part."""
+    ax.text(
+        0.5, 1.0, text.replace(": ", "\n").replace(", ", "\n"), ha="center", va="top", fontsize=8, bbox=_BOX
+    )
+    ax.axis("off")
+
+
+def _draw_curve(ax: Axes, curves: Any, table: Any, leaf: int, first: bool) -> None:
+    """The survival curve of a leaf; the first one has the labels of the axis."""
+    times = np.concatenate(([0.0], curves.times))
+    survival = np.concatenate(([1.0], curves.survival[leaf]))
+    ax.plot(times, survival, drawstyle="steps-post", color=COLOURS[leaf % len(COLOURS)], linewidth=1.8)
+    rows, events = int(table["rows"].iloc[leaf]), int(table["events"].iloc[leaf])
+    ax.set_title(f"leaf {leaf}\n{rows} rows, {events} events", fontsize=8)
+    ax.set(ylim=(0, 1.02), xlim=(0, times[-1]), xlabel="time")
+    ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"] if first else ["", "", ""])
+    if first:
+        ax.set_ylabel("survival")
+    ax.locator_params(axis="x", nbins=3)
+    ax.tick_params(labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_nodes(ax: Axes, exact: Any, depth: int) -> list[int]:

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, SurvivalData, metrics
 from sstorch.data import stratified_folds
-from sstorch.estimators import exact_search
+from sstorch.estimators import tree_search
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optimal import LogLikelihood
 
@@ -61,13 +61,13 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[pd.DataFrame, LogLikelihood]] = []
-    solve = exact_search.solve
+    solve = tree_search.solve
 
     def counted(features: pd.DataFrame, task: LogLikelihood, *args: Any, **keywords: Any) -> Any:
         calls.append((features, task))
         return solve(features, task, *args, **keywords)
 
-    monkeypatch.setattr(exact_search, "solve", counted)
+    monkeypatch.setattr(tree_search, "solve", counted)
     data = small_data
     tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(data.frame, _y(data))
     assert [len(features) for features, _ in calls] == [*(120 - np.bincount(tree.folds_)), 120]

@@ -1,7 +1,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from sstorch import OptimalSurvivalTree, SurvivalData
+from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, SurvivalData
 from sstorch.plots import plot_optimal_tree
 
 
@@ -36,3 +36,12 @@ def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> Non
     assert upper.figure is figure
     assert not upper.texts
     assert lower.get_title() == "leaf 0\n120 rows, 80 events"
+
+
+def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
+    tree = OptimalTreeClassifier(2, min_leaf=5).fit(small_data.frame, small_data.event)
+    _, *lower = plot_optimal_tree(tree)
+    in_text = [line.strip() for line in tree.export_text().splitlines() if line.strip().startswith("leaf")]
+    assert [ax.texts[0].get_text().replace("\n", "") for ax in lower] == [
+        line.replace(": ", "").replace(", ", "") for line in in_text
+    ]

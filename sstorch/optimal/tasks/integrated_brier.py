@@ -166,6 +166,10 @@ class IntegratedBrier:
             total += float((alive[position] + after_event).sum())
         return total
 
+    def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
+        """The curve of each leaf at the distinct times of all rows, (n_leaves, T)."""
+        return np.stack([self._curve(np.flatnonzero(leaf == number)) for number in range(n_leaves)])
+
     def _curve(self, rows: IntArray) -> FloatArray:
         """The leaf's curve at every grid point, shape (T,)."""
         size = len(self._grid)

@@ -72,16 +72,20 @@ class LogLikelihood:
 
     def loss(self, leaf: IntArray) -> float:
         """Σ_i Λ_i θ - d_i log Λ_i - d_i log θ - d_i, θ that of the row's leaf; 0 in leaves without events."""
-        theta, has_events = self._theta(leaf)
+        theta, has_events = self._theta(leaf, int(leaf.max()) + 1)
         of_row = theta[leaf]
         d, hazard = self.event.astype(np.float64), self.hazard
         rows = hazard * of_row - d * (np.log(hazard) + np.log(of_row) + 1.0)
         return float(rows[has_events[leaf]].sum())
 
-    def _theta(self, leaf: IntArray) -> tuple[FloatArray, BoolArray]:
+    def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
+        """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,)."""
+        return self._theta(leaf, n_leaves)[0]
+
+    def _theta(self, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
         """Hazard ratio of each leaf, and which leaves have events."""
-        events = np.bincount(leaf, weights=self.event)
-        hazard = np.bincount(leaf, weights=self.hazard)
+        events = np.bincount(leaf, weights=self.event, minlength=n_leaves)
+        hazard = np.bincount(leaf, weights=self.hazard, minlength=n_leaves)
         filled = np.where(hazard > 0.0, hazard, 1.0)
         return np.maximum(events, 0.5) / filled, events > 0
 

@@ -1,0 +1,191 @@
+"""From checked columns to the search for exact trees over readable binary features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+
+from sstorch.data import Schema
+from sstorch.data.wording import names_text
+from sstorch.estimators.settings import check_device
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.optimal import Binarizer, Rule, Solution, Task, solve
+from sstorch.optimal.binarize import Preset
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """The checked parameters that all exact trees share; build it with :meth:`common`."""
+
+    max_depth: int
+    max_nodes: int | None
+    leaf_penalty: float
+    min_leaf: int
+    binarize: Binarizer | None
+    device: str
+    time_limit: float | None
+    memory: int
+
+    @staticmethod
+    def common(
+        *,
+        max_depth: object,
+        max_nodes: object,
+        leaf_penalty: object,
+        min_leaf: object,
+        binarize: str | bool | Binarizer,
+        device: str,
+        time_limit: object,
+        memory: object,
+    ) -> dict[str, Any]:
+        """Check every value and bring it to its plain type.
+
+        Raises:
+            ConfigError: a value does not exist or is out of range; the message says what would do.
+        """
+        check_device(device)
+        return {
+            "max_depth": check_integer("max_depth", max_depth, 0),
+            "max_nodes": None if max_nodes is None else check_integer("max_nodes", max_nodes, 0),
+            "leaf_penalty": _number("leaf_penalty", leaf_penalty, "a finite number >= 0", zero=True),
+            "min_leaf": check_integer("min_leaf", min_leaf, 1),
+            "binarize": _binarizer(binarize),
+            "device": str(device),
+            "time_limit": None
+            if time_limit is None
+            else _number("time_limit", time_limit, "seconds > 0 or None"),
+            "memory": check_integer("memory", memory, 1),
+        }
+
+    def search_frame(
+        self,
+        frame: pd.DataFrame,
+        make_task: Callable[[list[Rule]], Task],
+        target: object,
+        min_events: int = 0,
+    ) -> TreeSearch:
+        """Binarize and solve, from these rows alone.
+
+        Args:
+            frame: cleaned columns.
+            make_task: the objective on these rows, given the questions.
+            target: what the binarizer may look at.
+            min_events: least number of events of a leaf.
+
+        Raises:
+            DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
+                large enough.
+            ConfigError: too many binary features for the depth.
+        """
+        if self.binarize is None:
+            check_binary_columns(frame, list(frame.columns))
+            rules = [Rule(name, "above", 0.5) for name in frame.columns]
+            names = list(frame.columns)
+        else:
+            rules = clone(self.binarize).fit(frame, target).rules_
+            names = [rule.name for rule in rules]
+        features = answers(rules, frame)
+        solution = solve(
+            pd.DataFrame(features, columns=names),
+            make_task(rules),
+            self.max_depth,
+            self.max_nodes,
+            leaf_penalty=self.leaf_penalty,
+            min_leaf=self.min_leaf,
+            min_events=min_events,
+            time_limit=self.time_limit,
+            memory=self.memory,
+            device=self.device,
+        )
+        return TreeSearch(self, Schema.of(frame), rules, features, solution)
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """A finished search and what it was made of.
+
+    Attributes:
+        settings: of the search.
+        schema: of the raw columns.
+        rules: the binary features.
+        features: their answers, shape (N, F).
+        solution: the trees of all budgets.
+    """
+
+    settings: SearchSettings
+    schema: Schema
+    rules: list[Rule]
+    features: BoolArray
+    solution: Solution
+
+
+def answers(rules: list[Rule], frame: pd.DataFrame, used: set[int] | None = None) -> BoolArray:
+    """Answers of the rules on cleaned columns, (n, F); False for rules that are not in ``used``."""
+    out = np.zeros((len(frame), len(rules)), dtype=np.bool_)
+    for j, rule in enumerate(rules):
+        if used is None or j in used:
+            out[:, j] = rule(frame[rule.column])
+    return out
+
+
+def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
+    """Make sure that columns hold 0 and 1 only.
+
+    Raises:
+        DataError: names all columns that do not.
+    """
+    bad = [name for name in names if not _is_binary(frame[name])]
+    if bad:
+        raise DataError(
+            f"column {names_text(bad)} does not hold 0 and 1 only, which binarize=False asks for; "
+            "use binarize='surtree', or drop it"
+        )
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return an integer setting.
+
+    Raises:
+        ConfigError: no integer, or below ``least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
+    return int(value)
+
+
+def _is_binary(column: pd.Series) -> bool:
+    return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
+
+
+def _number(name: str, value: object, wanted: str, *, zero: bool = False) -> float:
+    """A finite number above 0, or 0 where that is allowed."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    number = float(value)
+    if number < 0.0 or (number == 0.0 and not zero):
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    return number
+
+
+def _binarizer(binarize: object) -> Binarizer | None:
+    if binarize is False or binarize is None:
+        return None
+    if isinstance(binarize, Binarizer):
+        return binarize
+    for preset in get_args(Preset):
+        if binarize == preset:
+            return Binarizer(preset)
+    raise ConfigError(
+        f"binarize must be one of {', '.join(get_args(Preset))}, a Binarizer, or False for columns of 0 and "
+        f"1, got {binarize!r}"
+    )
