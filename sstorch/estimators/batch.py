@@ -26,6 +26,7 @@ from sstorch.optim import (
     Trainer,
     initialize_cox,
     initialize_greedy,
+    initialize_grown,
     initialize_kmeans,
     initialize_optimal,
     initialize_random,
@@ -178,6 +179,8 @@ def _train_batch(
         initialize_kmeans(tree, plain, sample, seeds)
     elif settings.init == "greedy":
         initialize_greedy(tree, plain, sample, seeds)
+    elif settings.init == "grown":
+        initialize_grown(tree, plain, sample, seeds)
     elif settings.init == "optimal":
         initialize_optimal(tree, plain, sample, seeds)
     elif settings.init == "cox":

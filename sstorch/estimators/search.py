@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from sstorch.data import Schema, SurvivalData
 from sstorch.estimators.batch import TrainedBatch, train_batch, with_heats
-from sstorch.estimators.grid import Candidate
+from sstorch.estimators.grid import Candidate, leaf_label
 from sstorch.estimators.held_out import HeldOutRows, check_held_out
 from sstorch.estimators.soft_survival_tree import SoftSurvivalTree
 from sstorch.exceptions import DataError, TrainingError
@@ -25,6 +25,8 @@ Scorer = Callable[[Any, Any, Any], float]
 
 # A rung of the halving has so many times the starts of the one before and keeps one of so many candidates.
 _FACTOR = 3
+# Leaf families that a growing search takes to the next depth.
+_FAMILIES = 2
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ class Scores:
     """What a search found out about its candidates.
 
     Attributes:
+        candidates: those that were scored.
         folds: held-out score of each candidate on each fold, greater is better, shape (C, n_folds); -inf
             where no start has a finite objective.
         seconds: share of the time of its batches, shape (C,).
-        rung: the last rung that each candidate reached, from 0; all are 0 in a grid search, shape (C,).
+        rung: the last rung of a halving that each candidate reached, from 0, shape (C,).
         starts: starts with which it was scored last, shape (C,).
     """
 
+    candidates: Sequence[Candidate]
     folds: FloatArray
     seconds: FloatArray
     rung: npt.NDArray[np.int64]
@@ -109,8 +113,40 @@ class FoldSearch:
     def grid(self, candidates: Sequence[Candidate]) -> Scores:
         """Train every candidate with all its starts."""
         folds, seconds = self._scores(candidates)
-        starts = np.array([own.n_starts for own in candidates])
-        return Scores(folds, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
+        return _once(candidates, folds, seconds)
+
+    def growing(self, candidates: Sequence[Candidate]) -> Scores:
+        """Depth by depth, as long as the best of a depth is better than all shallower ones.
+
+        The first depth compares all its candidates. Of every leaf family the ridge that is best there is
+        kept, and each further depth compares the two families that are best at the depth before. What is not
+        scored is not among the candidates of the result.
+        """
+        found: list[tuple[Candidate, FloatArray, float]] = []
+        ridges: dict[str, float] = {}
+        families, best = {leaf_label(own.leaf) for own in candidates}, -np.inf
+        for depth in sorted({own.depth for own in candidates}):
+            level = [
+                own
+                for own in candidates
+                if own.depth == depth
+                and leaf_label(own.leaf) in families
+                and ridges.get(leaf_label(own.leaf), own.ridge) == own.ridge
+            ]
+            folds, seconds = self._scores(level)
+            found += zip(level, folds, seconds.tolist(), strict=True)
+            # In four decimals, as `Scores.rank` compares.
+            means = folds.mean(axis=1).round(4)
+            if not means.max() > best:
+                break
+            best = means.max()
+            leading: dict[str, Candidate] = {}
+            for number in np.argsort(-means, kind="stable").tolist():
+                leading.setdefault(leaf_label(level[number].leaf), level[number])
+            ridges = ridges or {leaf: own.ridge for leaf, own in leading.items()}
+            families = set(list(leading)[:_FAMILIES])
+        scored, scores, spent = zip(*found, strict=True)
+        return _once(scored, np.stack(scores), np.array(spent))
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
@@ -133,7 +169,7 @@ class FoldSearch:
             folds[alive], spent = self._scores(own)
             seconds[alive] += spent
             rung[alive], starts[alive] = number, [candidate.n_starts for candidate in own]
-        return Scores(folds, seconds, rung, starts)
+        return Scores(candidates, folds, seconds, rung, starts)
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
@@ -190,6 +226,12 @@ class FoldSearch:
             return known[position]
 
         return score
+
+
+def _once(candidates: Sequence[Candidate], folds: FloatArray, seconds: FloatArray) -> Scores:
+    """Scores of candidates that were scored once, with all their starts."""
+    starts = np.array([own.n_starts for own in candidates])
+    return Scores(candidates, folds, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
 
 
 def rungs(n_starts: int) -> list[int]:

@@ -58,7 +58,8 @@ class SoftSurvivalTree(ReadableTree):
             macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
             after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
-            splits), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for
+            splits), ``"grown"`` (level by level: leaves are split where their own model fits worst, and all
+            is trained before the next level), ``"optimal"`` (exact trees of least deviance, depth 5 at most), or ``"cox"`` for
             spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.

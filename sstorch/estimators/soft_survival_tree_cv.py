@@ -28,7 +28,7 @@ from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
 
 FloatArray = npt.NDArray[np.float64]
-Strategy = Literal["grid", "halving"]
+Strategy = Literal["growing", "grid", "halving"]
 
 # Parameters that all candidates have.
 _SHARED = (
@@ -50,8 +50,8 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
     Every parameter from ``depth`` to ``n_starts`` takes one value or several; each choice of one of each is a
     candidate. Candidates of the same depth, leaf and ``init`` are one tensor program: folds x penalties x
     starts. Preprocessing, starts and, within a fold, the choice of the start see the training rows of that
-    fold only. The chosen candidate is then trained on all rows. The defaults come from the study in
-    ``experiments/tree_search``.
+    fold only. The chosen candidate is then trained on all rows. The defaults come from the studies in
+    ``experiments/accuracy`` and ``experiments/tree_search``.
 
     Args:
         depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
@@ -66,9 +66,12 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         scoring: what is compared on the rows left out: ``"log_likelihood"``, mean per row; ``"c_harrell"``,
             time-dependent concordance; ``"ibs"``, integrated Brier score (convention ``"graf"``) with its
             sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
-            no weights.
-        search: ``"grid"``, or ``"halving"``: all candidates with few starts, the best third of them with
-            three times as many, and so on to ``n_starts``.
+            no weights. The likelihood prefers leaves that are sharp where many times are equal; concordance
+            is what the study chose by.
+        search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ridge that is
+            best at the first depth is kept, and every further depth compares the two leaves that are best at
+            the one before; ``"grid"``: all candidates; or ``"halving"``: all candidates with few starts, the
+            best third of them with three times as many, and so on to ``n_starts``.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
             best: smallest depth, then first leaf and init, fewest starts, largest ``fused``, ``gate_ridge``
             and ``ridge``.
@@ -116,16 +119,16 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
 
     def __init__(
         self,
-        depth: int | Sequence[int] = (0, 1, 2),
-        leaf: str | HazardFamily | Sequence[str | HazardFamily] = "log_logistic",
-        ridge: float | Sequence[float] = (1e-3, 1e-2),
-        gate_ridge: float | Sequence[float] = (1e-4, 1e-2),
-        fused: float | Sequence[float] = (0.0, 0.03, 0.3),
-        init: str | Sequence[str] = "kmeans",
-        n_starts: int | Sequence[int] = 3,
+        depth: int | Sequence[int] = (0, 1, 2, 3),
+        leaf: str | HazardFamily | Sequence[str | HazardFamily] = ("log_logistic", "spline_ph", "spline_po"),
+        ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
+        gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
+        fused: float | Sequence[float] = 0.0,
+        init: str | Sequence[str] = "grown",
+        n_starts: int | Sequence[int] = 2,
         cv: int = 5,
-        scoring: Scoring | Callable[[Any, Any, Any], float] = "log_likelihood",
-        search: Strategy = "grid",
+        scoring: Scoring | Callable[[Any, Any, Any], float] = "c_harrell",
+        search: Strategy = "growing",
         one_standard_error: bool = False,
         trainer: str | Trainer = "joint",
         holdout: float = 0.0,
@@ -190,14 +193,15 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         schema = Schema.of(data.frame) if schema is None else schema
         folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed())
         search = FoldSearch(shared, data, folds, schema, self.scoring)
-        scores = search.grid(compared) if self.search == "grid" else search.halving(compared)
-        best = self._choose(compared, scores)
-        tree = clone(shared).set_params(**compared[best].parameters)
+        searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
+        scores = searches[self.search](compared)
+        best = self._choose(scores)
+        tree = clone(shared).set_params(**scores.candidates[best].parameters)
         batch = train_batch([data], tree.settings(), schema, [ProgressBar()] if self.verbose else [])
         self.best_estimator_ = tree.adopt(batch, data, 0, batch.best_start(0))
-        self.best_params_ = compared[best].parameters
+        self.best_params_ = scores.candidates[best].parameters
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
-        self.cv_results_, self.folds_ = _table(compared, scores), folds
+        self.cv_results_, self.folds_ = _table(scores), folds
         return self._take_over()
 
     def candidates(self) -> list[Candidate]:
@@ -329,7 +333,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
     def _seed(self) -> int:
         return check_integer("random_state", self.random_state, 0)
 
-    def _choose(self, compared: Sequence[Candidate], scores: Scores) -> int:
+    def _choose(self, scores: Scores) -> int:
         best = int(scores.rank.argmin())
         if not np.isfinite(scores.mean[best]):
             raise TrainingError(
@@ -340,7 +344,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             return best
         last = scores.rung == scores.rung[best]
         near = last & (scores.mean >= scores.mean[best] - scores.standard_error[best])
-        return min(np.flatnonzero(near).tolist(), key=lambda number: compared[number].simplicity)
+        return min(np.flatnonzero(near).tolist(), key=lambda number: scores.candidates[number].simplicity)
 
     def _take_over(self) -> Self:
         """What the base class and scikit-learn look for on a fitted estimator."""
@@ -349,7 +353,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         return self
 
 
-def _table(compared: Sequence[Candidate], scores: Scores) -> pd.DataFrame:
+def _table(scores: Scores) -> pd.DataFrame:
     found = {
         "mean_score": scores.mean,
         "std_score": scores.std,
@@ -360,4 +364,4 @@ def _table(compared: Sequence[Candidate], scores: Scores) -> pd.DataFrame:
         "starts": scores.starts,
         "seconds": scores.seconds,
     }
-    return pd.DataFrame([candidate.row() for candidate in compared]).assign(**found)
+    return pd.DataFrame([candidate.row() for candidate in scores.candidates]).assign(**found)

@@ -7,6 +7,7 @@ from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.cox_start import initialize_cox
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.function import AutogradFunction, BatchedFunction
+from sstorch.optim.growth import initialize_grown
 from sstorch.optim.hard_tree import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.joint import Joint, NodecJoint
@@ -42,6 +43,7 @@ __all__ = [
     "greedy_tree",
     "initialize_cox",
     "initialize_greedy",
+    "initialize_grown",
     "initialize_hard",
     "initialize_kmeans",
     "initialize_optimal",

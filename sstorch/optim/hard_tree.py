@@ -192,13 +192,46 @@ class StartRows:
     features: IntArray | None
 
 
+@dataclass(frozen=True)
+class StartDraw:
+    """Which rows and columns the hard splits of one start see.
+
+    Attributes:
+        repeats: how often each row is drawn, shape (n,).
+        features: columns that may split, all if None.
+    """
+
+    repeats: IntArray
+    features: IntArray | None
+
+
+def draw_starts(
+    n_features: int, weight: FloatArray, split: IntArray, seeds: Sequence[np.random.SeedSequence]
+) -> list[StartDraw]:
+    """All rows for the first start of each split; a bootstrap sample and half of the features for the others.
+
+    Args:
+        n_features: p.
+        weight: row weights, shape (R, n); rows of weight zero are drawn in vain.
+        split: of each problem, shape (R,).
+        seeds: one per problem.
+    """
+    first: dict[int, str] = {}
+    drawn = []
+    for own, number, seed in zip(weight, split.tolist(), seeds, strict=True):
+        repeats, features = np.ones(len(own), dtype=np.int64), None
+        if first.setdefault(number, seed_key(seed)) != seed_key(seed):
+            draws = np.random.default_rng(seed)
+            repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
+            features = draws.permutation(n_features)[: (n_features + 1) // 2]
+        drawn.append(StartDraw(repeats * (own > 0), features))
+    return drawn
+
+
 def grow_starts(
     sample: Sample, seeds: Sequence[np.random.SeedSequence], grow: Callable[[StartRows], HardTree]
 ) -> list[HardTree]:
-    """Hard trees of all problems, one for those that share rows and seed.
-
-    The first start of each split is grown on all its rows, the others on a bootstrap sample and half of the
-    features.
+    """Hard trees of all problems on what :func:`draw_starts` gives, one for those that share rows and seed.
 
     Args:
         sample: training rows of R problems, ordered by split.
@@ -211,19 +244,13 @@ def grow_starts(
         part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)
     )
     known: dict[tuple[int, str, bytes], HardTree] = {}
-    first: dict[int, str] = {}
     hard = []
-    for problem, seed in enumerate(seeds):
+    for problem, draw in enumerate(draw_starts(matrices.shape[-1], weight, split, seeds)):
         x, own = matrices[split[problem]], weight[problem]
-        key = int(split[problem]), seed_key(seed), own.tobytes()
+        key = int(split[problem]), seed_key(seeds[problem]), own.tobytes()
         if key not in known:
-            repeats, features = np.ones(len(own), dtype=np.int64), None
-            if first.setdefault(key[0], key[1]) != key[1]:
-                draws = np.random.default_rng(seed)
-                repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
-                features = draws.permutation(x.shape[1])[: (x.shape[1] + 1) // 2]
-            repeats = repeats * (own > 0)
-            known[key] = grow(StartRows(x, time[problem], event[problem] > 0, own, repeats, features))
+            rows = StartRows(x, time[problem], event[problem] > 0, own, draw.repeats, draw.features)
+            known[key] = grow(rows)
         hard.append(known[key])
     return hard
 

@@ -21,11 +21,15 @@ from sstorch.optim import Joint, LBFGSOptions
 SHORT = Joint(LBFGSOptions(max_iterations=8))
 SMALL: dict[str, Any] = {
     "depth": (0, 1),
+    "leaf": "log_logistic",
     "ridge": (1e-3, 0.1),
     "gate_ridge": 1e-3,
     "fused": (0.0, 0.3),
+    "init": "kmeans",
     "n_starts": 2,
     "cv": 3,
+    "scoring": "log_likelihood",
+    "search": "grid",
     "trainer": SHORT,
 }
 
@@ -175,17 +179,52 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
-    found = SoftSurvivalTreeCV(depth=(0, 1), gate_ridge=10.0, fused=0.0, ridge=0.1, n_starts=1, cv=3).fit(
-        X, y
-    )
+    found = SoftSurvivalTreeCV(
+        (0, 1), "log_logistic", 0.1, 10.0, init="kmeans", n_starts=1, cv=3, scoring="log_likelihood"
+    ).fit(X, y)
     mean = found.cv_results_["mean_score"]
     assert mean[0] != mean[1]
     assert mean[0] == pytest.approx(mean[1], abs=3e-7)
     assert found.best_params_["depth"] == 0
     folds = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-8], [2.0, 2.0], [-np.inf, 9.0]])
     none = np.zeros(4, dtype=np.int64)
-    assert search_module.Scores(folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
-    assert search_module.Scores(folds, np.ones(4), np.array([1, 1, 0, 0]), none).rank.tolist() == [1, 2, 3, 4]
+    assert search_module.Scores([], folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
+    last = np.array([1, 1, 0, 0])
+    assert search_module.Scores([], folds, np.ones(4), last, none).rank.tolist() == [1, 2, 3, 4]
+
+
+def test_growing_scores_a_part_of_the_grid_depth_by_depth(small_data: SurvivalData) -> None:
+    lists = {"depth": (0, 1, 2), "leaf": ("weibull", "exponential", "log_logistic"), "fused": 0.0}
+    keys = ["leaf", "ridge", "depth"]
+    whole = _fit(small_data, **lists).cv_results_.set_index(keys)["mean_score"]
+    found = _fit(small_data, **lists, search="growing")
+    table = found.cv_results_.set_index(keys)["mean_score"]
+    first = table[table.index.get_level_values("depth") == 0]
+    assert len(first) == 3 * 2
+    np.testing.assert_allclose(first, whole[first.index], rtol=1e-6)
+    ridge = first.groupby("leaf").idxmax().map(lambda key: key[1])
+    best, families = first.max(), set(first.groupby("leaf").max().nlargest(2).index)
+    for depth in (1, 2):
+        level = table[table.index.get_level_values("depth") == depth]
+        # The two best leaves of the depth before, each at the ridge that was its best at the first.
+        assert {(leaf, own) for leaf, own, _ in level.index} == {(leaf, ridge[leaf]) for leaf in families}
+        # Of the same batch or of another: the same but for rounding in a few iterations.
+        np.testing.assert_allclose(level, whole[level.index], rtol=1e-4)
+        families = set(level.groupby("leaf").max().nlargest(2).index)
+        if not level.max() > best + 1e-4:
+            break
+        best = level.max()
+    assert len(table) == len(first) + 2 * depth
+    assert found.best_params_["depth"] == table.idxmax()[2]
+
+
+def test_growing_stops_where_depth_gains_nothing() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(150, 2))
+    y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
+    found = SoftSurvivalTreeCV(leaf="exponential", gate_ridge=10.0, cv=3, scoring="log_likelihood").fit(X, y)
+    assert found.cv_results_["depth"].tolist() == [0, 0, 0, 1]
+    assert found.best_params_["depth"] == 0
 
 
 def test_one_standard_error_takes_the_simplest_candidate_near_the_best(small_data: SurvivalData) -> None:
@@ -271,7 +310,7 @@ def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"search": "random"}, "search must be one of grid, halving"),
+        ({"search": "random"}, "search must be one of growing, grid, halving"),
         ({"scoring": "auc"}, "scoring must be one of log_likelihood, c_harrell, ibs, or a scorer"),
         ({"cv": 1}, "cv must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),

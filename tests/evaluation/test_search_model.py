@@ -18,7 +18,15 @@ from sstorch.optim import Joint, LBFGSOptions
 
 SHORT = Joint(LBFGSOptions(max_iterations=6))
 ESTIMATOR = SoftSurvivalTree(depth=4, n_starts=9, trainer=SHORT, random_state=1)
-ENTRY = {"depth": [0, 1], "ridge": [1e-3, 0.1], "gate_ridge": 1e-3, "fused": 0.1, "n_starts": 1, "cv": 2}
+ENTRY = {
+    "depth": [0, 1],
+    "leaf": "log_logistic",
+    "ridge": [1e-3, 0.1],
+    "gate_ridge": 1e-3,
+    "fused": 0.1,
+    "cv": 2,
+    "search": "grid",
+}
 
 
 def _cohort() -> pd.DataFrame:

@@ -1,0 +1,257 @@
+"""How accurate is one readable tree? Nested cross-validation of every candidate of a search, on 15 data sets.
+
+python experiments/accuracy/study.py train [--sets NAME ...] [--repeats 0 ...] [--lever NAME]   # candidates/
+python experiments/accuracy/study.py report                                        # the tables of the README
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import clone
+
+from sstorch import SoftSurvivalTree, load_dataset, metrics
+from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.estimators import train_batch
+from sstorch.estimators.held_out import SCORINGS, HeldOutRows
+from sstorch.estimators.settings import Coefficients
+from sstorch.evaluation import ResultStore, make_folds
+
+HERE = Path(__file__).parent
+SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
+SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
+LEAVES = ("log_logistic", "spline_ph", "spline_po")
+RIDGES = (1e-4, 1e-3, 1e-2)
+GATE_RIDGES = (1e-5, 1e-4)
+MAX_DEPTH, N_FAMILIES = 3, 2
+# What one lever changes, beside "search" itself; for the ablation.
+LEVERS: dict[str, dict[str, object]] = {
+    "search": {},
+    "kmeans": {"init": "kmeans", "n_starts": 3},
+    "greedy": {"init": "greedy"},
+    "starts": {"n_starts": 3},
+    "fused": {"fused": 0.1},
+    "decomposition": {"trainer": "nodec"},
+}
+KEYS = ["depth", "leaf", "ridge", "gate_ridge"]
+RULE = "c_harrell"
+# A column counts as read if it has at least this share of the effects in the gates or in the leaves.
+READ = 0.02
+CURVES = tuple(SCORINGS)
+
+
+def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
+    """Inner scores of every candidate, and those of the same candidate trained on all rows of the fold.
+
+    Level by level, as ``search="growing"`` does.
+    """
+    data = load_dataset(name)
+    outer, schema = make_folds(data, 5, repeat), Schema.of(data.frame)
+    train, test = data.subset(outer != fold), data.subset(outer == fold)
+    inner = stratified_folds(train.event, 5, 0)
+    # The inner folds, and the outer one as a sixth split of the same batch.
+    splits = [train.subset(inner != k) for k in range(5)] + [train]
+    held_out = [train.subset(inner == k) for k in range(5)] + [test]
+    about = {"data": name, "repeat": repeat, "fold": fold, "lever": lever}
+    shared = {"init": "grown", "n_starts": 2, "fused": 0.0, "trainer": "joint"} | LEVERS[lever]
+    table, best = pd.DataFrame(), -np.inf
+    families, ridges = list(LEAVES), dict.fromkeys(LEAVES, RIDGES)
+    for depth in range(MAX_DEPTH + 1):
+        rows: list[dict[str, object]] = []
+        for leaf in families:
+            tuples = [(ridge, gate) for ridge in ridges[leaf] for gate in (GATE_RIDGES if depth else (0.0,))]
+            rows += level(splits, held_out, schema, depth, leaf, tuples, shared)
+        table = pd.concat([table, pd.DataFrame(rows).assign(**about)])
+        means = table[(table["inner"] < 5) & (table["depth"] == depth)].groupby(KEYS)[list(CURVES)].mean()
+        means = means[RULE].round(4)
+        if depth == 0:
+            chosen = means.groupby("leaf").idxmax()
+            ridges = {leaf: (key[KEYS.index("ridge")],) for leaf, key in chosen.items()}
+        if not means.max() > best:
+            break
+        best = means.max()
+        families = list(means.groupby("leaf").max().nlargest(N_FAMILIES).index)
+    return table
+
+
+def level(
+    splits: list[SurvivalData],
+    held_out: list[SurvivalData],
+    schema: Schema,
+    depth: int,
+    leaf: str,
+    penalties: list[tuple[float, float]],
+    shared: dict[str, object],
+) -> list[dict[str, object]]:
+    """Scores of the candidates of a depth and leaf, on all splits."""
+    begin, rows = time.process_time(), []
+    estimator = SoftSurvivalTree(depth, leaf, **shared)
+    coefficients = [Coefficients(ridge, gate, shared["fused"] if depth else 0.0) for ridge, gate in penalties]
+    batch = train_batch(splits, estimator.settings(), schema, coefficients=coefficients)
+    seconds = (time.process_time() - begin) / len(penalties)
+    for k, (rest, train) in enumerate(zip(held_out, splits, strict=True)):
+        scorers = {score: HeldOutRows(rest, train, batch.preprocessors[k], score, "hbp") for score in CURVES}
+        for setting, (ridge, gate) in enumerate(penalties):
+            start = batch.best_start(k, setting)
+            tree = batch.tree.select(batch.position(k, start, setting))
+            facts = {score: scorer.score(tree) for score, scorer in scorers.items()} | {"seconds": seconds}
+            if k == 5:
+                facts |= outer_facts(clone(estimator).adopt(batch, train, k, start, setting), rest, train)
+            rows.append(
+                {"inner": k, "depth": depth, "leaf": leaf, "ridge": ridge, "gate_ridge": gate, **facts}
+            )
+    return rows
+
+
+def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData) -> dict[str, float]:
+    """The Brier score of the other convention on the test rows, and how much there is to read."""
+    times = metrics.evaluation_times(test.time, train.time, "sksurv")
+    curves = tree.falling_curves(test.frame, times)
+    score = metrics.integrated_brier_score(
+        test.time, test.event, curves, times, train=(train.time, train.event), convention="sksurv"
+    )
+    rules = tree.simplify(train.frame).table
+    left = tree.gate_table()["left"]
+    gates = [len(names) for names, share in zip(rules["features"], left, strict=True) if 0 < share < 1]
+    read = int((tree.importance() >= READ).any(axis=1).sum())
+    used = len(np.unique(tree.apply(train.frame)))
+    return {
+        "ibs_sksurv": -score,
+        "leaves": used,
+        "gates": len(gates),
+        "gate_features": float(sum(gates)),
+        "columns": read,
+    }
+
+
+def train(names: list[str], repeats: list[int], lever: str) -> None:
+    folder = HERE / "candidates"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        for repeat in repeats:
+            for fold in range(5):
+                path = folder / f"{name}_{lever}_{repeat}_{fold}.parquet"
+                if path.exists():
+                    continue
+                begin = time.process_time()
+                table = nested(name, repeat, fold, lever)
+                table.to_parquet(path.with_suffix(".part"))
+                path.with_suffix(".part").replace(path)
+                print(
+                    name,
+                    lever,
+                    repeat,
+                    fold,
+                    f"{time.process_time() - begin:.0f} s of the processor",
+                    flush=True,
+                )
+
+
+def chosen(
+    table: pd.DataFrame, rule: str = RULE, keep: Callable[[pd.DataFrame], pd.Series] | None = None
+) -> pd.DataFrame:
+    """The outer row of the candidate that the inner folds choose, for each data set, repeat and fold."""
+    rows, keys = [], ["data", "repeat", "fold"]
+    for about, own in table.groupby(keys, sort=False):
+        kept = own if keep is None else own[keep(own)]
+        best = kept[kept["inner"] < 5].groupby(KEYS, sort=False)[rule].mean().round(4).idxmax()
+        outer = kept[kept["inner"] == 5].set_index(KEYS).loc[best]
+        rows.append(dict(zip([*keys, *KEYS], [*about, *best], strict=True)) | dict(outer))
+    found = pd.DataFrame(rows)
+    return found.assign(data=pd.Categorical(found["data"], SETS, ordered=True)).sort_values(keys)
+
+
+def baselines() -> pd.DataFrame:
+    """Test scores of the models of the published study on the same folds (``experiments/paper``)."""
+    rows = ResultStore(HERE.parent / "paper").table()
+    rows = rows[(rows["part"] == "test") & rows["chosen"] & rows["metric"].isin(["c_harrell", "ibs_sksurv"])]
+    depth = rows["depth"].map(lambda value: "" if pd.isna(value) else f" D{int(value)}")
+    return rows.assign(model=rows["model"] + depth)
+
+
+def report() -> None:
+    table = pd.concat([pd.read_parquet(path) for path in sorted((HERE / "candidates").glob("*.parquet"))])
+    search = table[table["lever"] == "search"]
+    ours, others = chosen(search), baselines()
+    for metric, sign in (("c_harrell", 1), ("ibs_sksurv", -1)):
+        wide = others[(others["metric"] == metric) & others["model"].isin(BASELINES)]
+        means = wide.pivot_table(index="dataset", columns="model", values="value", aggfunc="mean")
+        means.insert(0, "tree", (ours.groupby("data", observed=True)[metric].mean() * sign))
+        means = means.reindex([name for name in SETS if name in means.index])
+        print(f"\n{metric}, test folds\n")
+        print(pd.concat([means, means.dropna().mean().to_frame("mean").T]).round(4).to_string())
+        print(means.notna().sum().to_string())
+    print(
+        "\nagainst the better of Cox and the forest: difference in C, 95 % interval, p (corrected t test)\n"
+    )
+    for name, own in ours[ours["repeat"] == 0].groupby("data", observed=True):
+        rivals = others[(others["dataset"] == name) & (others["metric"] == "c_harrell")]
+        scores = {
+            model: rivals[rivals["model"] == model].sort_values("fold")["value"] for model in ("cox", "rsf")
+        }
+        scores = {model: values for model, values in scores.items() if len(values) == len(own) == 5}
+        if not scores:
+            print(f"{name}: no baseline yet")
+            continue
+        better = max(scores, key=lambda model: scores[model].mean())
+        n = len(load_dataset(name))
+        test = metrics.corrected_resampled_t_test(
+            own["c_harrell"], scores[better], n_train=4 * n // 5, n_test=n // 5
+        )
+        print(f"{name:12} {better:4} {test}")
+    about = ours.groupby("data", observed=True)
+    print("\nwhat was chosen\n")
+    print(about.agg({"depth": list, "leaf": list, "ridge": list, "gate_ridge": list}).to_string())
+    print(about[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
+    print(ours[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
+    print("\nablation: means over data sets of the mean over folds\n")
+    for label, rule, keep in ABLATION:
+        found = chosen(search, rule, keep).groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean()
+        c, ibs = found.mean()
+        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(found)} sets")
+    for lever, own in table.groupby("lever"):
+        if lever == "search":
+            continue
+        other = chosen(own).groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean()
+        same = ours.groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean().loc[other.index]
+        print(f"{lever}: {(other - same).round(4).to_string()}")
+    seconds = search[search["inner"] == 5].groupby("data")["seconds"].sum()
+    print(f"\nseconds of the processor for all: {seconds.sum():.0f}\n{seconds.round().to_string()}")
+
+
+BASELINES = ["cox", "rsf", "gradient_boosting", "log_logistic_aft", "sst_llog D1", "sst_llog D2", "sksurv D5"]
+Keep = Callable[[pd.DataFrame], pd.Series]
+# Choices among fewer candidates, or by another score.
+ABLATION: list[tuple[str, str, Keep | None]] = [
+    ("the search", RULE, None),
+    ("chosen by likelihood", "log_likelihood", None),
+    ("chosen by Brier score", "ibs", None),
+    ("one leaf, log-logistic, ridge .001", RULE, lambda own: own.eval(f"{SINGLE} and ridge == 1e-3")),
+    ("one leaf, log-logistic", RULE, lambda own: own.eval(SINGLE)),
+    ("one leaf", RULE, lambda own: own["depth"] == 0),
+    ("depth at most 1", RULE, lambda own: own["depth"] <= 1),
+    ("depth at most 2", RULE, lambda own: own["depth"] <= 2),
+    ("gate ridge 1e-5 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-5])),
+    ("gate ridge 1e-4 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-4])),
+]
+SINGLE = "depth == 0 and leaf == 'log_logistic'"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["train", "report"])
+    parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--repeats", nargs="*", type=int, default=[0])
+    parser.add_argument("--lever", choices=LEVERS, default="search")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.what == "report":
+        report()
+    else:
+        train(given.sets, given.repeats, given.lever)
