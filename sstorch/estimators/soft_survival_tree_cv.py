@@ -104,10 +104,10 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTreeCV(depth=(0, 1), fused=(0.0, 0.1), n_starts=1, cv=2, trainer="joint")
+    >>> tree = SoftSurvivalTreeCV((0, 1), "log_logistic", gate_ridge=1e-3, n_starts=1, cv=2)
     >>> tree = tree.fit(data.frame, (data.time, data.event))
     >>> len(tree.cv_results_), int(tree.cv_results_.loc[tree.best_index_, "rank"])
-    (10, 1)
+    (4, 1)
     """
 
     best_estimator_: SoftSurvivalTree

@@ -24,6 +24,7 @@ ENTRY = {
     "ridge": [1e-3, 0.1],
     "gate_ridge": 1e-3,
     "fused": 0.1,
+    "n_starts": 1,
     "cv": 2,
     "search": "grid",
 }
