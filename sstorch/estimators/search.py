@@ -137,6 +137,8 @@ class FoldSearch:
             found += zip(level, folds, seconds.tolist(), strict=True)
             # In four decimals, as `Scores.rank` compares.
             means = folds.mean(axis=1).round(4)
+            if not np.isfinite(means.max()) and not np.isfinite(best):
+                continue  # nothing here could be trained: all leaves and ridges go on
             if not means.max() > best:
                 break
             best = means.max()

@@ -92,10 +92,10 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         best_params_: its parameters among those compared.
         best_score_: its mean score over folds.
         best_index_: its row of ``cv_results_``.
-        cv_results_: a row per candidate: parameters, mean, standard deviation and standard error of the score
-            over folds, the score of each fold (-inf if no start could be trained), rank (the first listed of
-            those that agree in four decimals is better), seconds (its share of its batch), and of a halving
-            the last ``rung`` it reached and the ``starts`` it had there.
+        cv_results_: a row per candidate that was scored: parameters, mean, standard deviation and standard
+            error of the score over folds, the score of each fold (-inf if no start could be trained), rank
+            (the first listed of those that agree in four decimals is better), seconds (its share of its
+            batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
         event_times_: as in :class:`~sstorch.SoftSurvivalTree`, and so are the others.
         zero_time_: see there.
@@ -205,7 +205,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         return self._take_over()
 
     def candidates(self) -> list[Candidate]:
-        """All that are compared, in the order of ``cv_results_``; every parameter is checked.
+        """All that may be compared; a growing search scores a part of them. Every parameter is checked.
 
         Raises:
             ConfigError: a parameter has a value that does not exist.

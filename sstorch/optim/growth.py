@@ -40,8 +40,7 @@ def initialize_grown(
     be split sends its rows left.
 
     The first start of a split sees all of its rows and columns when it looks for splits, the others a
-    bootstrap sample and a random half of the columns, as in `initialize_greedy`. Late entry does not enter
-    the search for splits.
+    bootstrap sample and a random half of the columns, as in `initialize_greedy`.
 
     Args:
         tree: R problems, ordered by split; changed in place.
@@ -67,14 +66,15 @@ def initialize_grown(
         _copy(grown, deeper)
         for problem, draw in enumerate(draws):
             number = int(split[problem])
-            rows = weight[problem] * draw.repeats
+            event = draw.repeats * sample.event[problem].double().cpu().numpy()
             found = split_leaves(
                 matrices[number],
                 orders[number],
                 leaf[problem],
                 len(grown.topology.leaves),
-                rows * sample.event[problem].double().cpu().numpy(),
-                rows * hazard[problem],
+                event,
+                draw.repeats * hazard[problem],
+                weight[problem],
                 draw,
             )
             _write(deeper, problem, grown.topology.leaves, *found)
@@ -91,6 +91,7 @@ def split_leaves(
     n_leaves: int,
     events: FloatArray,
     hazard: FloatArray,
+    weight: FloatArray,
     draw: StartDraw,
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:
     """The split x_j <= threshold of each leaf with the largest deviance explained, given a hazard.
@@ -103,8 +104,10 @@ def split_leaves(
         order: rows in rising order of each feature, shape (n, p).
         leaf: of each row, shape (n,).
         n_leaves: L.
-        events: weighted events, shape (n,).
-        hazard: weighted cumulative hazards at the own times, shape (n,).
+        events: events drawn, shape (n,).
+        hazard: cumulative hazards at the own times, for all draws of a row, shape (n,).
+        weight: row weights, shape (n,). They count in E and H; how many events a side has does not depend on
+            them.
         draw: which features may split.
 
     Returns:
@@ -117,7 +120,8 @@ def split_leaves(
         own = (leaf == number) & (draw.repeats > 0)
         if events[own].sum() < 2 * MIN_EVENTS:
             continue
-        total, best = _deviance(events[own].sum(), hazard[own].sum()), 0.0
+        weighted, offset = weight * events, weight * hazard
+        total, best = _deviance(weighted[own].sum(), offset[own].sum()), 0.0
         for j in columns:
             rows = order[:, j]
             rows = rows[own[rows]]
@@ -126,10 +130,9 @@ def split_leaves(
             cuts = np.flatnonzero(values[1:] > values[:-1])
             if len(cuts) == 0:
                 continue
-            e, h = events[rows].cumsum(), hazard[rows].cumsum()
-            left, right = (e[cuts], h[cuts]), (e[-1] - e[cuts], h[-1] - h[cuts])
-            gain = _deviance(*left) + _deviance(*right) - total
-            gain[np.minimum(left[0], right[0]) < MIN_EVENTS] = 0.0
+            e, h, count = weighted[rows].cumsum(), offset[rows].cumsum(), events[rows].cumsum()
+            gain = _deviance(e[cuts], h[cuts]) + _deviance(e[-1] - e[cuts], h[-1] - h[cuts]) - total
+            gain[np.minimum(count[cuts], count[-1] - count[cuts]) < MIN_EVENTS] = 0.0
             if gain.max() > best:
                 best, cut = float(gain.max()), cuts[gain.argmax()]
                 feature[number], threshold[number] = j, (values[cut] + values[cut + 1]) / 2
@@ -144,17 +147,25 @@ def _deviance(events: FloatArray | float, hazard: FloatArray | float) -> FloatAr
 
 @torch.no_grad()
 def _state(tree: SoftTree, sample: Sample) -> tuple[npt.NDArray[np.int64], FloatArray]:
-    """Leaf of each row, and its cumulative hazard there at its own time, (R, M) each."""
+    """Leaf of each row, and its cumulative hazard there from its entry to its own time, (R, M) each."""
     leaf = tree.apply_leaf(sample.x)
-    hazards = []
+    total = torch.zeros_like(sample.log_time)
     for position, node in enumerate(tree.topology.leaves):
         linear, shape = tree.linear_predictor(sample.x, [node]), tree.shape_parameters(sample.x, [node])
-        hazard = tree.family.cumulative_hazard(
-            sample.log_time[:, None, :, None], linear[..., None], shape[..., None, :]
-        )
-        hazards.append(torch.where(leaf == position, hazard[:, 0, :, 0], torch.zeros_like(sample.log_time)))
-    total = torch.stack(hazards).sum(0)
-    return leaf.cpu().numpy(), total.double().cpu().numpy()
+        parameters = linear[..., None], shape[..., None, :]
+
+        def hazard(log_time: Tensor, parameters: tuple[Tensor, Tensor] = parameters) -> Tensor:
+            return tree.family.cumulative_hazard(log_time[:, None, :, None], *parameters)[:, 0, :, 0]
+
+        own = hazard(sample.log_time)
+        if sample.log_entry is not None:
+            late = sample.log_entry.isfinite()
+            before = hazard(torch.where(late, sample.log_entry, sample.log_time))
+            own = own - torch.where(late, before, torch.zeros_like(before))
+        total = torch.where(leaf == position, own, total)
+    # A leaf that overflows for some rows says nothing of the others.
+    limit = torch.finfo(torch.float64).max / (1 + total.shape[-1]) ** 2
+    return leaf.cpu().numpy(), total.double().clamp(0, limit).cpu().numpy()
 
 
 def _like(tree: SoftTree, depth: int) -> SoftTree:

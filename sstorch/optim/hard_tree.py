@@ -212,7 +212,7 @@ def draw_starts(
 
     Args:
         n_features: p.
-        weight: row weights, shape (R, n); rows of weight zero are drawn in vain.
+        weight: row weights, shape (R, n); rows of weight zero are not drawn.
         split: of each problem, shape (R,).
         seeds: one per problem.
     """
@@ -222,7 +222,10 @@ def draw_starts(
         repeats, features = np.ones(len(own), dtype=np.int64), None
         if first.setdefault(number, seed_key(seed)) != seed_key(seed):
             draws = np.random.default_rng(seed)
-            repeats = draws.multinomial(len(own), np.full(len(own), 1 / len(own)))
+            # Padding has weight zero: what is drawn does not depend on the longest split of the batch.
+            present = np.flatnonzero(own > 0)
+            repeats = np.zeros(len(own), dtype=np.int64)
+            repeats[present] = draws.multinomial(len(present), np.full(len(present), 1 / len(present)))
             features = draws.permutation(n_features)[: (n_features + 1) // 2]
         drawn.append(StartDraw(repeats * (own > 0), features))
     return drawn

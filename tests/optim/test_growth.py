@@ -7,7 +7,7 @@ import torch
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Joint, initialize_greedy, initialize_grown, problem_seed
+from sstorch.optim import Joint, LBFGSOptions, initialize_greedy, initialize_grown, problem_seed
 from sstorch.optim.growth import MIN_EVENTS, split_leaves
 from sstorch.optim.hard_tree import StartDraw
 from tests.batches import random_sample, with_entry
@@ -29,6 +29,7 @@ def test_splits_are_the_best_of_all_on_repeated_rows() -> None:
         2,
         repeats * event,
         repeats * hazard,
+        np.ones(80),
         StartDraw(repeats, np.array([0, 2])),
     )
     rows = np.repeat(np.arange(80), repeats)  # a draw counts as so many rows
@@ -55,9 +56,34 @@ def test_leaves_that_cannot_be_split() -> None:
     everyone = StartDraw(np.ones(80, dtype=np.int64), None)
     order = np.argsort(x, axis=0, kind="stable")
     few = (np.arange(80) < 2 * MIN_EVENTS - 1).astype(float)
-    assert (split_leaves(x, order, leaf * 0, 2, few, hazard, everyone)[0] == -1).all()
+    assert (split_leaves(x, order, leaf * 0, 2, few, hazard, np.ones(80), everyone)[0] == -1).all()
     constant = np.zeros_like(x)
-    assert (split_leaves(constant, order, leaf, 2, np.ones(80), hazard, everyone)[0] == -1).all()
+    assert (split_leaves(constant, order, leaf, 2, np.ones(80), hazard, np.ones(80), everyone)[0] == -1).all()
+
+
+def test_a_heavy_row_does_not_keep_others_from_being_split() -> None:
+    x, leaf, hazard, _ = _rows()
+    draw, order = StartDraw(np.ones(80, dtype=np.int64), None), np.argsort(x, axis=0, kind="stable")
+    weight = np.r_[1.0, np.full(79, 0.01)]
+    found = split_leaves(x, order, leaf, 2, np.ones(80), hazard, weight, draw)
+    assert (found[0] >= 0).all()
+    scaled = split_leaves(x, order, leaf, 2, np.ones(80), hazard, 7 * weight, draw)
+    np.testing.assert_array_equal(found, scaled)
+
+
+def test_late_entry_is_no_effect() -> None:
+    """The time before a row was observed is not time at risk, and whoever entered late is no better off."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(400, 3)).round(2)
+    late = rng.uniform(size=400) < 0.5
+    X[:, 0] = late
+    entry = np.where(late, 60.0, 20.0)
+    time = entry + rng.exponential(10, 400)
+    tree = SoftSurvivalTree(
+        1, "exponential", n_starts=1, init="grown", trainer=Joint(LBFGSOptions(max_iterations=1))
+    )
+    tree.fit(X, (time, np.ones(400, dtype=bool)), entry=entry)
+    assert int(tree.module_.gate(1).weight.abs().argmax()) != 0
 
 
 @pytest.mark.parametrize("leaf", ["log_logistic", "spline_ph"])

@@ -29,6 +29,16 @@ FEATURES = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 0]])
 # ---------------------------------------------------------------------- units and values
 
 
+def test_who_is_censored_at_the_horizon_is_known_to_be_free_of_the_event() -> None:
+    labels, weights = horizon_labels([1, 2, 2, 5, 5, 5, 5, 6], [1, 1, 0, 0, 0, 0, 1, 0], 5.0)
+    assert labels.tolist() == [1, 1, 0, 0, 0, 0, 1, 0]
+    # One of the six who were at risk after the event of day 2 was censored there: G(5-) = 5 / 6.
+    np.testing.assert_allclose(weights, [1, 1, 0, *[1.2] * 5])
+    assert weights.sum() == pytest.approx(8)
+    followed = horizon_labels([1, 2, 5, 5, 5], [1, 1, 0, 0, 0], 5.0)  # follow-up ends at the horizon
+    assert followed.weights.tolist() == [1.0] * 5
+
+
 def test_the_share_of_errors_is_the_loss_and_the_penalty_is_gosdts():
     labels = ["b", "a", "a", "a", "a", "b"]
     found = solve(FEATURES, Classification(labels), 2, leaf_penalty=0.1)
@@ -78,19 +88,19 @@ def test_horizon_weights_are_those_of_a_loop():
     time, event = rng.integers(1, 12, 60).astype(float), rng.random(60) < 0.6
     labels, weights = horizon_labels(time, event, 7.0)
 
-    def free(t, itself):
-        """Kaplan-Meier estimate of not being censored up to t, events first; t itself counts or not."""
+    def free(t):
+        """Kaplan-Meier estimate of not being censored before t, events first."""
         g = 1.0
-        for u in sorted(set(time[time <= t] if itself else time[time < t])):
+        for u in sorted(set(time[time < t])):
             at_risk = ((time > u) | ((time == u) & ~event)).sum()
             g *= 1 - ((time == u) & ~event).sum() / at_risk if at_risk else 1.0
         return g
 
     for i in range(60):
         if event[i] and time[i] <= 7:
-            assert (labels[i], weights[i]) == (1, pytest.approx(1 / free(time[i], False)))
-        elif time[i] > 7:
-            assert (labels[i], weights[i]) == (0, pytest.approx(1 / free(7.0, True)))
+            assert (labels[i], weights[i]) == (1, pytest.approx(1 / free(time[i])))
+        elif time[i] >= 7:
+            assert (labels[i], weights[i]) == (0, pytest.approx(1 / free(7.0)))
         else:
             assert weights[i] == 0.0
     # Without ties the weights add up to the rows: nobody is lost, as long as somebody outlives the horizon.
@@ -154,7 +164,7 @@ def test_monk_1_has_the_published_tree():
         (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "2 numbers, one per row"),
         (lambda: Policy([1.0, 2.0]), "expected a matrix"),
         (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed longer"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),
         (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), "no row has an event up to then"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "expected a time > 0"),
         (

@@ -28,10 +28,11 @@ class HorizonLabels(NamedTuple):
 def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
     """Labels and weights with which any classifier learns "event up to the horizon?" from censored rows.
 
-    Rows whose event was seen by then weigh 1 / G(t-), those observed longer 1 / G(horizon), and those
-    censored before tell nothing: 0. G is the Kaplan-Meier estimate of the censoring distribution, P(C > t),
-    of all rows, events before censorings where they are tied. The weighted share of misclassified rows is
-    then a consistent estimate of the share without censoring, if censoring does not depend on X.
+    Rows whose event was seen by then weigh 1 / G(t-), those observed up to the horizon without one, or
+    longer, 1 / G(horizon-), and those censored before tell nothing: 0. G is the Kaplan-Meier estimate of the
+    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: who was
+    censored at the horizon itself is known to have had no event by then. The weighted share of misclassified
+    rows is then a consistent estimate of the share without censoring, if censoring does not depend on X.
 
     Args:
         time: observed times, (N,).
@@ -39,8 +40,9 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
         horizon: > 0, in the unit of the times.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or that no row outlives
-            (then nothing is known of those who live longer), or without any event up to it.
+        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or up to which no row was
+            observed without an event (then nothing is known of those who live longer), or without any event
+            up to it.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -54,14 +56,16 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
     if not (np.isfinite(horizon) and horizon > 0.0):
         raise DataError(f"horizon={horizon}: expected a time > 0")
     early = events & (times <= horizon)
-    alive = times > horizon
+    alive = (times > horizon) | ((times == horizon) & ~events)
     if not alive.any():
         last = f"the last time is {times.max():g}"
-        raise DataError(f"horizon={horizon:g}: no row was observed longer, {last}; choose an earlier horizon")
+        raise DataError(
+            f"horizon={horizon:g}: no row was observed so long without event, {last}; choose an earlier one"
+        )
     if not early.any():
         raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
     censoring = censoring_distribution(times, events)
     weights = np.zeros(len(times))
     weights[early] = 1.0 / censoring.before(times[early])
-    weights[alive] = 1.0 / float(censoring.at(np.array([horizon]))[0])
+    weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])
     return HorizonLabels(early.astype(np.int64), weights)
