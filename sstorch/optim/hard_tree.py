@@ -219,15 +219,14 @@ def draw_starts(
     first: dict[int, str] = {}
     drawn = []
     for own, number, seed in zip(weight, split.tolist(), seeds, strict=True):
-        repeats, features = np.ones(len(own), dtype=np.int64), None
+        repeats, features = (own > 0).astype(np.int64), None
         if first.setdefault(number, seed_key(seed)) != seed_key(seed):
             draws = np.random.default_rng(seed)
             # Padding has weight zero: what is drawn does not depend on the longest split of the batch.
-            present = np.flatnonzero(own > 0)
-            repeats = np.zeros(len(own), dtype=np.int64)
+            present = np.flatnonzero(repeats)
             repeats[present] = draws.multinomial(len(present), np.full(len(present), 1 / len(present)))
             features = draws.permutation(n_features)[: (n_features + 1) // 2]
-        drawn.append(StartDraw(repeats * (own > 0), features))
+        drawn.append(StartDraw(repeats, features))
     return drawn
 
 
