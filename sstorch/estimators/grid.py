@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sstorch.estimators.settings import Coefficients
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
 
+FloatArray = npt.NDArray[np.float64]
+
 # Several values of these are compared; in this order candidates are listed.
 SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
+
+# What leaf="auto" stands for where times are continuous, and where they are grouped: events at no more than
+# so many distinct times, as where whole years were recorded.
+CONTINUOUS_LEAVES = ("log_logistic", "spline_ph", "spline_po")
+GROUPED_LEAVES = ("log_logistic", "logistic_hazard")
+MAX_GROUPS = 12
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,21 @@ def candidates(lists: Mapping[str, object]) -> list[Candidate]:
             own |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
         found.append(Candidate(**own, place=(at["leaf"], at["init"], number)))
     return found
+
+
+def automatic_leaves(leaf: object, event_times: FloatArray | None) -> object:
+    """Leaves as they are given, or those that ``"auto"`` stands for.
+
+    Args:
+        leaf: one leaf or several, or ``"auto"``.
+        event_times: times at which events were observed; None if they are not known yet: then ``"auto"``
+            stands for every leaf that it may stand for.
+    """
+    if not isinstance(leaf, str) or leaf != "auto":
+        return leaf
+    if event_times is None:
+        return tuple(dict.fromkeys((*CONTINUOUS_LEAVES, *GROUPED_LEAVES)))
+    return GROUPED_LEAVES if len(np.unique(event_times)) <= MAX_GROUPS else CONTINUOUS_LEAVES
 
 
 def leaf_label(leaf: str | HazardFamily) -> str:

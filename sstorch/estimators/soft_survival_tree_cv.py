@@ -16,7 +16,7 @@ from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.estimators.base import Curve, SurvivalEstimator
 from sstorch.estimators.batch import train_batch
-from sstorch.estimators.grid import SEARCHED, Candidate, candidates
+from sstorch.estimators.grid import SEARCHED, Candidate, automatic_leaves, candidates
 from sstorch.estimators.held_out import SCORINGS, Scoring
 from sstorch.estimators.search import FoldSearch, Scores
 from sstorch.estimators.search_persistence import load_search, save_search
@@ -56,7 +56,9 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
     Args:
         depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
             parameters make no candidates of their own.
-        leaf: hazard families, names or objects.
+        leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
+            ``"spline_po"``, or, where the events are at no more than twelve distinct times, as where whole
+            years were recorded, ``"log_logistic"`` and ``"logistic_hazard"``.
         ridge: coefficients of the ridge on the slopes of the leaves.
         gate_ridge: of the ridge on the weights of the gates.
         fused: of the penalty on differences between leaves.
@@ -120,7 +122,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
     def __init__(
         self,
         depth: int | Sequence[int] = (0, 1, 2, 3),
-        leaf: str | HazardFamily | Sequence[str | HazardFamily] = ("log_logistic", "spline_ph", "spline_po"),
+        leaf: str | HazardFamily | Sequence[str | HazardFamily] = "auto",
         ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
         gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
         fused: float | Sequence[float] = 0.0,
@@ -189,7 +191,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             data: rows.
             schema: columns and vocabulary; taken from the rows if None.
         """
-        compared, shared = self.candidates(), SoftSurvivalTree(**self.shared())
+        compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
         schema = Schema.of(data.frame) if schema is None else schema
         folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed())
         search = FoldSearch(shared, data, folds, schema, self.scoring)
@@ -204,8 +206,11 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         self.cv_results_, self.folds_ = _table(scores), folds
         return self._take_over()
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self, data: SurvivalData | None = None) -> list[Candidate]:
         """All that may be compared; a growing search scores a part of them. Every parameter is checked.
+
+        Args:
+            data: rows, whose times settle what ``leaf="auto"`` is; if None, all leaves that it may be.
 
         Raises:
             ConfigError: a parameter has a value that does not exist.
@@ -218,7 +223,9 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
                 f"(tree, X, y), got {self.scoring!r}"
             )
         check_integer("cv", self.cv, 2)
-        found = candidates(self.get_params(deep=False))
+        times = None if data is None else data.time[data.event]
+        leaves = automatic_leaves(self.leaf, times)
+        found = candidates({**self.get_params(deep=False), "leaf": leaves})
         for candidate in found:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
         if self.search == "halving" and len({own.n_starts for own in found if own.depth}) > 1:

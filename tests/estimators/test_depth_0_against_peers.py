@@ -10,6 +10,7 @@ import scipy.stats
 import torch
 from lifelines import (
     GeneralizedGammaRegressionFitter,
+    KaplanMeierFitter,
     LogLogisticAFTFitter,
     LogNormalAFTFitter,
     PiecewiseExponentialFitter,
@@ -18,9 +19,10 @@ from lifelines import (
 )
 from lifelines.datasets import load_gbsg2, load_lung, load_rossi
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
 
 from sstorch import SoftSurvivalTree
-from sstorch.nn import HazardFamily, PiecewiseExponential, Spline, Weibull, make_family
+from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 
 EXACT = Nodec(
@@ -157,6 +159,37 @@ def test_piecewise_exponential_without_covariates(name: str) -> None:
     unit = float(tree.module_.log_time_scale.exp())
     rates = np.exp(intercept + np.r_[0.0, shape]) / unit
     np.testing.assert_allclose(rates, 1 / peer.params_, rtol=2e-3)
+
+
+def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> None:
+    """Rossi's weeks in quarters: a row per person and quarter at risk, an indicator per quarter."""
+    x, week, event = rows("rossi")
+    quarter = np.ceil(week / 13)
+    tree = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree.fit(x, (quarter, event))
+    person = np.repeat(np.arange(len(x)), quarter.astype(int))
+    period = np.concatenate([np.arange(1, last + 1) for last in quarter.astype(int)])
+    design = np.hstack([x.to_numpy()[person], period[:, None] == np.arange(1, 5)])
+    peer = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-12, max_iter=10000)
+    peer.fit(design, event[person] & (period == quarter[person]))
+    slope, intercept, shape = parameters(tree)
+    np.testing.assert_allclose(slope, peer.coef_[0, : x.shape[1]], atol=1e-6)
+    np.testing.assert_allclose(intercept + shape[:4], peer.coef_[0, x.shape[1] :], atol=1e-6)
+    hazard = peer.predict_proba(design)[:, 1]
+    survival = pd.Series(1 - hazard).groupby([person, period]).first().groupby(level=0).cumprod()
+    ours = tree.predict_survival_function(x, [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(ours[person, period - 1], survival, atol=1e-6)
+
+
+def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
+    _, week, event = rows("rossi")
+    month = np.ceil(week / 4)
+    tree = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    one = pd.DataFrame({"one": np.ones(len(month))})
+    tree.fit(one, (month, event))
+    times = np.arange(14.0)
+    peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(times)
+    np.testing.assert_allclose(tree.predict_survival_function(one[:1], times)[0], peer, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -19,6 +19,7 @@ from sstorch.nn import (
     Exponential,
     GeneralizedGamma,
     HazardFamily,
+    LogisticHazard,
     PiecewiseExponential,
     SoftTree,
     Spline,
@@ -44,6 +45,7 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
     "spline_ph, m = 0": lambda: Spline("hazard", knots=0),
     "spline_po, m = 4": lambda: Spline("odds", knots=4),
     "spline, theta = 0": lambda: Spline("theta", theta=0.0),
+    "logistic_hazard, 3 times": lambda: LogisticHazard([0.2, 1.0, 4.0]),
     "spline, theta = 0.3": lambda: Spline("theta", theta=0.3),
     "derived": Derived,
 }
@@ -182,8 +184,7 @@ def test_restricted_mean_against_quadrature(case: str, tau: float) -> None:
         return float(torch.exp(-family.cumulative_hazard(y, g[k], shape[k])))
 
     for k in range(len(g)):
-        corners = family.breaks.tolist() if isinstance(family, PiecewiseExponential) else []
-        corners = [c for c in [1e-4, 1e-2, 0.1, 1.0, 5.0, *corners] if c < tau]
+        corners = [c for c in [1e-4, 1e-2, 0.1, 1.0, 5.0, *family.corners().exp().tolist()] if c < tau]
         edges = [0.0, *sorted(corners), tau]
         theirs = sum(
             quad(survival, a, b, args=(k,), epsabs=1e-12, epsrel=1e-11, limit=200)[0]
@@ -657,3 +658,79 @@ def test_preparing_leaves_the_given_family_alone() -> None:
     assert prepared is not family
     torch.testing.assert_close(family.table, before)
     assert not torch.equal(prepared.table[0], before)
+
+
+# ------------------------------------------------------------------ grouped times
+
+
+def _grouped_rows() -> tuple[Tensor, Tensor, Tensor]:
+    """Whole years 1 to 6 of two splits, the second without an event in the last two; unit 2 years."""
+    generator = torch.Generator().manual_seed(4)
+    time = torch.randint(1, 7, (2, 80), generator=generator).double()
+    event = (torch.rand(2, 80, generator=generator) < 0.6).double()
+    event[1, time[1] > 4] = 0
+    return (time / 2).log(), event, torch.ones(2, 80).double()
+
+
+def test_intervals_end_at_the_times_of_events() -> None:
+    y, event, weight = _grouped_rows()
+    scale = torch.tensor([2.0, 2.0]).double().log()
+    family = LogisticHazard().prepare(y, event, weight, scale)
+    assert family.options()["times"] == 6
+    assert family.shape_names[-2:] == ("log_odds_6", "log_odds_beyond")
+    torch.testing.assert_close(family.ends[0].exp(), torch.arange(1, 7).double() / 2)
+    torch.testing.assert_close(family.ends[1].exp(), torch.tensor([1.0, 2, 3, 4, 4, 4]).double() / 2)
+    assert family.select(1).describe(2.0) == "intervals that end at t = 1, 2, 3, 4"
+    few = LogisticHazard(3).prepare(y, event, weight, scale)
+    assert few.ends.shape == (2, 3)
+    given = LogisticHazard([1.0, 4.0]).prepare(y, event, weight, scale)
+    torch.testing.assert_close(given.ends.exp(), torch.tensor([[0.5, 2.0]] * 2).double())
+    with pytest.raises(ConfigError, match="times must be a number"):
+        LogisticHazard(0)
+
+
+def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
+    from pycox.models import interpolation, loss
+    from pycox.models.utils import pad_col
+
+    y, event, weight = _grouped_rows()
+    y, event, weight = y[:1], event[:1], weight[:1]
+    unit = torch.zeros(1).double()
+    family = LogisticHazard().prepare(y, event, weight, unit)
+    shape = torch.randn(1, 1, 7, generator=torch.Generator().manual_seed(0)).double()
+    linear = 0.3 * torch.randn(1, 80, generator=torch.Generator().manual_seed(1)).double()
+    place = (y[0].exp() * 2).round().long() - 1
+    logits = linear[0][:, None] + shape[0, :, :6]
+    theirs = loss.nll_logistic_hazard(logits, place, event[0], reduction="none")
+    # A density has the length of the interval, half a unit, in its denominator.
+    mine = family.loss(y, event, linear, shape) - event * math.log(0.5)
+    torch.testing.assert_close(mine[0], theirs)
+
+    class Curves:
+        duration_index = np.r_[0.0, family.ends[0].exp().numpy()]
+
+        def predict_surv(self, logits: Tensor, *_: object, **__: object) -> Tensor:
+            return pad_col((1 - logits.sigmoid()).cumprod(1), 1.0, "start")
+
+    between = interpolation.InterpolateDiscrete(Curves(), "const_pdf", Curves.duration_index, sub=5)
+    theirs_at = between.predict_surv(logits, numpy=False)
+    t = torch.linspace(0, 3, theirs_at.shape[1], dtype=torch.float64)
+    mine_at = family.survival(t[1:].log(), linear[0][:, None], shape[0])
+    torch.testing.assert_close(mine_at, theirs_at[:, 1:].double(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_time_next_to_an_end_is_at_the_end() -> None:
+    family = LogisticHazard([1.0, 2.0])
+    family = family.prepare(
+        *(torch.zeros(1, 3).double(),) * 2, torch.ones(1, 3).double(), torch.zeros(1).double()
+    )
+    shape = torch.tensor([[[0.5, -0.5, -3.0]]]).double()
+    linear = torch.zeros(1, 1).double()
+    for end in (1.0, 2.0):
+        exact, before, after = (
+            family.terms(torch.tensor([[end * (1 + shift)]]).double().log(), linear, shape)
+            for shift in (0.0, -1e-12, 1e-12)
+        )
+        for near in (before, after):
+            torch.testing.assert_close(near[0], exact[0], rtol=1e-10, atol=0)
+            torch.testing.assert_close(near[1], exact[1], rtol=1e-10, atol=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, Spline
+from sstorch.nn import DesignMatrix, HazardFamily, LogisticHazard, LogLogistic, Spline
 from sstorch.nn.functional import sigmoid_and_softplus
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.blocks import CPU_ELEMENTS, problem_blocks
@@ -15,6 +15,8 @@ LEAVES = [
     "exponential",
     "weibull",
     "log_logistic",
+    "logistic_hazard",
+    LogisticHazard([0.3, 1.5]),
     "spline_ph",
     "spline_po",
     LogLogistic(ancillary="linear"),

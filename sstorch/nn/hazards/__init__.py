@@ -10,6 +10,7 @@ from sstorch.nn.hazards.generalized_gamma import GeneralizedGamma
 from sstorch.nn.hazards.gompertz import Gompertz
 from sstorch.nn.hazards.log_logistic import LogLogistic
 from sstorch.nn.hazards.log_normal import LogNormal
+from sstorch.nn.hazards.logistic_hazard import LogisticHazard
 from sstorch.nn.hazards.piecewise_exponential import PiecewiseExponential
 from sstorch.nn.hazards.spline import Spline
 from sstorch.nn.hazards.weibull import Weibull
@@ -19,6 +20,7 @@ FAMILIES: dict[str, Callable[..., HazardFamily]] = {
     "weibull": Weibull,
     "log_logistic": LogLogistic,
     "log_normal": LogNormal,
+    "logistic_hazard": LogisticHazard,
     "gompertz": Gompertz,
     "generalized_gamma": GeneralizedGamma,
     "piecewise_exponential": PiecewiseExponential,
@@ -79,6 +81,7 @@ __all__ = [
     "HazardFamily",
     "LogLogistic",
     "LogNormal",
+    "LogisticHazard",
     "PiecewiseExponential",
     "Spline",
     "Weibull",

@@ -1,0 +1,281 @@
+"""Logistic hazard leaf: grouped times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
+from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.placement import check_placement, placement_times
+
+# Log odds between which starting values lie: an interval without events has none of its own.
+_LIMIT = 16.0
+_NEWTON_STEPS = 50
+
+
+class LogisticHazard(HazardFamily):
+    """The life table: an interval of time, a logit. For times that were recorded in few, whole units.
+
+    Who is alive at the beginning of interval k has the event in it with probability h_k, logit h_k = g +
+    alpha_k, and then at a time that is uniform over the interval. So S falls along a straight line from the
+    end of one interval to that of the next, S_k = S_{k-1} (1 - h_k). Intervals are open on the left and
+    closed on the right: where all events are at ends of intervals, the likelihood is that of grouped times,
+    an event counts log(S_{k-1} - S_k), and without covariates the curve is Kaplan and Meier's at these times.
+
+    Shape parameters are the alpha_k, then that of the time beyond the last end, where the hazard is constant,
+    log(1 + exp(g + alpha)) per length of all intervals together. The intercept of g and a constant added to
+    all alpha_k are the same thing: only their sum is determined.
+
+    A time that is as near to an end as the square root of the machine precision, relatively, is at the end.
+
+    Args:
+        times: the largest number of ends; they are the distinct times of the training events where these are
+            no more, else equally spaced quantiles of them. Or the ends themselves, increasing, in original
+            time units.
+        ancillary: as in :class:`HazardFamily`.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    References:
+        Cox (1972), JRSS B 34, 187-220, section 6 (the logistic model of grouped times); Kvamme and Borgan
+        (2021), Lifetime Data Analysis 27, 710-736 (constant density interpolation).
+    """
+
+    name = "logistic_hazard"
+    ratio = "odds ratio"
+    closed_form = True
+    overflows = False
+    ends: Tensor
+
+    def __init__(self, times: int | Sequence[float] = 30, ancillary: Ancillary = "constant") -> None:
+        super().__init__(ancillary)
+        self.times = check_placement("times", times, 1, 1)
+        count = self.times if isinstance(self.times, int) else len(self.times)
+        # Until training rows give better ones: even in log time around the unit of model time.
+        self._set_ends(torch.linspace(-1.0, 1.0, count, dtype=torch.float64))
+
+    # ------------------------------------------------------------------ the distribution
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.cumulative_hazard`: a share u of interval k adds -log(1 - u h_k)."""
+        return self.terms(log_time, linear, shape)[0]
+
+    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.log_hazard`."""
+        return self.terms(log_time, linear, shape)[1]
+
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.terms`."""
+        ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
+        tail = linear + shape[..., -1]
+        excess = self._excess(log_time, ends[-1])
+        hazard = softplus(tail) * excess
+        log_hazard = _log_softplus(tail) - ends[-1] + torch.zeros_like(excess)
+        for k in range(len(ends) - 1, -1, -1):
+            log_left, log_length = self._left(log_time, ends, k)
+            logit = linear + shape[..., k]
+            rest = softplus(logit + log_left)
+            hazard = hazard + (softplus(logit) - rest)
+            inside = self._not_after(log_time, ends[k])
+            log_hazard = torch.where(inside, logit - rest - log_length, log_hazard)
+        return hazard, log_hazard
+
+    def basis(self, log_time: Tensor) -> Tensor | None:
+        """See :meth:`HazardFamily.basis`.
+
+        For every interval whether it has begun, then whether it is that of the row; the log of what is left
+        of that interval and of its length; time beyond the last end, whether there is any, and the log of
+        that end.
+        """
+        ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
+        begun, own = [], []
+        log_left, log_length = torch.zeros_like(log_time), torch.zeros_like(log_time)
+        before = torch.zeros_like(log_time, dtype=torch.bool)
+        for k, end in enumerate(ends):
+            left, length = self._left(log_time, ends, k)
+            here = self._not_after(log_time, end) & ~before
+            before = before | here
+            begun.append(left < 0)
+            own.append(here)
+            log_left, log_length = torch.where(here, left, log_left), torch.where(here, length, log_length)
+        excess = self._excess(log_time, ends[-1])
+        # In the tail nothing is left of an interval.
+        log_left = torch.where(before, log_left, -torch.inf)
+        parts = [*begun, *own, log_left, log_length, excess, ~before, ends[-1].expand_as(log_time)]
+        return torch.stack([part.to(log_time.dtype) for part in parts], dim=-2)
+
+    def loss_and_gradient(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """See :meth:`HazardFamily.loss_and_gradient`.
+
+        With o the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
+        over the intervals that have begun, less (1 - c) softplus(o + log r) + c o, but for constants.
+        """
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # this family has one
+        n = self.ends.shape[-1]
+        begun, own = basis[:, None, :n], basis[:, None, n : 2 * n]
+        log_left, log_length, excess, beyond, log_last = (basis[:, None, 2 * n + k] for k in range(5))
+        linear, shape = linear.detach(), shape.detach()
+        tail = linear + shape[..., n]
+        slope, risen = sigmoid_and_softplus(tail)
+        late = event * beyond
+        loss = risen.mul(excess).addcmul_(late, _log_softplus(tail) - log_last, value=-1)
+        loss.add_(event * (1 - beyond) * log_length)
+        # d log softplus / d tail -> 1 where the softplus vanishes.
+        steepness = torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=torch.finfo(risen.dtype).tiny))
+        last = slope.mul(excess).addcmul_(late, steepness, value=-1)
+        parts, total, logit_own = [], last.clone(), torch.zeros_like(linear)
+        for k in range(n):
+            logit = linear + shape[..., k]
+            slope, risen = sigmoid_and_softplus(logit)
+            loss.addcmul_(begun[..., k, :], risen)
+            logit_own.addcmul_(own[..., k, :], logit)
+            parts.append(slope.mul_(begun[..., k, :]))
+        slope, risen = sigmoid_and_softplus((logit_own + log_left).clamp_(min=-1e4))
+        observed = event * (1 - beyond)
+        loss.addcmul_(1 - observed, risen, value=-1).addcmul_(observed, logit_own, value=-1)
+        share = slope.mul_(1 - observed).add_(observed)
+        for k, part in enumerate(parts):
+            total.add_(part.addcmul_(own[..., k, :], share, value=-1))
+        return loss, total, (*parts, last)
+
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
+        return torch.zeros_like(log_time)
+
+    # ------------------------------------------------------------------ starting values
+
+    def start(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.start`: an interval at a time, an intercept of zero.
+
+        Log odds stay within a limit, which those of an interval without events reach.
+        """
+        ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
+        entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
+        share, logits = weight / weight.sum(-1, keepdim=True), []
+        seen = torch.zeros_like(log_time, dtype=torch.bool)
+        for k, end in enumerate(ends):
+            own = self._not_after(log_time, end) & ~seen
+            seen = seen | own
+            lefts = self._left(entry, ends, k)[0], self._left(log_time, ends, k)[0]
+            logits.append(_interval_logit(share, event * own, *lefts))
+        time = self._excess(log_time, ends[-1]) - self._excess(entry, ends[-1])
+        at_risk, events = (share * time).sum(-1), (share * event * ~seen).sum(-1)
+        rate = events / at_risk.clamp(min=torch.finfo(share.dtype).tiny)
+        logits.append(log_expm1(rate.clamp(min=torch.finfo(share.dtype).tiny)).clamp(-_LIMIT, _LIMIT))
+        shape = torch.stack(logits, dim=-1)
+        return torch.zeros_like(shape[:, 0]), shape
+
+    # ------------------------------------------------------------------ constants from training rows
+
+    def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
+        """See :meth:`HazardFamily.prepare`; with no more intervals than the training rows need."""
+        if not isinstance(self.times, int):
+            given = torch.tensor(self.times, dtype=torch.float64, device=log_time.device).log()
+            ends = given - log_time_scale.double()[:, None]
+        else:
+            rows = [self._ends_of(own) for own in placement_times(log_time, event, weight, "intervals")]
+            width = max(len(own) for own in rows)
+            # Intervals of no length at the end, for problems with fewer: nobody is ever in them.
+            ends = torch.as_tensor(np.stack([np.pad(own, (0, width - len(own)), "edge") for own in rows]))
+        chosen = self._with({}, (log_time.shape[0],))
+        chosen.times = ends.shape[-1] if isinstance(self.times, int) else self.times
+        chosen._set_ends(ends.to(log_time))
+        return chosen
+
+    def options(self) -> dict[str, Any]:
+        """See :meth:`HazardFamily.options`."""
+        given = self.times if isinstance(self.times, int) else list(self.times)
+        return {"times": given, **super().options()}
+
+    def describe(self, time_scale: float) -> str:
+        """See :meth:`HazardFamily.describe`."""
+        times = ", ".join(f"{value * time_scale:.4g}" for value in self.ends.exp().unique().tolist())
+        return f"intervals that end at t = {times}"
+
+    # ------------------------------------------------------------------ internals
+
+    def _set_ends(self, ends: Tensor) -> None:
+        self.register_buffer("ends", ends)
+        self.shape_names = (*(f"log_odds_{k + 1}" for k in range(ends.shape[-1])), "log_odds_beyond")
+
+    def _ends_of(self, log_times: np.ndarray) -> np.ndarray:
+        assert isinstance(self.times, int)
+        distinct = np.unique(log_times)
+        distinct = distinct[np.diff(distinct, append=np.inf) > _tolerance(torch.float64)]
+        if len(distinct) <= self.times:
+            return distinct
+        shares = np.arange(1, self.times + 1) / self.times
+        return np.unique(np.quantile(log_times, shares, method="higher"))
+
+    def _left(self, log_time: Tensor, ends: list[Tensor], k: int) -> tuple[Tensor, Tensor]:
+        """Log of the share of interval k left at a time, 0 before it and -inf after; its log length."""
+        right = torch.exp(ends[k])
+        length = right - torch.exp(ends[k - 1]) if k else right
+        exists = length > 0
+        length = torch.where(exists, length, 1.0)
+        left = ((right - torch.exp(log_time)) / length).clamp(torch.finfo(right.dtype).tiny, 1.0)
+        over = exists & ~self._before(log_time, ends[k])
+        return torch.where(over, -torch.inf, torch.where(exists, left.log(), 0.0)), length.log()
+
+    def _excess(self, log_time: Tensor, last: Tensor) -> Tensor:
+        """Time beyond the last end, in units of that end."""
+        return torch.where(self._not_after(log_time, last), 0.0, torch.expm1((log_time - last).clamp(min=0)))
+
+    def _before(self, log_time: Tensor, end: Tensor) -> Tensor:
+        return log_time < end - _tolerance(end.dtype)
+
+    def _not_after(self, log_time: Tensor, end: Tensor) -> Tensor:
+        return log_time <= end + _tolerance(end.dtype)
+
+    def _corners(self, like: Tensor) -> Tensor:
+        ends = [self._aligned(end, like) for end in self.ends.unbind(-1)]
+        return torch.cat([end.expand(like.shape) for end in ends], dim=-1)
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return math.sqrt(torch.finfo(dtype).eps)
+
+
+def _log_softplus(z: Tensor) -> Tensor:
+    """Logarithm of softplus, which is z far below zero."""
+    return torch.where(z < -_LIMIT, z - torch.exp(z.clamp(max=0)) / 2, softplus(z.clamp(min=-_LIMIT)).log())
+
+
+def _interval_logit(weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
+    """Logit of an interval by maximum likelihood.
+
+    Args:
+        weight: shape (R, M).
+        event: 1 for an event in the interval, shape (R, M).
+        entered: log share of the interval left when the row entered, shape (R, M).
+        left: log share left when it went, shape (R, M).
+
+    Returns:
+        shape (R,), within the limit.
+    """
+    events = (weight * event).sum(-1)
+    at_risk = (weight * (entered - left > 0) * torch.exp(entered)).sum(-1).clamp(min=1e-12)
+    logit = torch.logit((events / at_risk).clamp(1e-7, 1 - 1e-7))
+    for _ in range(_NEWTON_STEPS):
+        before, after = (torch.sigmoid(logit[:, None] + part) for part in (entered, left))
+        slope = (weight * (before - after - event * (1 - after))).sum(-1)
+        bend = (weight * (before * (1 - before) - (1 - event) * after * (1 - after))).sum(-1)
+        largest = (weight * before * (1 - before)).sum(-1)
+        # The likelihood of partly observed intervals is not concave everywhere.
+        step = slope / torch.maximum(bend, 0.1 * largest).clamp(min=1e-12)
+        logit = (logit - step.clamp(-2, 2)).clamp(-_LIMIT, _LIMIT)
+        if bool((slope.abs() < 1e-12).all()):
+            break
+    return logit
