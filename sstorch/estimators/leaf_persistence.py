@@ -1,82 +1,85 @@
-"""Exact trees whose leaves are rows of arrays, on disk."""
+"""Exact trees whose leaves are rows of arrays: how they are kept on disk."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.utils.validation import check_is_fitted
 
+from sstorch.estimators.exact_base import ExactTree
 from sstorch.estimators.folder import read_folder
+from sstorch.estimators.settings import check_device
 from sstorch.estimators.tree_persistence import parameters_of, read_tree, write_tree
+from sstorch.estimators.tree_search import SearchSettings
 from sstorch.exceptions import FormatError
-
-if TYPE_CHECKING:
-    from sstorch.estimators.exact_base import ExactTree
 
 VERSION = 1
 
 
-def save_leaves(
-    estimator: ExactTree,
-    folder: Path,
-    name: str,
-    arrays: tuple[str, ...],
-    labels: str | None = None,
-    *,
-    tables: tuple[str, ...] = (),
-    numbers: tuple[str, ...] = (),
-) -> None:
-    """Write a fitted tree into ``folder``, which is made if missing.
+class ArrayLeaves(ExactTree):
+    """Base class of exact trees that hold a row of each of some arrays per leaf; not for use by itself.
 
-    Args:
-        estimator: fitted.
-        folder: where to write.
-        name: of the format.
-        arrays: attributes to keep, arrays with one row for each leaf.
-        labels: attribute that names classes or treatments, an array.
-        tables: further attributes to keep, frames of numbers.
-        numbers: further attributes to keep, numbers.
-
-    Raises:
-        ConfigError: if the folder cannot be written.
+    A subclass names its file format, the attributes that are such arrays, and the one, if any, that names
+    classes or treatments; further frames of numbers and numbers are kept where the fit has made them.
     """
-    tensors = {key: torch.from_numpy(np.ascontiguousarray(getattr(estimator, key))) for key in arrays}
-    state: dict[str, Any] = {} if labels is None else {labels: _labels_state(getattr(estimator, labels))}
-    state["tables"] = list(tables)
-    state["numbers"] = {key: float(getattr(estimator, key)) for key in numbers}
-    write_tree(estimator, folder, name, VERSION, state, tensors, tables)
 
+    _format: ClassVar[str]
+    _arrays: ClassVar[tuple[str, ...]]
+    _labels: ClassVar[str | None] = None
+    _tables: ClassVar[tuple[str, ...]] = ()
+    _numbers: ClassVar[tuple[str, ...]] = ()
 
-def load_leaves(
-    kind: type[Any], folder: Path, name: str, arrays: tuple[str, ...], device: str, labels: str | None = None
-) -> Any:
-    """Read a tree of class ``kind`` written by :func:`save_leaves`; arguments as there.
+    def _check(self) -> SearchSettings:
+        return SearchSettings(**SearchSettings.common(**self.get_params(deep=False)))
 
-    Raises:
-        FormatError: files are missing, altered or of an unknown format version.
-        ConfigError: the device does not exist.
-    """
-    state, tensors = read_folder(folder, name, VERSION)
-    try:
-        estimator = kind(**parameters_of(state, device))
-        read_tree(estimator, estimator._check(), state, tensors, state["tables"])
-        for key, number in state["numbers"].items():
-            setattr(estimator, key, float(number))
-        for key in arrays:
-            array = tensors[key].numpy()
-            if len(array) != estimator.tree_.n_leaves:
-                raise ValueError(f"{key} has {len(array)} rows for {estimator.tree_.n_leaves} leaves")
-            setattr(estimator, key, array)
-        if labels is not None:
-            setattr(estimator, labels, _labels(state[labels]))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
-    return estimator
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        check_is_fitted(self, "tree_")
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in self._arrays}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        label = self._labels
+        state: dict[str, Any] = {} if label is None else {label: _labels_state(getattr(self, label))}
+        tables = [name for name in self._tables if hasattr(self, name)]
+        state["tables"] = tables
+        state["numbers"] = {name: float(getattr(self, name)) for name in self._numbers if hasattr(self, name)}
+        write_tree(self, Path(path), self._format, VERSION, state, tensors, tuple(tables))
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
+
+        Raises:
+            FormatError: files are missing, altered or of an unknown format version.
+            ConfigError: torch does not see the device.
+        """
+        check_device(device)
+        folder = Path(path)
+        state, tensors = read_folder(folder, cls._format, VERSION)
+        try:
+            tree = cls(**parameters_of(state, device))
+            read_tree(tree, tree._check(), state, tensors, state["tables"])
+            for name, number in state["numbers"].items():
+                setattr(tree, name, float(number))
+            for name in cls._arrays:
+                array = tensors[name].numpy()
+                if len(array) != tree.tree_.n_leaves:
+                    raise ValueError(f"{name} has {len(array)} rows for {tree.tree_.n_leaves} leaves")
+                setattr(tree, name, array)
+            if cls._labels is not None:
+                setattr(tree, cls._labels, _labels(state[cls._labels]))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+        return tree
 
 
 def _labels_state(labels: npt.NDArray[Any]) -> dict[str, Any]:

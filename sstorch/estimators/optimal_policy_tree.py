@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -10,21 +9,16 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch.estimators.exact_base import ExactTree, IntArray
-from sstorch.estimators.leaf_persistence import load_leaves, save_leaves
-from sstorch.estimators.settings import check_device
+from sstorch.estimators.exact_base import IntArray
+from sstorch.estimators.leaf_persistence import ArrayLeaves
 from sstorch.estimators.target_rows import FloatArray, TargetRows
-from sstorch.estimators.tree_search import SearchSettings
 from sstorch.exceptions import DataError
 from sstorch.optimal import Binarizer, Policy
 from sstorch.optimal.binarize import Preset
 from sstorch.optimal.tasks.decision_costs import finite_matrix
 
-_FORMAT = "sstorch.optimal_policy_tree"
-_ARRAYS = ("leaf_rows_", "leaf_value_", "leaf_treatment_")
 
-
-class OptimalPolicyTree(ExactTree):
+class OptimalPolicyTree(ArrayLeaves):
     """Tree that assigns treatments: greatest mean score of all trees of its size, over yes-no questions.
 
     Scores estimate what each row would have from each treatment: see `sstorch.optimal.policy_scores` for
@@ -73,6 +67,10 @@ class OptimalPolicyTree(ExactTree):
     (['drug', 'drug', 'drug', 'none', 'none', 'none'], 1.75)
     """
 
+    _format = "sstorch.optimal_policy_tree"
+    _arrays = ("leaf_rows_", "leaf_value_", "leaf_treatment_")
+    _labels = "treatments_"
+
     treatments_: npt.NDArray[Any]
     leaf_treatment_: IntArray
     leaf_value_: FloatArray
@@ -97,9 +95,6 @@ class OptimalPolicyTree(ExactTree):
         self.device = device
         self.time_limit = time_limit
         self.memory = memory
-
-    def _check(self) -> SearchSettings:
-        return SearchSettings(**SearchSettings.common(**self.get_params(deep=False)))
 
     def fit(self, X: object, y: object) -> Self:
         """Search for the tree.
@@ -192,23 +187,6 @@ class OptimalPolicyTree(ExactTree):
             self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
         ]
         return "\n".join(lines)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
-        check_is_fitted(self, "tree_")
-        save_leaves(self, Path(path), _FORMAT, _ARRAYS, "treatments_")
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
-
-        Raises:
-            FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
-        """
-        check_device(device)
-        tree: Self = load_leaves(cls, Path(path), _FORMAT, _ARRAYS, device, "treatments_")
-        return tree
 
 
 def _scores(y: object) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch.data import Schema
 from sstorch.data.rows import check_same_order
 from sstorch.estimators.class_objectives import CLASS_OBJECTIVES, ClassObjective, ClassRows, CostMatrix
-from sstorch.estimators.exact_base import ExactTree, IntArray
+from sstorch.estimators.exact_base import IntArray
 from sstorch.estimators.front_objectives import (
     FRONT_OBJECTIVES,
     Budget,
@@ -27,17 +26,13 @@ from sstorch.estimators.front_objectives import (
     check_front,
     choose,
 )
-from sstorch.estimators.leaf_persistence import load_leaves, save_leaves
-from sstorch.estimators.settings import check_device
+from sstorch.estimators.leaf_persistence import ArrayLeaves
 from sstorch.estimators.target_rows import FloatArray, TargetRows, class_target, with_groups
 from sstorch.estimators.tree_search import SearchSettings
 from sstorch.exceptions import ConfigError
 from sstorch.optimal import Binarizer, Classification, FeatureCosts, Rule
 from sstorch.optimal.binarize import Preset
 from sstorch.optimal.tasks.decision_costs import finite_matrix
-
-_FORMAT = "sstorch.optimal_tree_classifier"
-_ARRAYS = ("leaf_rows_", "leaf_weights_", "leaf_class_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +55,7 @@ class ClassifierSettings(SearchSettings):
         return FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
 
 
-class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
+class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     """Classification tree of least training loss among all trees of its size, over yes-no questions.
 
     Columns become questions such as "age > 45.5" (`binarize`), and a search that leaves no tree out finds the
@@ -137,6 +132,12 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
     >>> tree.certified_, tree.predict_proba(data.frame[:2]).shape
     (True, (2, 2))
     """
+
+    _format = "sstorch.optimal_tree_classifier"
+    _arrays = ("leaf_rows_", "leaf_weights_", "leaf_class_")
+    _labels = "classes_"
+    _tables = ("front_",)
+    _numbers = ("disparity_",)
 
     classes_: npt.NDArray[Any]
     leaf_class_: IntArray
@@ -339,31 +340,6 @@ class OptimalTreeClassifier(ClassifierMixin, ExactTree):  # type: ignore[misc]
             self.leaf_table_.reset_index().to_string(index=False, float_format="{:.3f}".format),
         ]
         return "\n".join(lines)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
-        check_is_fitted(self, "tree_")
-        save_leaves(
-            self,
-            Path(path),
-            _FORMAT,
-            _ARRAYS,
-            "classes_",
-            tables=("front_",) if hasattr(self, "front_") else (),
-            numbers=("disparity_",) if hasattr(self, "disparity_") else (),
-        )
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
-
-        Raises:
-            FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
-        """
-        check_device(device)
-        tree: Self = load_leaves(cls, Path(path), _FORMAT, _ARRAYS, device, "classes_")
-        return tree
 
 
 def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -10,19 +9,14 @@ import pandas as pd
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch.estimators.exact_base import ExactTree, IntArray
-from sstorch.estimators.leaf_persistence import load_leaves, save_leaves
-from sstorch.estimators.settings import check_device
+from sstorch.estimators.exact_base import IntArray
+from sstorch.estimators.leaf_persistence import ArrayLeaves
 from sstorch.estimators.target_rows import FloatArray, TargetRows, number_target
-from sstorch.estimators.tree_search import SearchSettings
 from sstorch.optimal import Binarizer, LeastSquares
 from sstorch.optimal.binarize import Preset
 
-_FORMAT = "sstorch.optimal_tree_regressor"
-_ARRAYS = ("leaf_rows_", "leaf_value_", "leaf_deviation_")
 
-
-class OptimalTreeRegressor(RegressorMixin, ExactTree):  # type: ignore[misc]
+class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
     """Regression tree of least mean squared error among all trees of its size, over yes-no questions.
 
     "Optimal" is meant as in :class:`OptimalTreeClassifier`: for these rows and these questions.
@@ -60,6 +54,9 @@ class OptimalTreeRegressor(RegressorMixin, ExactTree):  # type: ignore[misc]
     (True, 3454.2, 0.417)
     """
 
+    _format = "sstorch.optimal_tree_regressor"
+    _arrays = ("leaf_rows_", "leaf_value_", "leaf_deviation_")
+
     leaf_value_: FloatArray
     leaf_deviation_: FloatArray
     leaf_rows_: IntArray
@@ -83,9 +80,6 @@ class OptimalTreeRegressor(RegressorMixin, ExactTree):  # type: ignore[misc]
         self.device = device
         self.time_limit = time_limit
         self.memory = memory
-
-    def _check(self) -> SearchSettings:
-        return SearchSettings(**SearchSettings.common(**self.get_params(deep=False)))
 
     def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         """Search for the tree.
@@ -150,20 +144,3 @@ class OptimalTreeRegressor(RegressorMixin, ExactTree):  # type: ignore[misc]
             self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
         ]
         return "\n".join(lines)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle."""
-        check_is_fitted(self, "tree_")
-        save_leaves(self, Path(path), _FORMAT, _ARRAYS)
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
-
-        Raises:
-            FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
-        """
-        check_device(device)
-        tree: Self = load_leaves(cls, Path(path), _FORMAT, _ARRAYS, device)
-        return tree
