@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from sstorch.objective import L2Parity
 from sstorch.objective.fairness import Rule
 from sstorch.objective.group_parity import Gates, Pairs
 from sstorch.optim import (
+    JOINT_RACE,
     Adam,
     Annealing,
     Joint,
@@ -153,7 +154,7 @@ _MINIMIZERS = {"double": minimize_step, "single": minimize_step_in_single}
 # What each trainer reads of its configuration.
 _TRAINER_FIELDS = {
     "nodec": _NODEC_FIELDS,
-    "joint": ("max_iterations", "precision"),
+    "joint": ("max_iterations", "precision", "race"),
     "nodec+joint": (*_NODEC_FIELDS, "max_iterations"),
     "adam": ("epochs", "batch_size", "learning_rate"),
 }
@@ -206,7 +207,8 @@ class TrainerConfig:
         joint = Joint(LBFGSOptions(max_iterations=self.max_iterations), minimizer)
         if self.name == "adam":
             return Adam(self.epochs, self.batch_size, self.learning_rate)
-        return {"nodec": nodec, "joint": joint, "nodec+joint": NodecJoint(nodec, joint)}[self.name]
+        racing = replace(joint, race=JOINT_RACE if self.race else None)
+        return {"nodec": nodec, "joint": racing, "nodec+joint": NodecJoint(nodec, joint)}[self.name]
 
 
 @dataclass

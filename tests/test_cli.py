@@ -26,7 +26,7 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
-from sstorch.optim import Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -500,6 +500,7 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
         assert trainer.annealing is None
     if isinstance(trainer, Joint):
         assert trainer.lbfgs.max_iterations == 7
+        assert trainer.race == JOINT_RACE
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
         assert trainer.nodec.annealing == Annealing(0.2, 3)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from sstorch.objective.group_parity import merge_equal_rows
 from sstorch.optim import (
     Checkpoint,
     Heats,
+    Joint,
     Nodec,
     NodecJoint,
     Trainer,
@@ -32,6 +34,8 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
+
+TrainerT = TypeVar("TrainerT", bound=Trainer)
 
 # Share of rows with features of their own above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
@@ -132,13 +136,13 @@ def train_batch(
         return _train_batch(splits, settings, schema, callbacks, checkpoint, coefficients)
 
 
-def with_heats(trainer: Trainer, heats: int) -> Trainer:
+def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
     """A trainer whose race, if it has one, is run in heats of equal size within a split; without it for 0."""
-    nodec = trainer.nodec if isinstance(trainer, NodecJoint) else trainer
-    if not isinstance(nodec, Nodec) or nodec.race is None:
+    if isinstance(trainer, NodecJoint):
+        return replace(trainer, nodec=with_heats(trainer.nodec, heats))
+    if not isinstance(trainer, Nodec | Joint) or trainer.race is None:
         return trainer
-    heated = replace(nodec, race=Heats(nodec.race.after, nodec.race.keep, heats) if heats else None)
-    return replace(trainer, nodec=heated) if isinstance(trainer, NodecJoint) else heated
+    return replace(trainer, race=Heats(trainer.race.after, trainer.race.keep, heats) if heats else None)
 
 
 def _train_batch(

@@ -14,13 +14,13 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.objective import FAIRNESS, L2Parity
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-# By name the decomposition comes with a race, which only batches of starts have; the classes are plain.
+# By name trainers come with a race, which only batches of starts have; the classes are plain.
 TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec": lambda: Nodec(race=Race()),
-    "joint": Joint,
+    "joint": lambda: Joint(race=JOINT_RACE),
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
     "adam": Adam,
 }

@@ -10,7 +10,7 @@ from sstorch.optim.function import AutogradFunction, BatchedFunction
 from sstorch.optim.growth import initialize_grown
 from sstorch.optim.hard_tree import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.joint import Joint, NodecJoint
+from sstorch.optim.joint import JOINT_RACE, Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.optimal_start import exact_tree, initialize_optimal
 from sstorch.optim.race import Heats, Race
@@ -21,6 +21,7 @@ from sstorch.optim.single_precision import minimize_step_in_single
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
+    "JOINT_RACE",
     "THRESHOLDS",
     "Adam",
     "Annealing",

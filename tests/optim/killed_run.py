@@ -29,6 +29,7 @@ CASES: dict[str, Trainer] = {
     "race": Nodec(macro_iterations=4, race=Race((1, 3))),
     "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3, annealing=Annealing(passes=1))),
     "joint": Joint(),
+    "joint race": Joint(race=Race((1, 2)), lap=10),
     "adam": Adam(epochs=6, batch_size=32),
 }
 

@@ -92,6 +92,7 @@ def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History
     [
         ("nodec", {"1.2": 0, "3.3": 2}),
         ("race", {"4.2": 3}),
+        ("joint race", {"2.1": 1, "3.1": 2}),
         ("nodec+joint", {"4.1": 3}),
         ("adam", {"4": 3}),
     ],

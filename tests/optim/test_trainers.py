@@ -194,6 +194,30 @@ def test_a_race_trains_the_survivors_as_without_it_and_saves_the_rest() -> None:
         assert own["dropped"].tolist() == [False] * (len(own) - 1) + [True]
 
 
+def test_a_race_of_the_joint_trainer_goes_in_laps() -> None:
+    raced, sample = _start(n=8)
+    full, _ = _start(n=8)
+    trainer = Joint(race=Race((1, 2)), lap=15)
+    history = trainer.train(raced, OBJECTIVE, sample)
+    without = Joint().train(full, OBJECTIVE, sample)
+    assert trainer.n_passes == 3
+    ends = history.macro_iterations.query("macro_iteration > 0").groupby("macro_iteration").size()
+    assert ends.tolist() == [8, 4, 2]
+    stayed = [k for k in range(8) if k not in history.dropped()]
+    assert [k // 4 for k in stayed] == [0, 1]
+    # A lap begins a new search from where the last one ended: the same minimum, or another one.
+    assert (_value(raced, sample)[stayed] < _value(full, sample)[stayed] + 0.02).all()
+    assert history.steps["evaluations"].sum() < 0.7 * without.steps["evaluations"].sum()
+    # Where nobody can be dropped there are no laps.
+    alone = raced.select(torch.tensor([0]))
+    history = trainer.train(alone, OBJECTIVE, sample.select(torch.tensor([0])))
+    assert history.macro_iterations["macro_iteration"].max() == 1
+    with pytest.raises(ConfigError, match="lap must be at least 1"):
+        Joint(lap=0)
+    with pytest.raises(ConfigError, match="race of nodec"):
+        NodecJoint(joint=trainer)
+
+
 def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
     trainer = Nodec(macro_iterations=2, race=Race((1,)))
     tree = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer)
