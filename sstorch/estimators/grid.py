@@ -22,7 +22,7 @@ SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
 # What leaf="auto" stands for where times are continuous, and where they are grouped: events at no more than
 # so many distinct times, as where whole years were recorded.
 CONTINUOUS_LEAVES = ("log_logistic", "spline_ph", "spline_po")
-GROUPED_LEAVES = ("log_logistic", "logistic_hazard")
+GROUPED_LEAVES = ("logistic_hazard",)
 MAX_GROUPS = 12
 
 

@@ -57,8 +57,8 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
             parameters make no candidates of their own.
         leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
-            ``"spline_po"``, or, where the events are at no more than twelve distinct times, as where whole
-            years were recorded, ``"log_logistic"`` and ``"logistic_hazard"``.
+            ``"spline_po"``, or takes ``"logistic_hazard"`` where the events are at no more than twelve
+            distinct times, as where whole years were recorded.
         ridge: coefficients of the ridge on the slopes of the leaves.
         gate_ridge: of the ridge on the weights of the gates.
         fused: of the penalty on differences between leaves.
