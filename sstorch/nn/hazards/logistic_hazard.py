@@ -90,26 +90,19 @@ class LogisticHazard(HazardFamily):
     def basis(self, log_time: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.basis`.
 
-        For every interval whether it has begun, then whether it is that of the row; the log of what is left
-        of that interval and of its length; time beyond the last end, whether there is any, and the log of
-        that end.
+        The number of the row's interval, that of intervals beyond the last end; logs of the share of it that
+        is left and of its length; time beyond the last end.
         """
         ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
-        begun, own = [], []
-        log_left, log_length = torch.zeros_like(log_time), torch.zeros_like(log_time)
-        before = torch.zeros_like(log_time, dtype=torch.bool)
-        for k, end in enumerate(ends):
+        number = torch.full_like(log_time, len(ends))
+        # Beyond the last end nothing is left of an interval.
+        log_left, log_length = torch.full_like(log_time, -torch.inf), torch.zeros_like(log_time)
+        for k in range(len(ends) - 1, -1, -1):
             left, length = self._left(log_time, ends, k)
-            here = self._not_after(log_time, end) & ~before
-            before = before | here
-            begun.append(left < 0)
-            own.append(here)
+            here = self._not_after(log_time, ends[k])
+            number = torch.where(here, float(k), number)
             log_left, log_length = torch.where(here, left, log_left), torch.where(here, length, log_length)
-        excess = self._excess(log_time, ends[-1])
-        # In the tail nothing is left of an interval.
-        log_left = torch.where(before, log_left, -torch.inf)
-        parts = [*begun, *own, log_left, log_length, excess, ~before, ends[-1].expand_as(log_time)]
-        return torch.stack([part.to(log_time.dtype) for part in parts], dim=-2)
+        return torch.stack([number, log_left, log_length, self._excess(log_time, ends[-1])], dim=-2)
 
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
@@ -121,31 +114,34 @@ class LogisticHazard(HazardFamily):
         """
         basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
         assert basis is not None  # this family has one
-        n = self.ends.shape[-1]
-        begun, own = basis[:, None, :n], basis[:, None, n : 2 * n]
-        log_left, log_length, excess, beyond, log_last = (basis[:, None, 2 * n + k] for k in range(5))
-        linear, shape = linear.detach(), shape.detach()
+        number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
+        n, linear, shape = self.ends.shape[-1], linear.detach(), shape.detach()
+        beyond = (number == n).to(event.dtype)
+        late, observed = event * beyond, event * (1 - beyond)
         tail = linear + shape[..., n]
         slope, risen = sigmoid_and_softplus(tail)
-        late = event * beyond
-        loss = risen.mul(excess).addcmul_(late, _log_softplus(tail) - log_last, value=-1)
-        loss.add_(event * (1 - beyond) * log_length)
-        # d log softplus / d tail -> 1 where the softplus vanishes.
-        steepness = torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=torch.finfo(risen.dtype).tiny))
-        last = slope.mul(excess).addcmul_(late, steepness, value=-1)
+        loss = risen.mul(excess).add_(observed * log_length)
+        last = slope.mul(excess)
+        if bool(late.any()):  # events beyond the last end: there are none where the ends come from them
+            log_last = self._aligned(self.ends[..., -1], linear)
+            loss.addcmul_(late, _log_softplus(tail) - log_last, value=-1)
+            # d log softplus / d tail -> 1 where the softplus vanishes.
+            least = torch.finfo(risen.dtype).tiny
+            last.addcmul_(late, torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=least)), value=-1)
+        exists = self.ends.diff(dim=-1, prepend=torch.full_like(self.ends[..., :1], -torch.inf)) > 0
         parts, total, logit_own = [], last.clone(), torch.zeros_like(linear)
         for k in range(n):
             logit = linear + shape[..., k]
             slope, risen = sigmoid_and_softplus(logit)
-            loss.addcmul_(begun[..., k, :], risen)
-            logit_own.addcmul_(own[..., k, :], logit)
-            parts.append(slope.mul_(begun[..., k, :]))
+            begun = ((number >= k) & self._aligned(exists[..., k], linear)).to(event.dtype)
+            loss.addcmul_(begun, risen)
+            logit_own.addcmul_((number == k).to(event.dtype), logit)
+            parts.append(slope.mul_(begun))
         slope, risen = sigmoid_and_softplus((logit_own + log_left).clamp_(min=-1e4))
-        observed = event * (1 - beyond)
         loss.addcmul_(1 - observed, risen, value=-1).addcmul_(observed, logit_own, value=-1)
         share = slope.mul_(1 - observed).add_(observed)
         for k, part in enumerate(parts):
-            total.add_(part.addcmul_(own[..., k, :], share, value=-1))
+            total.add_(part.addcmul_((number == k).to(event.dtype), share, value=-1))
         return loss, total, (*parts, last)
 
     def neutral(self, log_time: Tensor) -> Tensor:
