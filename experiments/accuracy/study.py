@@ -243,7 +243,8 @@ ABLATION: list[tuple[str, str, Keep | None]] = [
     ("gate ridge 1e-5 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-5])),
     ("gate ridge 1e-4 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-4])),
 ]
-SINGLE = "depth == 0 and leaf == 'log_logistic'"
+# Where times are grouped there is no log-logistic leaf among the candidates.
+SINGLE = "depth == 0 and leaf in ('log_logistic', 'logistic_hazard')"
 
 
 if __name__ == "__main__":
