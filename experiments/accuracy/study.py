@@ -2,6 +2,9 @@
 
 python experiments/accuracy/study.py train [--sets NAME ...] [--repeats 0 ...] [--lever NAME]   # candidates/
 python experiments/accuracy/study.py report                                        # the tables of the README
+
+Baselines of a further repeat R, into baselines/R: sstorch experiment=accuracy cv.seed=R study.folder=FOLDER
+'~study.searches.sst_cv' '~study.baselines.sksurv'
 """
 
 from __future__ import annotations
@@ -171,19 +174,39 @@ def chosen(
 
 
 def baselines() -> pd.DataFrame:
-    """Test scores of the models of the published study on the same folds (``experiments/paper``)."""
-    rows = ResultStore(HERE.parent / "paper").table()
+    """Test scores of other models on the same folds: of the published study, and of further repeats."""
+    folders = {0: HERE.parent / "paper"} | {int(path.name): path for path in (HERE / "baselines").glob("*")}
+    tables = [ResultStore(path).table().assign(repeat=repeat) for repeat, path in folders.items()]
+    rows = pd.concat(tables)
     rows = rows[(rows["part"] == "test") & rows["chosen"] & rows["metric"].isin(["c_harrell", "ibs_sksurv"])]
     depth = rows["depth"].map(lambda value: "" if pd.isna(value) else f" D{int(value)}")
     return rows.assign(model=rows["model"] + depth)
 
 
+def against_the_better(name: str, ours: pd.DataFrame, others: pd.DataFrame) -> str:
+    """Paired test of the concordance beside the better of Cox and the forest, over folds of all repeats."""
+    rivals = others[(others["dataset"] == name) & (others["metric"] == "c_harrell")]
+    wide = rivals.pivot_table(index=["repeat", "fold"], columns="model", values="value")[["cox", "rsf"]]
+    own = ours[ours["data"] == name].set_index(["repeat", "fold"])["c_harrell"]
+    paired = wide.join(own, how="inner").dropna()
+    better = paired[["cox", "rsf"]].mean().idxmax()
+    n, n_repeats = len(load_dataset(name)), paired.index.get_level_values("repeat").nunique()
+    test = metrics.corrected_resampled_t_test(
+        paired["c_harrell"], paired[better], n_train=4 * n // 5, n_test=n // 5
+    )
+    return (
+        f"{name:12} {better:4} {n_repeats:2} x 5 folds: {test.difference:+.4f} "
+        f"({test.lower:+.4f}, {test.upper:+.4f}), p {test.p_value:.3f}"
+    )
+
+
 def report() -> None:
     table = pd.concat([pd.read_parquet(path) for path in sorted((HERE / "candidates").glob("*.parquet"))])
     search = table[table["lever"] == "search"]
-    ours, others = chosen(search), baselines()
+    every, others = chosen(search), baselines()
+    ours, first = every[every["repeat"] == 0], others[others["repeat"] == 0]
     for metric, sign in (("c_harrell", 1), ("ibs_sksurv", -1)):
-        wide = others[(others["metric"] == metric) & others["model"].isin(BASELINES)]
+        wide = first[(first["metric"] == metric) & first["model"].isin(BASELINES)]
         means = wide.pivot_table(index="dataset", columns="model", values="value", aggfunc="mean")
         means.insert(0, "tree", (ours.groupby("data", observed=True)[metric].mean() * sign))
         means = means.reindex([name for name in SETS if name in means.index])
@@ -193,21 +216,8 @@ def report() -> None:
     print(
         "\nagainst the better of Cox and the forest: difference in C, 95 % interval, p (corrected t test)\n"
     )
-    for name, own in ours[ours["repeat"] == 0].groupby("data", observed=True):
-        rivals = others[(others["dataset"] == name) & (others["metric"] == "c_harrell")]
-        scores = {
-            model: rivals[rivals["model"] == model].sort_values("fold")["value"] for model in ("cox", "rsf")
-        }
-        scores = {model: values for model, values in scores.items() if len(values) == len(own) == 5}
-        if not scores:
-            print(f"{name}: no baseline yet")
-            continue
-        better = max(scores, key=lambda model: scores[model].mean())
-        n = len(load_dataset(name))
-        test = metrics.corrected_resampled_t_test(
-            own["c_harrell"], scores[better], n_train=4 * n // 5, n_test=n // 5
-        )
-        print(f"{name:12} {better:4} {test}")
+    for name in every["data"].unique():
+        print(against_the_better(name, every, others))
     about = ours.groupby("data", observed=True)
     print("\nwhat was chosen\n")
     print(about.agg({"depth": list, "leaf": list, "ridge": list, "gate_ridge": list}).to_string())
@@ -215,16 +225,20 @@ def report() -> None:
     print(ours[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
     print("\nablation: means over data sets of the mean over folds\n")
     for label, rule, keep in ABLATION:
-        found = chosen(search, rule, keep).groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean()
+        found = (
+            chosen(search[search["repeat"] == 0], rule, keep)
+            .groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]]
+            .mean()
+        )
         c, ibs = found.mean()
-        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(found)} sets")
+        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(means)} sets")
     for lever, own in table.groupby("lever"):
         if lever == "search":
             continue
         other = chosen(own).groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean()
         same = ours.groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean().loc[other.index]
         print(f"{lever}: {(other - same).round(4).to_string()}")
-    seconds = search[search["inner"] == 5].groupby("data")["seconds"].sum()
+    seconds = search[(search["inner"] == 5) & (search["repeat"] == 0)].groupby("data")["seconds"].sum()
     print(f"\nseconds of the processor for all: {seconds.sum():.0f}\n{seconds.round().to_string()}")
 
 
