@@ -45,7 +45,7 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
     "spline_ph, m = 0": lambda: Spline("hazard", knots=0),
     "spline_po, m = 4": lambda: Spline("odds", knots=4),
     "spline, theta = 0": lambda: Spline("theta", theta=0.0),
-    "logistic_hazard, 3 times": lambda: LogisticHazard([0.2, 1.0, 4.0]),
+    "logistic_hazard": lambda: LogisticHazard([0.2, 1.0, 4.0]),  # few times: it has a loop over them
     "spline, theta = 0.3": lambda: Spline("theta", theta=0.3),
     "derived": Derived,
 }

@@ -148,6 +148,25 @@ class LogisticHazard(HazardFamily):
         """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
         return torch.zeros_like(log_time)
 
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.log_quantile`: a share (1 - exp(-rest of H)) / h_k of its interval."""
+        ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
+        before, found, left = torch.zeros_like(linear), torch.zeros_like(linear), torch.zeros_like(ends[0])
+        searching = torch.ones_like(linear + cumulative_hazard, dtype=torch.bool)
+        for k, end in enumerate(ends):
+            logit, right = linear + shape[..., k], torch.exp(end)
+            after = torch.where(right > left, before + softplus(logit), before)
+            here = searching & (after >= cumulative_hazard)
+            rest = torch.where(here, cumulative_hazard - before, 0.0)
+            # 1 / h_k, which is bounded where H gets to the target within the interval.
+            share = -torch.expm1(-rest) * (1 + torch.exp(-torch.where(here, logit, 0.0)))
+            time = left + share.clamp(max=1.0) * (right - left)
+            found = torch.where(here, torch.where(here, time, 1.0).log(), found)
+            searching, before, left = searching & ~here, after, right
+        rest = torch.where(searching, cumulative_hazard - before, 0.0)
+        rate = softplus(linear + shape[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
+        return torch.where(searching, ends[-1] + torch.log1p(rest / rate), found)
+
     # ------------------------------------------------------------------ starting values
 
     def start(
