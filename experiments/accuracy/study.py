@@ -32,7 +32,7 @@ SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aid
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
 RIDGES = (1e-4, 1e-3, 1e-2)
 GATE_RIDGES = (1e-5, 1e-4)
-MAX_DEPTH, N_FAMILIES = 3, 2
+MAX_DEPTH, N_FAMILIES = 4, 2
 # What one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},

@@ -121,7 +121,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
 
     def __init__(
         self,
-        depth: int | Sequence[int] = (0, 1, 2, 3),
+        depth: int | Sequence[int] = (0, 1, 2, 3, 4),
         leaf: str | HazardFamily | Sequence[str | HazardFamily] = "auto",
         ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
         gate_ridge: float | Sequence[float] = (1e-5, 1e-4),

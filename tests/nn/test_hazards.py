@@ -719,6 +719,32 @@ def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
     torch.testing.assert_close(mine_at, theirs_at[:, 1:].double(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1.0, 60.0, 2000.0])
+@pytest.mark.parametrize("rows", ["at ends", "between ends", "beyond"])
+def test_loss_of_many_intervals_and_its_gradient_agree_with_autograd(scale: float, rows: str) -> None:
+    """One logarithm for all factors, several, and logits whose factors vanish."""
+    generator = torch.Generator().manual_seed(3)
+    ends = torch.arange(1, 21).double()
+    family = LogisticHazard(ends.tolist())
+    zero = torch.zeros(1).double()
+    family = family.prepare(
+        torch.zeros(1, 3).double(), torch.ones(1, 3).double(), torch.ones(1, 3).double(), zero
+    )
+    time = torch.randint(1, 21, (1, 1, 40), generator=generator).double()
+    if rows != "at ends":
+        time = time - torch.rand(1, 1, 40, generator=generator).double() + (4.0 if rows == "beyond" else 0.0)
+    event = (torch.rand(1, 1, 40, generator=generator) < 0.6).double()
+    linear = (scale * torch.randn(1, 2, 40, generator=generator).double()).requires_grad_()
+    shape = torch.randn(1, 2, 1, 21, generator=generator).double().requires_grad_()
+    loss, in_linear, in_shape = family.loss_and_gradient(time.log(), event, linear, shape)
+    expected = family.loss(time.log(), event, linear, shape)
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(expected.sum(), [linear, shape])
+    torch.testing.assert_close(in_linear, gradients[0], rtol=1e-10, atol=1e-12)
+    parts = torch.stack([part.expand(1, 2, 40).sum(-1) for part in in_shape], dim=-1)
+    torch.testing.assert_close(parts[..., None, :], gradients[1], rtol=1e-10, atol=1e-10)
+
+
 def test_a_time_next_to_an_end_is_at_the_end() -> None:
     family = LogisticHazard([1.0, 2.0])
     family = family.prepare(

@@ -115,34 +115,72 @@ class LogisticHazard(HazardFamily):
         basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
         assert basis is not None  # this family has one
         number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
-        n, linear, shape = self.ends.shape[-1], linear.detach(), shape.detach()
-        beyond = (number == n).to(event.dtype)
-        late, observed = event * beyond, event * (1 - beyond)
-        tail = linear + shape[..., n]
+        linear, shape = linear.detach(), shape.detach()
+        observed = event * (number < self.ends.shape[-1])
+        beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
+        slopes, begun = self._begun(number, linear, shape)
+        loss = beyond.add_(begun).add_(observed * log_length)
+        logit_own = self._own(shape, number).add_(linear)
+        loss.addcmul_(observed, logit_own, value=-1)
+        share = observed
+        partly = (1 - observed) * (log_left > -torch.inf)
+        if bool(partly.any()):  # somebody was censored within an interval
+            slope, rest = sigmoid_and_softplus(logit_own.add_(log_left).clamp_(min=-1e4))
+            loss.addcmul_(partly, rest, value=-1)
+            share = slope.mul_(partly).add_(observed)
+        total = last.clone()
+        for k, slope in enumerate(slopes):
+            total.add_(slope.addcmul_((number == k).to(event.dtype), share, value=-1))
+        return loss, total, (*slopes, last)
+
+    def _beyond(self, tail: Tensor, late: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of time beyond the last end, and its derivative in the logit there; ``late`` marks events."""
+        if not bool(excess.any()):  # nobody was observed there, and so nobody had the event
+            return torch.zeros_like(tail), torch.zeros_like(tail)
         slope, risen = sigmoid_and_softplus(tail)
-        loss = risen.mul(excess).add_(observed * log_length)
-        last = slope.mul(excess)
-        if bool(late.any()):  # events beyond the last end: there are none where the ends come from them
-            log_last = self._aligned(self.ends[..., -1], linear)
+        loss, last = risen.mul(excess), slope.mul(excess)
+        if bool(late.any()):  # there are none where the ends come from these rows
+            log_last = self._aligned(self.ends[..., -1], tail)
             loss.addcmul_(late, _log_softplus(tail) - log_last, value=-1)
             # d log softplus / d tail -> 1 where the softplus vanishes.
             least = torch.finfo(risen.dtype).tiny
             last.addcmul_(late, torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=least)), value=-1)
+        return loss, last
+
+    def _begun(self, number: Tensor, linear: Tensor, shape: Tensor) -> tuple[list[Tensor], Tensor]:
+        """h_k of the intervals that have begun, 0 in others, and the sum of -log(1 - h_k) over them."""
         exists = self.ends.diff(dim=-1, prepend=torch.full_like(self.ends[..., :1], -torch.inf)) > 0
-        parts, total, logit_own = [], last.clone(), torch.zeros_like(linear)
+        n = self.ends.shape[-1]
+        begun = [(number >= k) & self._aligned(exists[..., k], linear) for k in range(n)]
+        slopes, total = [], torch.zeros_like(linear)
+        # One logarithm serves as many factors 1 - h_k as cannot underflow together.
+        most = float((linear.amax() + shape.amax()).clamp(min=0)) + 1
+        together = int(-math.log(torch.finfo(linear.dtype).tiny) / most) if math.isfinite(most) else 0
+        if together == 0:
+            for k in range(n):
+                slope, risen = sigmoid_and_softplus(linear + shape[..., k])
+                here = begun[k].to(linear.dtype)
+                slopes.append(slope.mul_(here))
+                total.addcmul_(here, risen)
+            return slopes, total
+        minus, product = linear.neg(), torch.ones_like(linear)
         for k in range(n):
-            logit = linear + shape[..., k]
-            slope, risen = sigmoid_and_softplus(logit)
-            begun = ((number >= k) & self._aligned(exists[..., k], linear)).to(event.dtype)
-            loss.addcmul_(begun, risen)
-            logit_own.addcmul_((number == k).to(event.dtype), logit)
-            parts.append(slope.mul_(begun))
-        slope, risen = sigmoid_and_softplus((logit_own + log_left).clamp_(min=-1e4))
-        loss.addcmul_(1 - observed, risen, value=-1).addcmul_(observed, logit_own, value=-1)
-        share = slope.mul_(1 - observed).add_(observed)
-        for k, part in enumerate(parts):
-            total.add_(part.addcmul_((number == k).to(event.dtype), share, value=-1))
-        return loss, total, (*parts, last)
+            # An infinity more keeps an interval that has not begun whole.
+            wait = torch.zeros_like(number).masked_fill_(~begun[k], torch.inf)
+            rest = (minus - shape[..., k]).add_(wait).sigmoid_()
+            product.mul_(rest)
+            slopes.append(1 - rest)
+            if (k + 1) % together == 0 or k + 1 == n:
+                total.sub_(product.log_())
+                product = torch.ones_like(linear)
+        return slopes, total
+
+    @staticmethod
+    def _own(shape: Tensor, number: Tensor) -> Tensor:
+        """alpha_k of the row's own interval, any number beyond the last end: (..., L, M)."""
+        index = number.long().clamp(max=shape.shape[-1] - 1)
+        wide = shape.expand(*torch.broadcast_shapes(shape.shape[:-1], number.shape), shape.shape[-1])
+        return wide.gather(-1, index.expand(wide.shape[:-1])[..., None]).squeeze(-1)
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
