@@ -42,38 +42,41 @@ def with_gradient(parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor
 
 @dataclass(frozen=True)
 class _Routing:
-    """Gates of a full binary tree at rows, and what the losses below make of them."""
+    """Gates of a full binary tree at rows, level by level."""
 
-    expected: Tensor  # (K, M), expected loss of each row
-    slopes: Tensor  # (K, B, M), its derivative with respect to each logit
-    probability: Tensor | None  # (K, B + 1, M), of each end of the tree
+    sides: tuple[tuple[Tensor, Tensor], ...]  # probabilities left and right, (K, 2^d, M) each, d = 0, 1, ...
+    reach: tuple[Tensor, ...]  # probability of each node, (K, 2^d, M), d = 0, 1, ...; that of the root is 1
 
     @classmethod
-    def of(cls, logits: Tensor, losses: Tensor, wants_probability: bool = False) -> _Routing:
-        """Expected losses from the ends upwards, slopes from the root downwards."""
+    def of(cls, logits: Tensor, to_ends: bool = False) -> _Routing:
+        """Probabilities from the root downwards, those of the ends of the tree only if asked for.
+
+        Args:
+            logits: of the B gates in heap order, shape (K, B, M).
+            to_ends: whether the last level of ``reach`` is that of the B + 1 ends.
+        """
         left, right = torch.sigmoid(logits), torch.sigmoid(-logits)
-        expected, differences, n_gates = losses, [], logits.shape[-2]
-        while n_gates:
-            first = n_gates // 2
-            below_left, below_right = expected[..., 0::2, :], expected[..., 1::2, :]
-            differences.append(below_left - below_right)
-            expected = (left[..., first:n_gates, :] * below_left).addcmul_(
-                right[..., first:n_gates, :], below_right
-            )
-            n_gates = first
-        slopes = left * right
-        reach = torch.ones_like(losses) if wants_probability and logits.shape[-2] == 0 else None
-        for difference in reversed(differences):
-            first, last = n_gates, 2 * n_gates + 1
-            own = slopes[..., first:last, :].mul_(difference)
-            sides = (left[..., first:last, :], right[..., first:last, :])
-            if reach is not None:
-                own.mul_(reach)
-                sides = (reach * sides[0], reach * sides[1])
-            if last < logits.shape[-2] or wants_probability:
-                reach = torch.stack(sides, dim=-2).flatten(-3, -2)
-            n_gates = last
-        return cls(expected.squeeze(-2), slopes, reach)
+        reach = [logits.new_ones(len(logits), 1, logits.shape[-1])]
+        sizes = [2**d for d in range((logits.shape[-2] + 1).bit_length() - 1)]
+        sides = tuple(zip(left.split(sizes, -2), right.split(sizes, -2), strict=True))
+        for k, (here_left, here_right) in enumerate(sides if to_ends else sides[:-1]):
+            below = (reach[-1] * here_left, reach[-1] * here_right) if k else (here_left, here_right)
+            reach.append(torch.stack(below, dim=-2).flatten(-3, -2))
+        return cls(sides, tuple(reach))
+
+    def expected(self, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Expected loss of each row (K, M), and its derivative with respect to each logit (K, B, M).
+
+        Args:
+            losses: at the ends from left to right, shape (K, B + 1, M).
+        """
+        slopes = []
+        for k in reversed(range(len(self.sides))):
+            (left, right), below_left, below_right = self.sides[k], losses[..., 0::2, :], losses[..., 1::2, :]
+            slope = (left * right).mul_(below_left - below_right)
+            slopes.append(slope.mul_(self.reach[k]) if k else slope)
+            losses = (left * below_left).addcmul_(right, below_right)
+        return losses.squeeze(-2), torch.cat(slopes[::-1], dim=-2) if slopes else losses[..., :0, :]
 
 
 def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,13 +90,13 @@ def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tens
     Returns:
         shape (K,), and its gradient in the gates, (K, B, p + 1).
     """
-    routing = _Routing.of(gates.logits(x), losses)
-    return routing.expected.sum(-1), x.pull_back(routing.slopes)
+    expected, slopes = _Routing.of(gates.logits(x)).expected(losses)
+    return expected.sum(-1), x.pull_back(slopes)
 
 
 def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
     """Derivative of each row's part of :func:`gate_value_and_gradient` in each logit, shape (K, B, M)."""
-    return _Routing.of(logits, losses).slopes
+    return _Routing.of(logits).expected(losses)[1]
 
 
 def logistic_value_and_gradient(
@@ -149,7 +152,7 @@ def tree_value_and_gradients(
     weight: Tensor,
     basis: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum over leaves and rows of path probability x row weight x loss, for leaves that do not overflow.
+    """Sum over leaves and rows of path probability x row weight x loss.
 
     Args:
         gates: all gates of the tree.
@@ -162,12 +165,12 @@ def tree_value_and_gradients(
     Returns:
         shape (K,), and its gradients in gates and leaves, as above.
     """
-    loss, slopes = _row_losses(family, leaves, sample, basis)
-    routing = _Routing.of(gates.logits(sample.x), loss, wants_probability=True)
-    assert routing.probability is not None  # it was asked for
-    probability = routing.probability.mul_(weight[:, None, :])
-    value = (routing.expected * weight).sum(-1)
-    of_gates = sample.x.pull_back(routing.slopes.mul_(weight[:, None, :]))
+    routing = _Routing.of(gates.logits(sample.x), to_ends=True)
+    probability = routing.reach[-1] * weight[:, None, :]
+    loss, slopes = _row_losses(family, leaves, sample, basis, probability)
+    expected, of_logits = routing.expected(loss)
+    value = (expected * weight).sum(-1)
+    of_gates = sample.x.pull_back(of_logits.mul_(weight[:, None, :]))
     of_leaves = _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
     return value, of_gates, of_leaves
 
@@ -177,13 +180,13 @@ def _row_losses(
     leaves: LeafParameters,
     sample: Sample,
     basis: Tensor | None,
-    probability: Tensor | None = None,
+    probability: Tensor,
 ) -> tuple[Tensor, list[Tensor]]:
     """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     log_time, event = sample.log_time[:, None, :], sample.event[:, None, :]
     loss, first, others = family.loss_and_gradient(log_time, event, linear, shape, basis)
-    if family.overflows and probability is not None:
+    if family.overflows:
         irrelevant = probability == 0
         for part in (loss, first, *others):
             part.masked_fill_(irrelevant, 0.0)

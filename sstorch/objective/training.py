@@ -114,7 +114,7 @@ class TrainingObjective(nn.Module):
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):
             family, rows = tree.family.select(some), sample.select(some)
             parts = gates.select(some), leaves.select(some), family, rows, weight[some]
-            if self.has_closed_form(family, rows) and not family.overflows:
+            if self.has_closed_form(family, rows):
                 parameters = torch.cat([part.flatten().flatten(1) for part in parts[:2]], dim=1)
                 with torch.no_grad():  # the gradient is in closed form: no graph of how it was found
                     found = tree_value_and_gradients(*parts, family.basis(rows.log_time))

@@ -8,6 +8,7 @@ from sstorch.nn import DesignMatrix, HazardFamily, LogisticHazard, LogLogistic, 
 from sstorch.nn.functional import sigmoid_and_softplus
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.blocks import CPU_ELEMENTS, problem_blocks
+from sstorch.objective.likelihood import leaf_losses
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
 from tests.batches import random_sample, random_tree, with_entry
 
@@ -99,6 +100,26 @@ def test_objective_by_either_way_and_in_blocks() -> None:
         gradients = [torch.autograd.grad(value.sum(), list(tree.parameters())) for value in values]
         for own, plain in zip(*gradients, strict=True):
             torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize(("leaf", "intercept"), [("exponential", 2e3), ("weibull", -2e3), ("spline_ph", 2e3)])
+def test_a_leaf_that_overflows_where_nobody_goes_does_no_harm(leaf: str, intercept: float) -> None:
+    tree, sample = random_tree(2, 2, leaf), random_sample(2, n_rows=30)
+    with torch.no_grad():
+        dict(tree.named_parameters())["gates.1.bias"].fill_(-2000.0)  # all rows go right at the root
+        for node in (4, 5):
+            dict(tree.named_parameters())[f"leaves.{node}.intercept"].fill_(intercept)
+    assert bool(leaf_losses(tree, sample, (4, 5)).isinf().all())
+    written, plain = (
+        JointStep.make(tree, TrainingObjective(0.02, 0.03, closed_form=on), sample) for on in (True, False)
+    )
+    x = plain.read()
+    found = written.written_data(x)
+    assert found is not None
+    value, gradient = plain.data_and_gradient(x)
+    assert bool(value.isfinite().all())
+    torch.testing.assert_close(found[0], value, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(found[1], gradient, rtol=1e-11, atol=1e-13)
 
 
 def test_entry_times_take_the_plain_way() -> None:

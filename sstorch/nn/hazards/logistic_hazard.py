@@ -120,7 +120,9 @@ class LogisticHazard(HazardFamily):
         beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
         slopes, begun = self._begun(number, linear, shape)
         loss = beyond.add_(begun).add_(observed * log_length)
-        logit_own = self._own(shape, number).add_(linear)
+        wide = shape.expand(*linear.shape, -1)
+        index = number.long().expand(linear.shape)
+        logit_own = wide.gather(-1, index[..., None]).squeeze(-1).add_(linear)
         loss.addcmul_(observed, logit_own, value=-1)
         share = observed
         partly = (1 - observed) * (log_left > -torch.inf)
@@ -174,13 +176,6 @@ class LogisticHazard(HazardFamily):
                 total.sub_(product.log_())
                 product = torch.ones_like(linear)
         return slopes, total
-
-    @staticmethod
-    def _own(shape: Tensor, number: Tensor) -> Tensor:
-        """alpha_k of the row's own interval, any number beyond the last end: (..., L, M)."""
-        index = number.long().clamp(max=shape.shape[-1] - 1)
-        wide = shape.expand(*torch.broadcast_shapes(shape.shape[:-1], number.shape), shape.shape[-1])
-        return wide.gather(-1, index.expand(wide.shape[:-1])[..., None]).squeeze(-1)
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""

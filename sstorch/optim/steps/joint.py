@@ -58,7 +58,7 @@ class JointStep(Step):
 
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
         """See :meth:`Step.written_data`."""
-        if self.family.overflows or not self.objective.has_closed_form(self.family, self.sample):
+        if not self.objective.has_closed_form(self.family, self.sample):
             return None
         value, *gradients = tree_value_and_gradients(
             *self._parts(x), self.family, self.sample, self.weight, self.basis
