@@ -67,11 +67,13 @@ def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
     shared = {"init": "random", "n_starts": 8, "fused": 0.0, "trainer": "joint"} | LEVERS[lever]
     table, best = pd.DataFrame(), -np.inf
     families = [own.leaf for own in SoftSurvivalTreeCV(depth=0, ridge=RIDGES[0]).candidates(train)]
-    ridges = dict.fromkeys(families, RIDGES)
+    ridges, gate_ridges = dict.fromkeys(families, RIDGES), dict.fromkeys(families, GATE_RIDGES)
     for depth in range(MAX_DEPTH + 1):
         rows: list[dict[str, object]] = []
         for leaf in families:
-            tuples = [(ridge, gate) for ridge in ridges[leaf] for gate in (GATE_RIDGES if depth else (0.0,))]
+            tuples = [
+                (ridge, gate) for ridge in ridges[leaf] for gate in (gate_ridges[leaf] if depth else (0.0,))
+            ]
             rows += level(splits, held_out, schema, depth, leaf, tuples, shared)
         table = pd.concat([table, pd.DataFrame(rows).assign(**about)])
         means = table[(table["inner"] < 5) & (table["depth"] == depth)].groupby(KEYS)[list(CURVES)].mean()
@@ -79,6 +81,9 @@ def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
         if depth == 0:
             chosen = means.groupby("leaf").idxmax()
             ridges = {leaf: (key[KEYS.index("ridge")],) for leaf, key in chosen.items()}
+        if depth == 2:
+            chosen = means.groupby("leaf").idxmax()
+            gate_ridges |= {leaf: (key[KEYS.index("gate_ridge")],) for leaf, key in chosen.items()}
         if not means.max() > best:
             break
         best = means.max()

@@ -27,6 +27,8 @@ Scorer = Callable[[Any, Any, Any], float]
 _FACTOR = 3
 # Leaf families that a growing search takes to the next depth.
 _FAMILIES = 2
+# From this depth on each keeps the ridge on its gates: at depth 1 the best is not yet that of larger trees.
+_GATES_SETTLED = 2
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,13 @@ class FoldSearch:
         """Depth by depth, as long as the best of a depth is better than all shallower ones.
 
         The first depth compares all its candidates. Of every leaf family the ridge that is best there is
-        kept, and each further depth compares the two families that are best at the depth before. What is not
-        scored is not among the candidates of the result.
+        kept, and the ridge on the gates that is best at depth 2, or the first depth beyond; each further
+        depth compares the two families that are best at the depth before. What is not scored is not among
+        the candidates of the result.
         """
         found: list[tuple[Candidate, FloatArray, float]] = []
         ridges: dict[str, float] = {}
+        gate_ridges: dict[str, float] = {}
         families, best = {leaf_label(own.leaf) for own in candidates}, -np.inf
         for depth in sorted({own.depth for own in candidates}):
             level = [
@@ -132,6 +136,7 @@ class FoldSearch:
                 if own.depth == depth
                 and leaf_label(own.leaf) in families
                 and ridges.get(leaf_label(own.leaf), own.ridge) == own.ridge
+                and gate_ridges.get(leaf_label(own.leaf), own.gate_ridge) == own.gate_ridge
             ]
             folds, seconds = self._scores(level)
             found += zip(level, folds, seconds.tolist(), strict=True)
@@ -146,6 +151,8 @@ class FoldSearch:
             for number in np.argsort(-means, kind="stable").tolist():
                 leading.setdefault(leaf_label(level[number].leaf), level[number])
             ridges = ridges or {leaf: own.ridge for leaf, own in leading.items()}
+            if depth >= _GATES_SETTLED:
+                gate_ridges = gate_ridges or {leaf: own.gate_ridge for leaf, own in leading.items()}
             families = set(list(leading)[:_FAMILIES])
         scored, scores, spent = zip(*found, strict=True)
         return _once(scored, np.stack(scores), np.array(spent))

@@ -233,6 +233,32 @@ def test_growing_scores_a_part_of_the_grid_depth_by_depth(small_data: SurvivalDa
     assert found.best_params_["depth"] == table.idxmax()[2]
 
 
+def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = SoftSurvivalTreeCV((0, 1, 2, 3, 4), "weibull", ridge=1e-3, gate_ridge=(1e-5, 1e-4, 1e-3))
+    # The best at depths 1, 2, 3 and 4, were they all compared; each depth is better than the one before.
+    favourite = {0: 1e-5, 1: 1e-5, 2: 1e-4, 3: 1e-3, 4: 1e-3}
+    levels: dict[int, set[float]] = {}
+
+    def scores(_: FoldSearch, level: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        levels[level[0].depth] = {own.gate_ridge for own in level}
+        values = [own.depth + 0.5 * (own.gate_ridge == favourite[own.depth]) for own in level]
+        return np.repeat(np.array(values)[:, None], 2, axis=1), np.zeros(len(level))
+
+    monkeypatch.setattr(FoldSearch, "_scores", scores)
+    folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
+    found = FoldSearch(SoftSurvivalTree(), small_data, folds, schema, "c_harrell")
+    found = found.growing(search.candidates())
+    assert {depth: levels[depth] for depth in (1, 2, 3, 4)} == {
+        1: {1e-5, 1e-4, 1e-3},
+        2: {1e-5, 1e-4, 1e-3},
+        3: {1e-4},
+        4: {1e-4},
+    }
+    assert len(found.candidates) == 1 + 3 + 3 + 1 + 1
+
+
 def test_growing_stops_where_depth_gains_nothing() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 2))
