@@ -78,11 +78,10 @@ def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
         table = pd.concat([table, pd.DataFrame(rows).assign(**about)])
         means = table[(table["inner"] < 5) & (table["depth"] == depth)].groupby(KEYS)[list(CURVES)].mean()
         means = means[RULE].round(4)
+        chosen = means.groupby("leaf").idxmax()
         if depth == 0:
-            chosen = means.groupby("leaf").idxmax()
             ridges = {leaf: (key[KEYS.index("ridge")],) for leaf, key in chosen.items()}
         if depth == 2:
-            chosen = means.groupby("leaf").idxmax()
             gate_ridges |= {leaf: (key[KEYS.index("gate_ridge")],) for leaf, key in chosen.items()}
         if not means.max() > best:
             break

@@ -71,9 +71,10 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             no weights. The likelihood prefers leaves that are sharp where many times are equal; concordance
             is what the study chose by.
         search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ridge that is
-            best at the first depth is kept, and the ``gate_ridge`` that is best at depth 2, and every further
-            depth compares the two leaves that are best at the one before; ``"grid"``: all candidates; or ``"halving"``: all candidates with few starts, the
-            best third of them with three times as many, and so on to ``n_starts``.
+            best at the first depth is kept, and beyond depth 2 the ``gate_ridge`` that is best there; every
+            further depth compares the two leaves that are best at the one before; ``"grid"``: all candidates;
+            or ``"halving"``: all candidates with few starts, the best third of them with three times as many,
+            and so on to ``n_starts``.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
             best: smallest depth, then first leaf and init, fewest starts, largest ``fused``, ``gate_ridge``
             and ``ridge``.
