@@ -42,27 +42,25 @@ def with_gradient(parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor
 
 @dataclass(frozen=True)
 class _Routing:
-    """Gates of a full binary tree at rows, level by level."""
+    """Gates of a full binary tree at rows."""
 
-    sides: tuple[tuple[Tensor, Tensor], ...]  # probabilities left and right, (K, 2^d, M) each, d = 0, 1, ...
-    reach: tuple[Tensor, ...]  # probability of each node, (K, 2^d, M), d = 0, 1, ...; that of the root is 1
+    left: Tensor  # (K, B, M), probability of going left; gates are in heap order
+    right: Tensor  # (K, B, M)
+    reach: tuple[Tensor, ...]  # (K, 2^d, M), probability of each node of depth d = 0, 1, ...
 
     @classmethod
     def of(cls, logits: Tensor, to_ends: bool = False) -> _Routing:
-        """Probabilities from the root downwards, those of the ends of the tree only if asked for.
-
-        Args:
-            logits: of the B gates in heap order, shape (K, B, M).
-            to_ends: whether the last level of ``reach`` is that of the B + 1 ends.
-        """
+        """Probabilities from the root downwards, those of the B + 1 ends of the tree only if asked for."""
         left, right = torch.sigmoid(logits), torch.sigmoid(-logits)
         reach = [logits.new_ones(len(logits), 1, logits.shape[-1])]
-        sizes = [2**d for d in range((logits.shape[-2] + 1).bit_length() - 1)]
-        sides = tuple(zip(left.split(sizes, -2), right.split(sizes, -2), strict=True))
-        for k, (here_left, here_right) in enumerate(sides if to_ends else sides[:-1]):
-            below = (reach[-1] * here_left, reach[-1] * here_right) if k else (here_left, here_right)
-            reach.append(torch.stack(below, dim=-2).flatten(-3, -2))
-        return cls(sides, tuple(reach))
+        n_gates = logits.shape[-2]
+        while (first := 2 ** (len(reach) - 1) - 1) < (n_gates if to_ends else n_gates // 2):
+            level = slice(first, 2 * first + 1)
+            sides = (left[:, level], right[:, level])
+            if first:
+                sides = (reach[-1] * sides[0], reach[-1] * sides[1])
+            reach.append(torch.stack(sides, dim=-2).flatten(-3, -2))
+        return cls(left, right, tuple(reach))
 
     def expected(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Expected loss of each row (K, M), and its derivative with respect to each logit (K, B, M).
@@ -70,13 +68,17 @@ class _Routing:
         Args:
             losses: at the ends from left to right, shape (K, B + 1, M).
         """
-        slopes = []
-        for k in reversed(range(len(self.sides))):
-            (left, right), below_left, below_right = self.sides[k], losses[..., 0::2, :], losses[..., 1::2, :]
-            slope = (left * right).mul_(below_left - below_right)
-            slopes.append(slope.mul_(self.reach[k]) if k else slope)
-            losses = (left * below_left).addcmul_(right, below_right)
-        return losses.squeeze(-2), torch.cat(slopes[::-1], dim=-2) if slopes else losses[..., :0, :]
+        slopes, n_gates = self.left * self.right, self.left.shape[-2]
+        while n_gates:
+            first = n_gates // 2
+            level = slice(first, n_gates)
+            below_left, below_right = losses[:, 0::2], losses[:, 1::2]
+            own = slopes[:, level].mul_(below_left - below_right)
+            if first:
+                own.mul_(self.reach[n_gates.bit_length() - 1])
+            losses = (self.left[:, level] * below_left).addcmul_(self.right[:, level], below_right)
+            n_gates = first
+        return losses.squeeze(-2), slopes
 
 
 def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
