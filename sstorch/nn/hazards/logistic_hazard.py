@@ -94,13 +94,12 @@ class LogisticHazard(HazardFamily):
         is left and of its length; time beyond the last end.
         """
         ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
-        number = torch.full_like(log_time, len(ends))
+        number = self._number(log_time, ends)
         # Beyond the last end nothing is left of an interval.
         log_left, log_length = torch.full_like(log_time, -torch.inf), torch.zeros_like(log_time)
-        for k in range(len(ends) - 1, -1, -1):
+        for k in range(len(ends)):
             left, length = self._left(log_time, ends, k)
-            here = self._not_after(log_time, ends[k])
-            number = torch.where(here, float(k), number)
+            here = number == k
             log_left, log_length = torch.where(here, left, log_left), torch.where(here, length, log_length)
         return torch.stack([number, log_left, log_length, self._excess(log_time, ends[-1])], dim=-2)
 
@@ -212,14 +211,12 @@ class LogisticHazard(HazardFamily):
         ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
         entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
         share, logits = weight / weight.sum(-1, keepdim=True), []
-        seen = torch.zeros_like(log_time, dtype=torch.bool)
-        for k, end in enumerate(ends):
-            own = self._not_after(log_time, end) & ~seen
-            seen = seen | own
+        number = self._number(log_time, ends)
+        for k in range(len(ends)):
             lefts = self._left(entry, ends, k)[0], self._left(log_time, ends, k)[0]
-            logits.append(_interval_logit(share, event * own, *lefts))
+            logits.append(_interval_logit(share, event * (number == k), *lefts))
         time = self._excess(log_time, ends[-1]) - self._excess(entry, ends[-1])
-        at_risk, events = (share * time).sum(-1), (share * event * ~seen).sum(-1)
+        at_risk, events = (share * time).sum(-1), (share * event * (number == len(ends))).sum(-1)
         rate = events / at_risk.clamp(min=torch.finfo(share.dtype).tiny)
         logits.append(log_expm1(rate.clamp(min=torch.finfo(share.dtype).tiny)).clamp(-_LIMIT, _LIMIT))
         shape = torch.stack(logits, dim=-1)
@@ -266,6 +263,13 @@ class LogisticHazard(HazardFamily):
             return distinct
         shares = np.arange(1, self.times + 1) / self.times
         return np.unique(np.quantile(log_times, shares, method="higher"))
+
+    def _number(self, log_time: Tensor, ends: list[Tensor]) -> Tensor:
+        """The first interval that ends at a time or later, from 0; that of all ends beyond the last."""
+        number = torch.zeros_like(log_time)
+        for end in ends:
+            number = number + ~self._not_after(log_time, end)
+        return number
 
     def _left(self, log_time: Tensor, ends: list[Tensor], k: int) -> tuple[Tensor, Tensor]:
         """Log of the share of interval k left at a time, 0 before it and -inf after; its log length."""
