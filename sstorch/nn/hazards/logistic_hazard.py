@@ -32,6 +32,10 @@ class LogisticHazard(HazardFamily):
     log(1 + exp(g + alpha)) per length of all intervals together. The intercept of g and a constant added to
     all alpha_k are the same thing: only their sum is determined.
 
+    Where no event is beyond the last end, as when the ends come from the events, the hazard there is next to
+    nothing: the curve is level, and a quantile or mean that it does not reach before is absurdly late. Read
+    it as "not reached", as one would of Kaplan and Meier's curve.
+
     A time that is as near to an end as the square root of the machine precision, relatively, is at the end.
 
     Args:
