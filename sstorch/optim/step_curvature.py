@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters
 from sstorch.objective import Sample
+from sstorch.objective.blocks import problem_blocks
 from sstorch.objective.closed_form import routing_slopes
 
 # Rows that a block is estimated from, and the largest block that is worth its cost: beyond, only diagonals.
@@ -40,7 +41,7 @@ def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
 def leaf_curvature(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, probability: Tensor
 ) -> Tensor:
-    """Second derivatives of the expected loss in the parameters of leaves, by differences of first ones.
+    """Second derivatives of the expected loss in the parameters of leaves.
 
     Args:
         family: of the leaves.
@@ -51,21 +52,21 @@ def leaf_curvature(
     Returns:
         shape (K, L, d, d) in the order of :meth:`LeafParameters.unflatten`.
     """
-    x, log_time, event = sample.x, sample.log_time[:, None, :], sample.event[:, None, :]
-    linear, shape = leaves.linear_predictor(x), leaves.shape_parameters(x)
-    theta = torch.cat([linear[..., None], shape.expand(*linear.shape, shape.shape[-1])], dim=-1)
-    basis = family.basis(sample.log_time)
-
-    def slopes(theta: Tensor) -> Tensor:
-        _, first, others = family.loss_and_gradient(log_time, event, theta[..., 0], theta[..., 1:], basis)
-        return torch.stack([first, *others])
-
-    step = torch.finfo(theta.dtype).eps ** (1 / 3)
-    moves = step * torch.eye(theta.shape[-1], dtype=theta.dtype, device=theta.device)
-    second = torch.stack([slopes(theta + move) - slopes(theta - move) for move in moves]) / (2 * step)
-    rows = torch.nan_to_num(torch.where(probability > 0, probability * second, 0.0), 0.0, 0.0, 0.0)
-    rows = (rows + rows.transpose(0, 1)) / 2
-    return _leaf_blocks(x, rows, n_slopes=leaves.shape_slope.shape[-2])
+    count = 1 + leaves.shape.shape[-1]
+    parts = []
+    for some in problem_blocks(len(probability), count * probability[0].numel(), probability.device):
+        hazard, own = family.select(some), leaves.select(some)
+        rows, reach = sample.select(some), probability[some]
+        linear, shape = own.linear_predictor(rows.x), own.shape_parameters(rows.x)
+        pairs = hazard.second_derivatives(
+            rows.log_time[:, None], rows.event[:, None], linear, shape, hazard.basis(rows.log_time)
+        )
+        weighted = {
+            pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
+            for pair, second in pairs.items()
+        }
+        parts.append(_leaf_blocks(rows.x, weighted, count - 1, n_slopes=leaves.shape_slope.shape[-2]))
+    return torch.cat(parts)
 
 
 def blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
@@ -86,24 +87,27 @@ def add_to_diagonal(curvature: Tensor, values: Tensor) -> Tensor:
     return curvature + torch.diag_embed(values)
 
 
-def _leaf_blocks(x: DesignMatrix, rows: Tensor, n_slopes: int) -> Tensor:
-    """Blocks of leaves from second derivatives of rows, (1 + m, 1 + m, K, L, M), of g and m shapes."""
-    n_features, n_shape = x.matrices.shape[-1], len(rows) - 1
+def _leaf_blocks(
+    x: DesignMatrix, pairs: dict[tuple[int, int], Tensor], n_shape: int, n_slopes: int
+) -> Tensor:
+    """Blocks of leaves from second derivatives of rows, (K, L, M) for each pair of g and m shapes."""
+    n_features, zero = x.matrices.shape[-1], torch.zeros_like(pairs[0, 0])
     size = (n_features + 1) + n_shape + n_slopes * n_features
     if size > MAX_BLOCK:
-        first = [_squares(x, rows[0, 0])]
-        shapes = [_squares(x, rows[k, k]) for k in range(1, n_shape + 1)]
+        first = [_squares(x, pairs[0, 0])]
+        shapes = [_squares(x, pairs.get((k, k), zero)) for k in range(1, n_shape + 1)]
         first += [shape[..., -1:] for shape in shapes]
         return _diagonal(torch.cat(first + [shape[..., :-1] for shape in shapes] * (n_slopes > 0), dim=-1))
-    parts = [[rows.new_empty(0)] * (n_shape + 1) for _ in range(n_shape + 1)]
+    parts = [[zero] * (n_shape + 1) for _ in range(n_shape + 1)]
     for j in range(n_shape + 1):
         for k in range(j, n_shape + 1):
+            rows = pairs.get((j, k), zero)
             if n_slopes or k == 0:
-                part = x.gram(rows[j, k])
+                part = x.gram(rows)
             elif j == 0:
-                part = x.pull_back(rows[j, k])[..., None]
+                part = x.pull_back(rows)[..., None]
             else:
-                part = rows[j, k].sum(-1)[..., None, None]
+                part = rows.sum(-1)[..., None, None]
             parts[j][k], parts[k][j] = part, part.mT
     whole = torch.cat([torch.cat(row, dim=-1) for row in parts], dim=-2)
     if not n_slopes:

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import HazardFamily, LogLogistic
+from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import TrainingObjective
+from sstorch.objective.blocks import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.metric import BlockMetric
 from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.step_curvature import MAX_BLOCK
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
+from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
@@ -30,7 +31,17 @@ def _curvature(step: Step, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    "leaf", ["log_logistic", "spline_po", "weibull", "log_normal", LogLogistic(ancillary="linear")], ids=str
+    "leaf",
+    [
+        "log_logistic",
+        "spline_po",
+        "weibull",
+        "log_normal",
+        LogLogistic(ancillary="linear"),
+        LogisticHazard([0.3, 1.5]),
+        LogisticHazard([0.2, 0.6, 1.5], ancillary="linear"),
+    ],
+    ids=str,
 )
 def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
     tree, sample = random_tree(3, 2, leaf), random_sample(3, n_splits=2)
@@ -45,6 +56,17 @@ def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
         torch.testing.assert_close(blocks[:, n], own, rtol=1e-4, atol=1e-6)
     others = hessian[:, :size, size:]
     assert float(others.abs().max()) < 1e-6
+
+
+def test_blocks_of_many_problems_and_shapes_are_those_of_each_alone() -> None:
+    tree, sample = random_tree(5, 2, LogisticHazard(30)), random_sample(5, n_rows=900)
+    step = JointStep.make(tree, TrainingObjective(), sample)
+    together = step.curvature(step.read())
+    assert len(problem_blocks(5, 32 * 4 * 900, torch.device("cpu"))) == 5
+    for k in range(5):
+        alone = step.select(slice(k, k + 1)).curvature(step.read()[k : k + 1])
+        for whole, own in zip(together, alone, strict=True):
+            torch.testing.assert_close(whole[k : k + 1], own)
 
 
 def test_gate_blocks_are_the_hessian_where_rows_curve_upwards() -> None:

@@ -163,6 +163,32 @@ class HazardFamily(nn.Module, ABC):
             )
         return loss.detach(), linear_part, tuple(shape_parts)
 
+    def second_derivatives(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> dict[tuple[int, int], Tensor]:
+        """Second partial derivatives of the loss in g, number 0, and the shape parameters, without a graph.
+
+        Arguments as :meth:`loss_and_gradient`.
+
+        Returns:
+            one of shape (K, L, M) for each pair j <= k; a pair that is missing is zero everywhere. Here by
+            differences of first derivatives.
+        """
+        theta = torch.cat([linear[..., None], shape.expand(*linear.shape, -1)], dim=-1)
+
+        def slopes(theta: Tensor) -> list[Tensor]:
+            _, first, others = self.loss_and_gradient(log_time, event, theta[..., 0], theta[..., 1:], basis)
+            return [first, *others]
+
+        step = torch.finfo(theta.dtype).eps ** (1 / 3)
+        moves = step * torch.eye(theta.shape[-1], dtype=theta.dtype, device=theta.device)
+        changes = []
+        for move in moves:
+            ahead, behind = slopes(theta + move), slopes(theta - move)
+            changes.append([(high - low) / (2 * step) for high, low in zip(ahead, behind, strict=True)])
+        count = theta.shape[-1]
+        return {(j, k): (changes[j][k] + changes[k][j]) / 2 for j in range(count) for k in range(j, count)}
+
     def neutral(self, log_time: Tensor) -> Tensor:
         """A linear predictor with a moderate H at a log time, for rows whose loss does not count.
 

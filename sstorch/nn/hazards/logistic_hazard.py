@@ -123,9 +123,7 @@ class LogisticHazard(HazardFamily):
         beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
         slopes, begun = self._begun(number, linear, shape)
         loss = beyond.add_(begun).add_(observed * log_length)
-        wide = shape.expand(*linear.shape, -1)
-        index = number.long().expand(linear.shape)
-        logit_own = wide.gather(-1, index[..., None]).squeeze(-1).add_(linear)
+        logit_own = _own_logit(number, linear, shape)
         loss.addcmul_(observed, logit_own, value=-1)
         share = observed
         partly = (1 - observed) * (log_left > -torch.inf)
@@ -137,6 +135,30 @@ class LogisticHazard(HazardFamily):
         for k, slope in enumerate(slopes):
             total.add_(slope.addcmul_((number == k).to(event.dtype), share, value=-1))
         return loss, total, (*slopes, last)
+
+    def second_derivatives(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> dict[tuple[int, int], Tensor]:
+        """See :meth:`HazardFamily.second_derivatives`: no logit but g acts on two intervals."""
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # this family has one
+        number, log_left, _, excess = (part[:, None] for part in basis.unbind(-2))
+        linear, shape = linear.detach(), shape.detach()
+        observed = event * (number < self.ends.shape[-1])
+        bends = [slope.mul_(1 - slope) for slope in self._begun(number, linear, shape)[0]]
+        partly = (1 - observed) * (log_left > -torch.inf)
+        if bool(partly.any()):
+            rest = torch.sigmoid(_own_logit(number, linear, shape).add_(log_left))
+            less = (partly * rest).mul_(1 - rest)
+            for k, bend in enumerate(bends):
+                bend.addcmul_((number == k).to(event.dtype), less, value=-1)
+        slope, risen = sigmoid_and_softplus(linear + shape[..., -1])
+        bend, share = slope * (1 - slope), slope / risen.clamp(min=torch.finfo(risen.dtype).tiny)
+        # Of log softplus, which is a straight line far below zero.
+        of_log = torch.where(linear + shape[..., -1] < -_LIMIT, 0.0, share * (1 - slope - share))
+        bends.append(bend.mul_(excess).sub_((event - observed) * of_log))
+        own = {(k, k): bend for k, bend in enumerate(bends, start=1)}
+        return {(0, 0): torch.stack(bends).sum(0)} | {(0, k): bend for (k, _), bend in own.items()} | own
 
     def _beyond(self, tail: Tensor, late: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of time beyond the last end, and its derivative in the logit there; ``late`` marks events."""
@@ -302,6 +324,12 @@ class LogisticHazard(HazardFamily):
 
 def _tolerance(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).eps)
+
+
+def _own_logit(number: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+    """Logit of the row's own interval, or of the time beyond the last end, (K, L, M)."""
+    index = number.long().expand(linear.shape)
+    return shape.expand(*linear.shape, -1).gather(-1, index[..., None]).squeeze(-1).add_(linear)
 
 
 def _log_softplus(z: Tensor) -> Tensor:
