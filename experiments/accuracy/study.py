@@ -164,13 +164,23 @@ def train(names: list[str], repeats: list[int], lever: str) -> None:
 
 
 def chosen(
-    table: pd.DataFrame, rule: str = RULE, keep: Callable[[pd.DataFrame], pd.Series] | None = None
+    table: pd.DataFrame,
+    rule: str = RULE,
+    keep: Callable[[pd.DataFrame], pd.Series] | None = None,
+    within: float = 0.0,
 ) -> pd.DataFrame:
-    """The outer row of the candidate that the inner folds choose, for each data set, repeat and fold."""
+    """The outer row of the candidate that the inner folds choose, for each data set, repeat and fold.
+
+    It is the best of the smallest depth that comes within so many standard errors of the best of all.
+    """
     rows, keys = [], ["data", "repeat", "fold"]
     for about, own in table.groupby(keys, sort=False):
         kept = own if keep is None else own[keep(own)]
-        best = kept[kept["inner"] < 5].groupby(KEYS, sort=False)[rule].mean().round(4).idxmax()
+        scores = kept[kept["inner"] < 5].groupby(KEYS, sort=False)[rule]
+        means = scores.mean().round(4)
+        near = means[means >= means.max() - within * scores.sem()[means.idxmax()]]
+        depths = near.index.get_level_values("depth")
+        best = near[depths == depths.min()].idxmax()
         outer = kept[kept["inner"] == 5].set_index(KEYS).loc[best]
         rows.append(dict(zip([*keys, *KEYS], [*about, *best], strict=True)) | dict(outer))
     found = pd.DataFrame(rows)
@@ -204,6 +214,20 @@ def against_the_better(name: str, ours: pd.DataFrame, others: pd.DataFrame) -> s
     )
 
 
+def over_repeats(ours: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Means of the tree, Cox and the forest over all folds and repeats that all three have."""
+    keys = ["data", "repeat", "fold"]
+    rivals = others[others["model"].isin(["cox", "rsf"])].rename(columns={"dataset": "data"})
+    wide = rivals.pivot_table(index=keys, columns=["metric", "model"], values="value")
+    wide.columns = [" ".join(names) for names in wide.columns]
+    tree = ours.astype({"data": str}).set_index(keys)
+    tree = tree.assign(ibs_sksurv=-tree["ibs_sksurv"])[["c_harrell", "ibs_sksurv"]].add_suffix(" tree")
+    paired = tree.join(wide, how="inner")
+    means = paired.groupby("data").mean().assign(folds=paired.groupby("data").size())
+    means = means.reindex([name for name in SETS if name in means.index])[["folds", *sorted(paired.columns)]]
+    return pd.concat([means, means.mean().to_frame("mean").T])
+
+
 def report() -> None:
     table = pd.concat([pd.read_parquet(path) for path in sorted((HERE / "candidates").glob("*.parquet"))])
     search = table[table["lever"] == "search"]
@@ -222,15 +246,17 @@ def report() -> None:
     )
     for name in every["data"].unique():
         print(against_the_better(name, every, others))
+    print("\nmeans over the folds of all repeats\n")
+    print(over_repeats(every, others).round(4).to_string())
     about = ours.groupby("data", observed=True)
     print("\nwhat was chosen\n")
     print(about.agg({"depth": list, "leaf": list, "ridge": list, "gate_ridge": list}).to_string())
     print(about[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
     print(ours[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
     print("\nablation: means over data sets of the mean over folds\n")
-    for label, rule, keep in ABLATION:
+    for label, rule, keep, within in ABLATION:
         found = (
-            chosen(search[search["repeat"] == 0], rule, keep)
+            chosen(search[search["repeat"] == 0], rule, keep, within)
             .groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]]
             .mean()
         )
@@ -249,17 +275,19 @@ def report() -> None:
 BASELINES = ["cox", "rsf", "gradient_boosting", "log_logistic_aft", "sst_llog D1", "sst_llog D2", "sksurv D5"]
 Keep = Callable[[pd.DataFrame], pd.Series]
 # Choices among fewer candidates, or by another score.
-ABLATION: list[tuple[str, str, Keep | None]] = [
-    ("the search", RULE, None),
-    ("chosen by likelihood", "log_likelihood", None),
-    ("chosen by Brier score", "ibs", None),
-    ("one leaf, log-logistic, ridge .001", RULE, lambda own: own.eval(f"{SINGLE} and ridge == 1e-3")),
-    ("one leaf, log-logistic", RULE, lambda own: own.eval(SINGLE)),
-    ("one leaf", RULE, lambda own: own["depth"] == 0),
-    ("depth at most 1", RULE, lambda own: own["depth"] <= 1),
-    ("depth at most 2", RULE, lambda own: own["depth"] <= 2),
-    ("gate ridge 1e-5 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-5])),
-    ("gate ridge 1e-4 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-4])),
+ABLATION: list[tuple[str, str, Keep | None, float]] = [
+    ("the search", RULE, None, 0),
+    ("smallest depth within one standard error", RULE, None, 1),
+    ("chosen by likelihood", "log_likelihood", None, 0),
+    ("chosen by Brier score", "ibs", None, 0),
+    ("one leaf, log-logistic, ridge .001", RULE, lambda own: own.eval(f"{SINGLE} and ridge == 1e-3"), 0),
+    ("one leaf, log-logistic", RULE, lambda own: own.eval(SINGLE), 0),
+    ("one leaf", RULE, lambda own: own["depth"] == 0, 0),
+    ("depth at most 1", RULE, lambda own: own["depth"] <= 1, 0),
+    ("depth at most 2", RULE, lambda own: own["depth"] <= 2, 0),
+    ("depth at most 3", RULE, lambda own: own["depth"] <= 3, 0),
+    ("gate ridge 1e-5 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-5]), 0),
+    ("gate ridge 1e-4 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-4]), 0),
 ]
 # Where times are grouped there is no log-logistic leaf among the candidates.
 SINGLE = "depth == 0 and leaf in ('log_logistic', 'logistic_hazard')"
