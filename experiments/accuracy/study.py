@@ -222,7 +222,7 @@ def over_repeats(ours: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     wide.columns = [" ".join(names) for names in wide.columns]
     tree = ours.astype({"data": str}).set_index(keys)
     tree = tree.assign(ibs_sksurv=-tree["ibs_sksurv"])[["c_harrell", "ibs_sksurv"]].add_suffix(" tree")
-    paired = tree.join(wide, how="inner")
+    paired = tree.join(wide, how="inner").dropna()
     means = paired.groupby("data").mean().assign(folds=paired.groupby("data").size())
     means = means.reindex([name for name in SETS if name in means.index])[["folds", *sorted(paired.columns)]]
     return pd.concat([means, means.mean().to_frame("mean").T])
