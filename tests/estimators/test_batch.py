@@ -22,13 +22,13 @@ GRID = [
 SHORT = Joint(LBFGSOptions(max_iterations=15))
 
 
-@pytest.mark.parametrize(("depth", "trainer"), [(0, "nodec"), (1, "joint"), (2, SHORT)])
+@pytest.mark.parametrize(("depth", "trainer"), [(0, "nodec"), (1, Joint()), (2, SHORT)])
 def test_settings_are_a_dimension_of_the_batch(
     small_data: SurvivalData, depth: int, trainer: str | Joint
 ) -> None:
     """Each tree is that of a batch of its own setting."""
     splits = [small_data.subset(range(90)), small_data.subset(range(30, 120))]
-    settings = SoftSurvivalTree(depth, n_starts=2, init="kmeans", trainer=trainer).settings()
+    settings = SoftSurvivalTree(depth, n_starts=2, init="random", trainer=trainer).settings()
     batch = train_batch(splits, settings, coefficients=GRID)
     assert batch.tree.n_problems == 2 * len(GRID) * 2
     for k, own in enumerate(GRID):
@@ -38,8 +38,10 @@ def test_settings_are_a_dimension_of_the_batch(
         for split in range(2):
             there = torch.tensor([batch.position(split, start, k) for start in range(2)])
             here = torch.tensor([alone.position(split, start) for start in range(2)])
-            # The starts of a single leaf all end in the same point.
-            assert depth == 0 or batch.best_start(split, k) == alone.best_start(split)
+            # Starts may end in one point, or in its mirror image: rounding says which is the best.
+            both = [batch.best_start(split, k), alone.best_start(split)]
+            best, other = alone.objective[here[both]]
+            torch.testing.assert_close(best, other, rtol=1e-6, atol=1e-8)
             torch.testing.assert_close(batch.objective[there], alone.objective[here], rtol=1e-6, atol=1e-8)
             rows = torch.as_tensor(batch.preprocessors[split].transform(small_data.frame))
             times = torch.tensor([5.0, 20.0, 60.0], dtype=torch.float64)
