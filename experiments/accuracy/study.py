@@ -261,7 +261,7 @@ def report() -> None:
             .mean()
         )
         c, ibs = found.mean()
-        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(means)} sets")
+        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(found)} sets")
     for lever, own in table.groupby("lever"):
         if lever == "search":
             continue
