@@ -21,6 +21,8 @@ from sstorch.nn.topology import Topology
 
 Prediction = Literal["hbp", "mixture"]
 PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
+# A curve that is above this at its family's horizon has no mean.
+_LEFT = 1e-3
 
 
 class SoftTree(nn.Module):
@@ -193,7 +195,8 @@ class SoftTree(nn.Module):
             prediction: as in :meth:`log_survival`.
 
         Returns:
-            shape (*batch_shape, N); +inf where the survival function stays above 1 - q.
+            shape (*batch_shape, N); +inf where the survival function stays above 1 - q, or gets there beyond the
+            horizon of the family (:meth:`HazardFamily.horizon`).
 
         Raises:
             ConfigError: ``q`` is not in (0, 1), or the leaves' curves can rise.
@@ -212,6 +215,9 @@ class SoftTree(nn.Module):
                 return -self._mixed_log_survival(log_p, hazard)
 
             log_time = invert(mixed, target.expand(*self.batch_shape, linear.shape[-2], 1))
+        horizon = self.family.horizon(log_time)
+        if horizon is not None:
+            log_time = torch.where(log_time > horizon, torch.inf, log_time)
         return torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
 
     def restricted_mean(self, x: Tensor, tau: float, prediction: Prediction = "hbp") -> Tensor:
@@ -234,6 +240,10 @@ class SoftTree(nn.Module):
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
         means = self.family.restricted_mean(log_tau, linear, shape)
+        horizon = self.family.horizon(linear)
+        if horizon is not None and math.isinf(tau):
+            left = torch.exp(-self.family.cumulative_hazard(horizon, linear, shape))
+            means = torch.where(left > _LEFT, torch.inf, means)
         # A leaf that the row never reaches may have an infinite mean.
         weighted = torch.where(log_p > -torch.inf, log_p.exp() * means, torch.zeros_like(means))
         return weighted.sum(-3).squeeze(-1) * self.log_time_scale.exp()[..., None]

@@ -192,6 +192,27 @@ def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
     np.testing.assert_allclose(tree.predict_survival_function(one[:1], times)[0], peer, atol=1e-8)
 
 
+def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() -> None:
+    """Nearly three quarters of Rossi's people are not arrested again: only a fifth has a time."""
+    x, week, event = rows("rossi")
+    month, one = np.ceil(week / 4), pd.DataFrame({"one": np.ones(len(x))})
+    peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(np.arange(14.0)).to_numpy()
+    assert 0.5 < peer[-1] < 0.8
+    for prediction in ("hbp", "mixture"):
+        tree = SoftSurvivalTree(1, LogisticHazard(), n_starts=1, random_state=0, prediction=prediction)
+        tree.fit(one.assign(zero=np.arange(len(x)) % 2), (month, event))
+        late = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.5)
+        assert np.isinf(late).all()
+        early = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.2)
+        assert (abs(early - np.argmax(peer <= 0.8)) < 3).all()
+        assert np.isinf(tree.predict_rmst(one[:2].assign(zero=[0, 1]), np.inf)).all()
+        assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
+    # An end given earlier than the last event has a hazard beyond, and with it a median.
+    tree = SoftSurvivalTree(0, LogisticHazard([5.0, 10.0]), n_starts=1, random_state=0).fit(x, (month, event))
+    assert np.isfinite(tree.predict_quantile(x, 0.5)).all()
+    assert np.isfinite(tree.predict_rmst(x, np.inf)).all()
+
+
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("n_knots", [0, 1, 2])
 def test_spline_without_covariates(name: str, n_knots: int) -> None:

@@ -214,6 +214,17 @@ class HazardFamily(nn.Module, ABC):
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
         return invert(lambda y: self.cumulative_hazard(y, linear, shape), cumulative_hazard.expand(size))
 
+    def horizon(self, log_time: Tensor) -> Tensor | None:
+        """Log time in model units beyond which a curve is only form: what it gets to later is not reached.
+
+        Args:
+            log_time: a tensor whose dimensions the horizon should have.
+
+        Returns:
+            broadcastable with ``log_time``; None if curves mean something however late.
+        """
+        return None
+
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Restricted mean survival time, the integral of S from 0 to tau, in model units.
 

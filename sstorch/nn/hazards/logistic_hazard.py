@@ -17,6 +17,8 @@ from sstorch.nn.hazards.placement import check_placement, placement_times
 # Log odds between which starting values lie: an interval without events has none of its own.
 _LIMIT = 16.0
 _NEWTON_STEPS = 50
+# So many times the last end is later than anything that the intervals can tell of.
+_HORIZON = 1000.0
 
 
 class LogisticHazard(HazardFamily):
@@ -33,8 +35,8 @@ class LogisticHazard(HazardFamily):
     all alpha_k are the same thing: only their sum is determined.
 
     Where no event is beyond the last end, as when the ends come from the events, the hazard there is next to
-    nothing: the curve is level, and a quantile or mean that it does not reach before is absurdly late. Read
-    it as "not reached", as one would of Kaplan and Meier's curve.
+    nothing: the curve is level. A quantile that it does not reach within a thousand times the last end is not
+    reached, as one would say of Kaplan and Meier's curve (:meth:`horizon`).
 
     A time that is as near to an end as the square root of the machine precision, relatively, is at the end.
 
@@ -115,18 +117,14 @@ class LogisticHazard(HazardFamily):
         With o the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
         over the intervals that have begun, less (1 - c) softplus(o + log r) + c o, but for constants.
         """
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # this family has one
-        number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
+        number, log_left, log_length, excess, observed, partly = self._rows(log_time, event, basis)
         linear, shape = linear.detach(), shape.detach()
-        observed = event * (number < self.ends.shape[-1])
         beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
         slopes, begun = self._begun(number, linear, shape)
         loss = beyond.add_(begun).add_(observed * log_length)
         logit_own = _own_logit(number, linear, shape)
         loss.addcmul_(observed, logit_own, value=-1)
         share = observed
-        partly = (1 - observed) * (log_left > -torch.inf)
         if bool(partly.any()):  # somebody was censored within an interval
             slope, rest = sigmoid_and_softplus(logit_own.add_(log_left).clamp_(min=-1e4))
             loss.addcmul_(partly, rest, value=-1)
@@ -140,13 +138,9 @@ class LogisticHazard(HazardFamily):
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
         """See :meth:`HazardFamily.second_derivatives`: no logit but g acts on two intervals."""
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # this family has one
-        number, log_left, _, excess = (part[:, None] for part in basis.unbind(-2))
+        number, log_left, _, excess, observed, partly = self._rows(log_time, event, basis)
         linear, shape = linear.detach(), shape.detach()
-        observed = event * (number < self.ends.shape[-1])
         bends = [slope.mul_(1 - slope) for slope in self._begun(number, linear, shape)[0]]
-        partly = (1 - observed) * (log_left > -torch.inf)
         if bool(partly.any()):
             rest = torch.sigmoid(_own_logit(number, linear, shape).add_(log_left))
             less = (partly * rest).mul_(1 - rest)
@@ -159,6 +153,14 @@ class LogisticHazard(HazardFamily):
         bends.append(bend.mul_(excess).sub_((event - observed) * of_log))
         own = {(k, k): bend for k, bend in enumerate(bends, start=1)}
         return {(0, 0): torch.stack(bends).sum(0)} | {(0, k): bend for (k, _), bend in own.items()} | own
+
+    def _rows(self, log_time: Tensor, event: Tensor, basis: Tensor | None) -> tuple[Tensor, ...]:
+        """Parts of the basis; 1 for an event within the intervals; 1 if censored in the middle of one."""
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # this family has one
+        number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
+        observed = event * (number < self.ends.shape[-1])
+        return number, log_left, log_length, excess, observed, (1 - observed) * (log_left > -torch.inf)
 
     def _beyond(self, tail: Tensor, late: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of time beyond the last end, and its derivative in the logit there; ``late`` marks events."""
@@ -224,6 +226,10 @@ class LogisticHazard(HazardFamily):
         rest = torch.where(searching, cumulative_hazard - before, 0.0)
         rate = softplus(linear + shape[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
         return torch.where(searching, ends[-1] + torch.log1p(rest / rate), found)
+
+    def horizon(self, log_time: Tensor) -> Tensor | None:
+        """See :meth:`HazardFamily.horizon`: a thousand times the last end."""
+        return self._aligned(self.ends[..., -1], log_time) + math.log(_HORIZON)
 
     # ------------------------------------------------------------------ starting values
 
