@@ -195,8 +195,8 @@ class SoftTree(nn.Module):
             prediction: as in :meth:`log_survival`.
 
         Returns:
-            shape (*batch_shape, N); +inf where the survival function stays above 1 - q, or gets there beyond the
-            horizon of the family (:meth:`HazardFamily.horizon`).
+            shape (*batch_shape, N); +inf where the survival function stays above 1 - q, or gets there
+            beyond the horizon of the family (:meth:`HazardFamily.horizon`).
 
         Raises:
             ConfigError: ``q`` is not in (0, 1), or the leaves' curves can rise.
