@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from sstorch.config import Config, DatasetConfig, StudyConfig
 from sstorch.data.wording import nearest_text
@@ -14,6 +12,7 @@ from sstorch.evaluation import ResultStore, StudyModel, baseline_models, soft_se
 from sstorch.evaluation.engines import make_engine
 from sstorch.evaluation.study import Outcome, Task, plan, run
 from sstorch.exceptions import ConfigError
+from sstorch.whole_file import write_whole
 
 # What is told of every task, and of every model at the end.
 _TOLD = {"c_harrell": "C", "ibs_graf": "IBS"}
@@ -41,7 +40,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
     engine = make_engine(study.engine, study.n_jobs, config.device.name, study.address)
     begin = time.perf_counter()
     tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
-    _replace(store.path / "config.yaml", config_text)
+    write_whole(store.path / "config.yaml", config_text.encode())
     left = [task for task in tasks if not store.holds(task.key)]
     print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
     print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.results}", flush=True)
@@ -90,12 +89,6 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     searches = {name: entry for name, entry in study.searches.items() if name in wanted}
     soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
     return soft + baseline_models(baselines, config.seed)
-
-
-def _replace(file: Path, text: str) -> None:
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(text)
-    os.replace(aside, file)
 
 
 def _scores_text(outcome: Outcome) -> str:

@@ -25,7 +25,7 @@ from sstorch.estimators import train_batch
 from sstorch.estimators.held_out import SCORINGS, HeldOutRows
 from sstorch.estimators.settings import Coefficients
 from sstorch.evaluation import ResultStore, make_folds
-from sstorch.optim import Joint
+from sstorch.optim import Annealing, Joint, Nodec
 
 HERE = Path(__file__).parent
 SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
@@ -42,6 +42,8 @@ LEVERS: dict[str, dict[str, object]] = {
     "one_start": {"n_starts": 1},
     "fused": {"fused": 0.1},
     "decomposition": {"trainer": "nodec"},
+    "annealed": {"init": "greedy", "trainer": Nodec(annealing=Annealing())},
+    "holdout": {"holdout": 0.2},
     "all_starts": {"trainer": Joint()},
 }
 KEYS = ["depth", "leaf", "ridge", "gate_ridge"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError, FormatError
+from sstorch.whole_file import write_whole
 
 JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
 _CHECKSUM = "state_sha256"
@@ -53,8 +53,8 @@ def write_folder(
     whole[_CHECKSUM] = _checksum(whole)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / TENSOR_NAME, blob)
-        _write(folder / JSON_NAME, _text(whole))
+        write_whole(folder / TENSOR_NAME, blob)
+        write_whole(folder / JSON_NAME, _text(whole))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
 
@@ -97,12 +97,3 @@ def _checksum(state: Mapping[str, Any]) -> str:
     """Of everything but the checksum itself."""
     plain = {key: value for key, value in state.items() if key != _CHECKSUM}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

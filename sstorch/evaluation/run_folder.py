@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from sstorch.evaluation.fairness import leaf_table
 from sstorch.exceptions import ConfigError
 from sstorch.optim.fingerprint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
+from sstorch.whole_file import write_whole
 
 
 @dataclass
@@ -102,9 +102,8 @@ class RunFolder:
 
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
-        aside = self.path / ".status.json"
-        aside.write_text(json.dumps({"status": status, **facts}, indent=1) + "\n")
-        os.replace(aside, self.path / "status.json")
+        text = json.dumps({"status": status, **facts}, indent=1) + "\n"
+        write_whole(self.path / "status.json", text.encode())
 
     def end_early(self, status: str, **facts: object) -> bool:
         """Note why a run that has begun here ends before it is completed; remove an empty folder.

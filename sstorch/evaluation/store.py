@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim.file_lock import FileLock
+from sstorch.whole_file import write_whole
 
 # What every row says, in this order.
 COLUMNS = {
@@ -139,20 +140,11 @@ class ResultStore:
         )
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}.partial")
         try:
-            with aside.open("wb") as stream:
-                stream.write(content.getbuffer())
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(aside, file)
-        except BaseException as error:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                told = f"{error.strerror}; what is stored is untouched: make room and run the study again"
-                raise OSError(error.errno, told, str(file)) from error
-            raise
+            write_whole(file, content.getbuffer())
+        except OSError as error:
+            told = f"{error.strerror}; what is stored is untouched: make room and run the study again"
+            raise OSError(error.errno, told, str(file)) from error
 
     def table(self) -> pd.DataFrame:
         """All results, a row per fold, start, part and metric of every task; sorted, so in one order always.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from sstorch.whole_file import write_whole
 
 Columns = dict[str, NDArray[Any]]
 
@@ -108,9 +109,7 @@ class History:
         Each file is moved into place when it is whole, so that it can be read at any moment.
         """
         for name, table in (("steps", self.steps), ("macro_iterations", self.macro_iterations)):
-            aside = folder / f".{name}.parquet"
-            table.to_parquet(aside, index=False)
-            os.replace(aside, folder / f"{name}.parquet")
+            write_whole(folder / f"{name}.parquet", table.to_parquet(index=False))
 
 
 def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:

@@ -18,6 +18,7 @@ from safetensors.numpy import save as dump_arrays
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim.file_lock import FileLock
 from sstorch.optim.fingerprint import Fingerprint, differences, fingerprint
+from sstorch.whole_file import write_whole
 
 FORMAT = "sstorch.checkpoint"
 FORMAT_VERSION = 1
@@ -109,17 +110,8 @@ class Checkpoint:
         state = {"format": FORMAT, "format_version": FORMAT_VERSION, "identity": self._identity}
         text = json.dumps(state, allow_nan=False, ensure_ascii=False)
         blob = dump_arrays(ordered, {"state": text, "sha256": _checksum(text, ordered)})
-        aside = self.path.with_name(f".{self.path.name}.part")
         try:
-            try:
-                with aside.open("wb") as file:
-                    file.write(blob)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(aside, self.path)
-            finally:
-                aside.unlink(missing_ok=True)
-            _sync_folder(self.path.parent)
+            write_whole(self.path, blob)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -164,14 +156,3 @@ def _checksum(text: str, arrays: Arrays) -> str:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(np.asarray(array, order="C").reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name of a file last through a power failure, where folders can be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ from sstorch.evaluation.report.score_tables import score_section
 from sstorch.evaluation.report.times import time_section
 from sstorch.evaluation.report.wins import wins_section
 from sstorch.exceptions import ConfigError
+from sstorch.whole_file import write_whole
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,7 @@ def write_report(results: Results, folder: Path) -> ReportFiles:
 
 
 def _write(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
+        write_whole(path, content)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error
