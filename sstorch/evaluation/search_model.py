@@ -27,12 +27,8 @@ class SoftTreeCVModel(StudyModel):
     """
 
     def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
-        self._name, self.estimator = name, estimator
-
-    @property
-    def name(self) -> str:
-        """By which the results are known."""
-        return self._name
+        super().__init__(name)
+        self.estimator = estimator
 
     @property
     def depth(self) -> None:

@@ -45,12 +45,14 @@ class Fit:
 
 
 class StudyModel(ABC):
-    """A model of a study, not fitted."""
+    """A model of a study, not fitted.
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """By which the results are known."""
+    Args:
+        name: by which the results are known.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @property
     @abstractmethod
@@ -98,12 +100,8 @@ class SoftTreeModel(StudyModel):
     """
 
     def __init__(self, name: str, estimator: SoftSurvivalTree) -> None:
-        self._name, self.estimator = name, estimator
-
-    @property
-    def name(self) -> str:
-        """By which the results are known."""
-        return self._name
+        super().__init__(name)
+        self.estimator = estimator
 
     @property
     def depth(self) -> int:
@@ -154,12 +152,8 @@ class BaselineModel(StudyModel):
     """
 
     def __init__(self, name: str, baseline: Baseline, seed: int) -> None:
-        self._name, self.baseline, self._seed = name, baseline, seed
-
-    @property
-    def name(self) -> str:
-        """By which the results are known."""
-        return self._name
+        super().__init__(name)
+        self.baseline, self._seed = baseline, seed
 
     @property
     def depth(self) -> int | None:
