@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +22,16 @@ from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
 from sstorch.data import Schema, SurvivalData, stratified_folds
-from sstorch.estimators import train_batch
+from sstorch.estimators.grid import Candidate
 from sstorch.estimators.held_out import SCORINGS, HeldOutRows
-from sstorch.estimators.settings import Coefficients
+from sstorch.estimators.search import FoldSearch
 from sstorch.evaluation import ResultStore, make_folds
 from sstorch.optim import Annealing, Joint, Nodec
 
 HERE = Path(__file__).parent
 SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
-RIDGES = (1e-4, 1e-3, 1e-2)
-GATE_RIDGES = (1e-5, 1e-4)
-MAX_DEPTH, N_FAMILIES = 4, 2
-# What one lever changes, beside "search" itself; for the ablation.
+# Parameters of the search that one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},
     "grown": {"init": "grown", "n_starts": 2},
@@ -53,72 +51,62 @@ READ = 0.02
 CURVES = tuple(SCORINGS)
 
 
-def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
-    """Inner scores of every candidate, and those of the same candidate trained on all rows of the fold.
+class Watched(FoldSearch):
+    """The search within the training rows of an outer fold, which is one more split of each of its batches.
 
-    Level by level, as ``search="growing"`` does.
+    It is told the scores on the inner folds alone; ``rows`` has all scores on all splits.
     """
+
+    def __init__(
+        self, search: SoftSurvivalTreeCV, train: SurvivalData, test: SurvivalData, schema: Schema
+    ) -> None:
+        inner = stratified_folds(train.event, 5, 0)
+        super().__init__(SoftSurvivalTree(**search.shared()), train, inner, schema, RULE)
+        self._train.append(train)
+        self._test.append(test)
+        self.rows: list[dict[str, object]] = []
+
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+        found: list[dict[str, object]] = []
+        for _, batch in groupby(candidates, lambda own: own.batch):
+            found += self._watch(list(batch))
+        self.rows += found
+        table = pd.DataFrame(found)
+        wide = table[table["inner"] < 5].pivot(index="candidate", columns="inner", values=RULE)
+        return wide.to_numpy(), table.groupby("candidate")["seconds"].first().to_numpy()
+
+    def _watch(self, candidates: list[Candidate]) -> list[dict[str, object]]:
+        """Scores of the candidates of a batch on all splits, candidate by candidate."""
+        begin = time.process_time()
+        batch = self.train(candidates)
+        seconds = (time.process_time() - begin) / len(candidates)
+        rows = []
+        for k, (rest, train) in enumerate(zip(self._test, self._train, strict=True)):
+            scorers = {
+                score: HeldOutRows(rest, train, batch.preprocessors[k], score, "hbp") for score in CURVES
+            }
+            for setting, own in enumerate(candidates):
+                start = batch.best_start(k, setting)
+                tree = batch.tree.select(batch.position(k, start, setting))
+                facts = {score: scorer.score(tree) for score, scorer in scorers.items()}
+                if k == 5:
+                    chosen = clone(self._estimator).set_params(**own.parameters)
+                    facts |= outer_facts(chosen.adopt(batch, train, k, start, setting), rest, train)
+                place = {"candidate": own.place, "inner": k, "seconds": seconds}
+                rows.append({key: getattr(own, key) for key in KEYS} | place | facts)
+        return rows
+
+
+def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
+    """Inner scores of every candidate, and those of the same candidate trained on all rows of the fold."""
     data = load_dataset(name)
     outer, schema = make_folds(data, 5, repeat), Schema.of(data.frame)
     train, test = data.subset(outer != fold), data.subset(outer == fold)
-    inner = stratified_folds(train.event, 5, 0)
-    # The inner folds, and the outer one as a sixth split of the same batch.
-    splits = [train.subset(inner != k) for k in range(5)] + [train]
-    held_out = [train.subset(inner == k) for k in range(5)] + [test]
+    search = SoftSurvivalTreeCV(**LEVERS[lever])
+    watched = Watched(search, train, test, schema)
+    watched.growing(search.candidates(train))
     about = {"data": name, "repeat": repeat, "fold": fold, "lever": lever}
-    shared = {"init": "random", "n_starts": 8, "fused": 0.0, "trainer": "joint"} | LEVERS[lever]
-    table, best = pd.DataFrame(), -np.inf
-    families = [own.leaf for own in SoftSurvivalTreeCV(depth=0, ridge=RIDGES[0]).candidates(train)]
-    ridges, gate_ridges = dict.fromkeys(families, RIDGES), dict.fromkeys(families, GATE_RIDGES)
-    for depth in range(MAX_DEPTH + 1):
-        rows: list[dict[str, object]] = []
-        for leaf in families:
-            tuples = [
-                (ridge, gate) for ridge in ridges[leaf] for gate in (gate_ridges[leaf] if depth else (0.0,))
-            ]
-            rows += level(splits, held_out, schema, depth, leaf, tuples, shared)
-        table = pd.concat([table, pd.DataFrame(rows).assign(**about)])
-        means = table[(table["inner"] < 5) & (table["depth"] == depth)].groupby(KEYS)[list(CURVES)].mean()
-        means = means[RULE].round(4)
-        chosen = means.groupby("leaf").idxmax()
-        if depth == 0:
-            ridges = {leaf: (key[KEYS.index("ridge")],) for leaf, key in chosen.items()}
-        if depth == 2:
-            gate_ridges |= {leaf: (key[KEYS.index("gate_ridge")],) for leaf, key in chosen.items()}
-        if not means.max() > best:
-            break
-        best = means.max()
-        families = list(means.groupby("leaf").max().nlargest(N_FAMILIES).index)
-    return table
-
-
-def level(
-    splits: list[SurvivalData],
-    held_out: list[SurvivalData],
-    schema: Schema,
-    depth: int,
-    leaf: str,
-    penalties: list[tuple[float, float]],
-    shared: dict[str, object],
-) -> list[dict[str, object]]:
-    """Scores of the candidates of a depth and leaf, on all splits."""
-    begin, rows = time.process_time(), []
-    estimator = SoftSurvivalTree(depth, leaf, **shared)
-    coefficients = [Coefficients(ridge, gate, shared["fused"] if depth else 0.0) for ridge, gate in penalties]
-    batch = train_batch(splits, estimator.settings(), schema, coefficients=coefficients)
-    seconds = (time.process_time() - begin) / len(penalties)
-    for k, (rest, train) in enumerate(zip(held_out, splits, strict=True)):
-        scorers = {score: HeldOutRows(rest, train, batch.preprocessors[k], score, "hbp") for score in CURVES}
-        for setting, (ridge, gate) in enumerate(penalties):
-            start = batch.best_start(k, setting)
-            tree = batch.tree.select(batch.position(k, start, setting))
-            facts = {score: scorer.score(tree) for score, scorer in scorers.items()} | {"seconds": seconds}
-            if k == 5:
-                facts |= outer_facts(clone(estimator).adopt(batch, train, k, start, setting), rest, train)
-            rows.append(
-                {"inner": k, "depth": depth, "leaf": leaf, "ridge": ridge, "gate_ridge": gate, **facts}
-            )
-    return rows
+    return pd.DataFrame(watched.rows).drop(columns="candidate").assign(**about)
 
 
 def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData) -> dict[str, float]:
