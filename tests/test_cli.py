@@ -19,7 +19,7 @@ from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.cli import _Interruption, main
+from sstorch.cli import _Interruption
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -27,19 +27,12 @@ from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from tests.app import sstorch
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
-    """Run the app in this process; the exit code."""
-    GlobalHydra.instance().clear()
-    monkeypatch.setattr(sys, "argv", ["sstorch", f"hydra.run.dir={folder}", *overrides])
-    with monkeypatch.context() as patch:
-        patch.setattr("warnings.showwarning", None)
-        try:
-            main()
-        except SystemExit as stop:
-            return int(stop.code or 0)
-    return 0
+    """Run the app with a folder for what it writes; the exit code."""
+    return sstorch(monkeypatch, f"hydra.run.dir={folder}", *overrides)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from sstorch.cli import main
 from sstorch.cli_study import study_models
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import ResultStore
@@ -23,6 +22,7 @@ from sstorch.evaluation.engines import Processes
 from sstorch.exceptions import DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
+from tests.app import sstorch
 
 PAPER_SETS = {
     "aids", "aids2", "aids_death", "churn", "credit", "dialysis", "employee", "flchain", "framingham",
@@ -57,21 +57,11 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-def _sstorch(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:
-    GlobalHydra.instance().clear()
-    monkeypatch.setattr(sys, "argv", ["sstorch", *overrides])
-    try:
-        main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
 @pytest.fixture(scope="module")
 def undisturbed(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        assert _sstorch(patch, *options, f"study.folder={folder}") == 0
+        assert sstorch(patch, *options, f"study.folder={folder}") == 0
     return folder
 
 
@@ -83,7 +73,7 @@ def test_a_study_goes_on_where_it_was(
     assert (
         yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["soft_trees"]["po"]["depth"] == 1
     )
-    assert _sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
+    assert sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
     out = capsys.readouterr().out
     assert "1 data sets x 4 models on 3 folds" in out
     assert "tasks    4, of which 4 are in" in out
@@ -110,7 +100,7 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
                 time.sleep(0.02)
             os.kill(process.pid, signal.SIGKILL)
         assert n_results() > n_before
-    assert _sstorch(monkeypatch, *options, f"study.folder={folder}") == 0
+    assert sstorch(monkeypatch, *options, f"study.folder={folder}") == 0
     assert store.table().equals(ResultStore(undisturbed).table())
 
 
@@ -135,7 +125,7 @@ def test_what_cannot_be_done_is_refused_in_one_line_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _sstorch(monkeypatch, *options, f"study.folder={tmp_path / 'run'}", change) == 2
+    assert sstorch(monkeypatch, *options, f"study.folder={tmp_path / 'run'}", change) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -147,7 +137,7 @@ def test_a_folder_that_cannot_be_made_is_refused(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert (
-        _sstorch(monkeypatch, *options, f"hydra.run.dir={tmp_path}", f"study.folder={tmp_path / 'file'}") == 2
+        sstorch(monkeypatch, *options, f"hydra.run.dir={tmp_path}", f"study.folder={tmp_path / 'file'}") == 2
     )
     assert "choose another" in capsys.readouterr().err
 

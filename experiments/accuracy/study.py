@@ -38,6 +38,7 @@ LEVERS: dict[str, dict[str, object]] = {
     "kmeans": {"init": "kmeans"},
     "greedy": {"init": "greedy"},
     "one_start": {"n_starts": 1},
+    "many_starts": {"n_starts": 32},
     "fused": {"fused": 0.1},
     "decomposition": {"trainer": "nodec"},
     "annealed": {"init": "greedy", "trainer": Nodec(annealing=Annealing())},
