@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sstorch.cli_study import run_study
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
-from sstorch.exceptions import ConfigError, SstorchError
+from sstorch.exceptions import ConfigError, JobError, SstorchError
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
 from sstorch.optim import Checkpoint
@@ -151,8 +151,10 @@ def _app(composed: DictConfig) -> None:
         config = cast(Config, OmegaConf.to_object(composed))
         text = OmegaConf.to_yaml(composed, resolve=True)
         if config.study is not None:
-            sys.exit(EXIT_FAILED if run_study(config, config.study, text) else 0)
-        run(config, text, folder)
+            if run_study(config, config.study, text):
+                _end_job(EXIT_FAILED)
+        else:
+            run(config, text, folder)
     except KeyboardInterrupt:
         if composed.study is not None:
             print(
@@ -162,8 +164,8 @@ def _app(composed: DictConfig) -> None:
             sys.exit(EXIT_INTERRUPTED)
         if folder.end_early("interrupted"):
             hydra_config = HydraConfig.get()
-            swept = hydra_config.mode == RunMode.MULTIRUN
-            place = f"hydra.sweep.dir={hydra_config.sweep.dir}" if swept else f"hydra.run.dir={folder.path}"
+            sweep_folder = f"hydra.sweep.dir={hydra_config.sweep.dir}"
+            place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
             print(
                 f"\nsstorch: interrupted; what was done so far is in {folder.path}; the same command with "
                 f"{place} goes on from there",
@@ -172,17 +174,22 @@ def _app(composed: DictConfig) -> None:
         else:
             print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+    except JobError:
+        raise
     except Exception as error:
         folder.end_early("failed", error=str(error) or repr(error))
         if isinstance(error, REFUSALS) and not _debugging:
-            _refuse(error)
+            job = HydraConfig.get()
+            _tell(error, f"job {job.job.num} ({' '.join(job.overrides.task)}): " if _is_swept() else "")
+            _end_job(EXIT_REFUSED)
         raise
 
 
 def main() -> None:
     """Entry point of the ``sstorch`` command.
 
-    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted.
+    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
+    with its other jobs when one has failed, and ends with the exit code of the first that has.
     """
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -190,22 +197,37 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         _app()
+    except JobError as error:
+        sys.exit(error.exit_code)
     except REFUSALS as error:
         if _debugging:
             raise
-        _refuse(error)
+        _tell(error)
+        sys.exit(EXIT_REFUSED)
     finally:
         if not _debugging:
             del os.environ["HYDRA_FULL_ERROR"]
 
 
-def _refuse(error: Exception) -> NoReturn:
+def _is_swept() -> bool:
+    """Whether the job at work is one of a sweep."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def _end_job(exit_code: int) -> NoReturn:
+    """End the process, or of a sweep this job alone."""
+    if _is_swept():
+        raise JobError(exit_code)
+    sys.exit(exit_code)
+
+
+def _tell(error: Exception, where: str = "") -> None:
+    """What was refused and why, in one line."""
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has seen enough; nor must Python complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_PIPE_CLOSED)
-    print(f"sstorch: error: {' '.join(str(error).split())}", file=sys.stderr)
-    sys.exit(EXIT_REFUSED)
+    print(f"sstorch: error: {where}{' '.join(str(error).split())}", file=sys.stderr)
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -60,7 +60,8 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
         print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
 
     failed = run(tasks, store, engine, tell)
-    print(f"\n{_averages(store, tasks)}\n")
+    if len(failed) < len(tasks):
+        print(f"\n{_averages(store, tasks)}\n")
     for outcome in failed:
         print(f"failed   {outcome.task.key}: {outcome.failure.error if outcome.failure else ''}")
     seconds = time.perf_counter() - begin

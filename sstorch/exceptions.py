@@ -24,5 +24,17 @@ class FormatError(SstorchError, ValueError):
     """A saved model is incomplete, altered or of an unknown format version."""
 
 
+class JobError(SstorchError):
+    """A job of a sweep has ended with an exit code, and has told why; the other jobs go on.
+
+    Args:
+        exit_code: of the job.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
 class DataWarning(UserWarning):
     """The data were usable only after a change, which the message names."""

@@ -276,6 +276,19 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
+def test_a_sweep_goes_on_when_a_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept = ["experiment=quick", "logger=none", "tree.depth=0,7,1", f"hydra.sweep.dir={tmp_path}"]
+    assert sstorch(monkeypatch, "-m", *swept) == 2
+    told = capsys.readouterr()
+    assert told.out.count("done: 8 trees trained") == 2
+    begin = "sstorch: error: job 1 (experiment=quick logger=none tree.depth=7): depth must be an integer"
+    (line,) = [line for line in told.err.splitlines() if line.startswith("sstorch: error")]
+    assert line.startswith(begin)
+    assert [(tmp_path / job / "scores.csv").exists() for job in "012"] == [True, False, True]
+
+
 def test_a_killed_run_goes_on_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,9 @@ from hydra.core.global_hydra import GlobalHydra
 
 from sstorch.cli_study import study_models
 from sstorch.config import Config, register_schemas
-from sstorch.evaluation import ResultStore
+from sstorch.evaluation import ResultStore, study
 from sstorch.evaluation.engines import Processes
+from sstorch.evaluation.study import Task
 from sstorch.exceptions import DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
@@ -259,6 +261,26 @@ def test_launchers_compose(launcher: str) -> None:
         )
     kind = {"joblib": "JoblibLauncher", "slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
     assert whole.hydra.launcher._target_.endswith(kind)
+
+
+def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(
+    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
+    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp,po],[kaplan_meier]") == 0
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
+
+    real = study.execute
+
+    def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+        if task.key.model == "exp":
+            raise ValueError("on purpose")
+        return real(task, device)
+
+    monkeypatch.setattr(study, "execute", execute)
+    folders = [f"hydra.sweep.dir={tmp_path / 'other'}", f"study.folder={tmp_path / 'failing'}"]
+    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp],[kaplan_meier]") == 1
+    assert set(ResultStore(tmp_path / "failing").table()["model"]) == {"kaplan_meier"}
 
 
 def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:
