@@ -195,6 +195,11 @@ class SurvivalData:
         return int(self._moved.sum())
 
     @property
+    def given_time(self) -> npt.NDArray[np.float64]:
+        """Times (n,) as they were given, zeros not moved."""
+        return np.where(self._moved, 0.0, self.time)
+
+    @property
     def zero_time(self) -> float:
         """What a time of zero is, or would be, moved to: half the smallest positive time."""
         if self._moved.any():

@@ -8,6 +8,7 @@ import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch.data.columns import check_size, numeric_values, to_pandas
+from sstorch.data.rows import check_same_order
 from sstorch.data.wording import check_columns_exist, check_unique, rows_text
 from sstorch.exceptions import ConfigError, DataError
 
@@ -74,6 +75,7 @@ def _split(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series,
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
+    check_same_order(("time", y[0]), ("event", y[1]))
     return _column(y[0], "time"), "time", _column(y[1], "event"), "event"
 
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
+from sstorch.data.rows import check_same_order
+from sstorch.data.wording import names_text
 from sstorch.estimators.exact_base import IntArray
 from sstorch.estimators.leaf_persistence import ArrayLeaves
 from sstorch.estimators.target_rows import FloatArray, TargetRows
@@ -136,12 +138,22 @@ class OptimalPolicyTree(ArrayLeaves):
 
         Args:
             X: rows with the training columns.
-            y: their scores under each treatment, (n, K), in the order of `treatments_`.
+            y: their scores under each treatment, (n, K), in the order of `treatments_`, or a DataFrame with
+                these columns.
 
         Raises:
-            DataError: the data cannot be used.
+            DataError: the data cannot be used, or stand in another order.
         """
-        leaf, scores = self.apply(X), _scores(y)
+        leaf = self.apply(X)
+        if isinstance(y, pd.DataFrame):
+            check_same_order(("X", X), ("y", y))
+            names, given = self.treatments_.tolist(), y.columns.tolist()
+            if len(given) != len(names) or set(given) != set(names):
+                raise DataError(
+                    f"y has the columns {names_text(given)}, the treatments are {names_text(names)}"
+                )
+            y = y[names]
+        scores = _scores(y)
         if scores.shape != (len(leaf), len(self.treatments_)):
             raise DataError(
                 f"y has the shape {scores.shape}; give scores of {len(leaf)} rows under "

@@ -217,7 +217,7 @@ def _score(search: Search, size: tuple[int, int], rows: SurvivalData, scoring: A
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._grow(search, tree)
-        return float(scoring(fitted, rows.frame, (rows.time, rows.event))), tree.n_leaves
+        return float(scoring(fitted, rows.frame, (rows.given_time, rows.event))), tree.n_leaves
     leaf, here = tree.apply(search.features), tree.apply(answers(search.rules, rows.frame))
     if settings.objective == "log_likelihood":
         ratio = hazard_ratios(leaf, tree.n_leaves, train.time, train.event)[here]

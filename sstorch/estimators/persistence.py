@@ -84,10 +84,11 @@ def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSu
         leaf = make_family(state["leaf"]["name"], **state["leaf"]["options"])
         estimator = kind(leaf=leaf, device=device, **state["parameters"])
         preprocessor = Preprocessor.from_dict(state["preprocessing"])
+        constants = {name.removeprefix("family."): tensor for name, tensor in tensors.items()}
         module = SoftTree(
             len(preprocessor.feature_names_out),
             estimator.depth,
-            estimator.leaf,
+            leaf.like(constants),
             device=device,
             dtype=tensors["log_time_scale"].dtype,
         )

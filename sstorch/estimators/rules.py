@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -61,17 +63,59 @@ def effect_by_column(table: pd.DataFrame, columns: npt.ArrayLike) -> pd.Series:
     return span.reindex(np.asarray(columns), fill_value=0.0)
 
 
-def rule_text(table: pd.DataFrame, intercept: float, n_terms: int | None = None) -> str:
-    """A gate's rule, ``+0.3 age -1.2 sex=female -14 >= 0``: rows go left where it holds.
+def middles(preprocessor: Preprocessor) -> pd.Series:
+    """Middle of the training range of each encoded feature, in original units; by feature."""
+    scale = preprocessor.scale_
+    half = np.divide(0.5, scale, out=np.zeros_like(scale), where=scale != 0)
+    return pd.Series(preprocessor.offset_ + half, index=preprocessor.feature_names_out)
+
+
+def rounded(
+    table: pd.DataFrame, intercept: float, middle: pd.Series, digits: int = 3
+) -> tuple[list[str], str]:
+    """Coefficients and constant of a rule as they are written.
+
+    What the rounding of a coefficient would change in the middle of its feature's range is made up for by the
+    constant, which is written to a thousandth of the largest effect: else a column far from zero, such as a
+    year, would turn the rule into another.
 
     Args:
         table: of :func:`coefficients`.
         intercept: of :func:`constant`.
-        n_terms: how many terms are written out, the largest; the others are counted. None writes all.
+        middle: of :func:`middles`.
+        digits: significant digits of the coefficients; more of them make the constant finer, too.
     """
-    used = table[table["coefficient"] != 0.0]["coefficient"]
-    shown = used.iloc[:n_terms]
-    terms = [f"{value:+.3g} {name}" for name, value in shown.items()]
-    if len(used) > len(shown):
-        terms.append(f"({len(used) - len(shown)} smaller terms)")
-    return " ".join([*terms, f"{intercept:+.3g}", ">= 0"])
+    numbers = [f"{value:+.{digits}g}" for value in table["coefficient"]]
+    change = table["coefficient"].to_numpy() - np.array([float(number) for number in numbers])
+    intercept += float(change @ middle[table.index].to_numpy())
+    return numbers, _down_to(intercept, float(table["effect"].abs().max()) / 10**digits)
+
+
+def rule_text(
+    table: pd.DataFrame, intercept: float, middle: pd.Series, n_terms: int | None = None, digits: int = 3
+) -> str:
+    """A gate's rule, ``+0.3 age -1.2 sex=female -14.05 >= 0``: rows go left where it holds.
+
+    Args:
+        table: as in :func:`rounded`.
+        intercept: see there.
+        middle: see there.
+        n_terms: how many terms are written out, the largest; the others are counted. None writes all.
+        digits: see :func:`rounded`.
+    """
+    used = table[table["coefficient"] != 0.0]
+    if used.empty:
+        return f"{intercept:+.{digits}g} >= 0"
+    numbers, last = rounded(used, intercept, middle, digits)
+    terms = [f"{number} {name}" for number, name in zip(numbers, used.index, strict=True)]
+    if n_terms is not None and len(terms) > n_terms:
+        terms[n_terms:] = [f"({len(terms) - n_terms} smaller terms)"]
+    return " ".join([*terms, last, ">= 0"])
+
+
+def _down_to(value: float, resolution: float) -> str:
+    """A number with its sign and all digits down to a resolution, zeros at the end left out."""
+    if value == 0:
+        return "+0"
+    decimals = max(math.ceil(-math.log10(resolution)), 0)
+    return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"

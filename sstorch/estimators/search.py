@@ -227,7 +227,7 @@ class FoldSearch:
                 else:
                     tree = clone(estimator).set_params(**candidate.parameters)
                     tree.adopt(batch, train, fold, start, setting)
-                    known[position] = float(scoring(tree, test.frame, (test.time, test.event)))  # type: ignore[operator]
+                    known[position] = float(scoring(tree, test.frame, (test.given_time, test.event)))  # type: ignore[operator]
             if np.isnan(known[position]):
                 raise DataError(
                     f"the score of fold {fold} is not defined (NaN): choose fewer folds or another"

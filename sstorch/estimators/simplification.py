@@ -11,12 +11,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch.data import Preprocessor
+from sstorch.estimators.rules import middles, rounded, rule_text
 from sstorch.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from sstorch.estimators.readable import ReadableTree
 
 FloatArray = npt.NDArray[np.float64]
+
+# Digits of numbers in rules.
+_LEAST_DIGITS, _MOST_DIGITS = 4, 15
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def simplify(tree: ReadableTree, X: object, tolerance: float) -> SimplifiedRules
         used = np.flatnonzero(weight * preprocessor.scale_)
         rows.append(
             {
-                "rule": _text(preprocessor, weight, bias),
+                "rule": _text(preprocessor, weight, bias, inside),
                 "features": [preprocessor.feature_names_out[j] for j in used],
                 "n_dropped": int(np.count_nonzero(weights[node - 1] * preprocessor.scale_)) - len(used),
                 "agreement": float(alike.mean()) if len(alike) else np.nan,
@@ -122,22 +126,42 @@ def _route(x: FloatArray, weights: FloatArray, biases: FloatArray, depth: int) -
     return node
 
 
-def _text(preprocessor: Preprocessor, weight: FloatArray, bias: float) -> str:
-    """The rule; with one feature left it is a threshold, or a category."""
+def _text(preprocessor: Preprocessor, weight: FloatArray, bias: float, x: FloatArray) -> str:
+    """The rule, with as many digits as it takes to say the same of the rows (n, p).
+
+    With one feature left it is a threshold, or a category.
+    """
     slope = weight * preprocessor.scale_
     used = np.flatnonzero(slope)
-    names = preprocessor.feature_names_out
-    constant = bias - float(slope @ preprocessor.offset_)
-    if len(used) != 1:
-        terms = [
-            f"{slope[j]:+.4g} {names[j]}" for j in used[np.argsort(-np.abs(weight[used]), kind="stable")]
-        ]
-        return " ".join([*terms, f"{constant:+.4g} >= 0"])
-    (j,) = used
-    column, category = preprocessor.schema.origins[j]
-    if category is None:
-        return f"{column} {'>=' if slope[j] > 0 else '<='} {-constant / slope[j]:.4g}"
-    with_it, without = constant + slope[j] >= 0, constant >= 0
-    if with_it == without:
-        return "always" if with_it else "never"
-    return f"{column} {'is' if with_it else 'is not'} {category}"
+    constant, left = bias - float(slope @ preprocessor.offset_), x @ weight + bias >= 0
+    if len(used) == 1:
+        (j,) = used
+        column, category = preprocessor.schema.origins[j]
+        if category is None:
+            values = x[:, j] / preprocessor.scale_[j] + preprocessor.offset_[j]
+            return f"{column} {_threshold(-constant / slope[j], values, left, rising=slope[j] > 0)}"
+        with_it, without = constant + slope[j] >= 0, constant >= 0
+        if with_it == without:
+            return "always" if with_it else "never"
+        return f"{column} {'is' if with_it else 'is not'} {category}"
+    order = used[np.argsort(-np.abs(weight[used]), kind="stable")]
+    names = np.asarray(preprocessor.feature_names_out)[order]
+    table = pd.DataFrame({"coefficient": slope[order], "effect": weight[order]}, index=names)
+    middle, digits = middles(preprocessor), _LEAST_DIGITS
+    values = x[:, order] / preprocessor.scale_[order] + preprocessor.offset_[order]
+    while len(order) and digits < _MOST_DIGITS:
+        numbers, last = rounded(table, constant, middle, digits)
+        if ((values @ np.array(numbers, dtype=np.float64) + float(last) >= 0) == left).all():
+            break
+        digits += 1
+    return rule_text(table, constant, middle, digits=digits)
+
+
+def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], rising: bool) -> str:
+    """A comparison with a threshold of as few digits as tell the same values from the others."""
+    for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1):
+        text = f"{value:.{digits}g}"
+        told = values >= float(text) if rising else values <= float(text)
+        if (told == left).all():
+            break
+    return f"{'>=' if rising else '<='} {text}"

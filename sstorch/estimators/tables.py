@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from sstorch.estimators.rules import coefficients, constant, effect_by_column, rule_text
+from sstorch.estimators.rules import coefficients, constant, effect_by_column, middles, rule_text
 
 if TYPE_CHECKING:
     from sstorch.estimators.readable import ReadableTree
@@ -37,7 +37,8 @@ def gate_table(tree: ReadableTree, n_terms: int | None) -> pd.DataFrame:
 def gate_rule(tree: ReadableTree, node: int, n_terms: int | None) -> str:
     """The rule of one gate in original units."""
     gate = tree.module_.gate(node)
-    return rule_text(_gate(tree, node), constant(tree.preprocessor_, gate.weight, gate.bias), n_terms)
+    intercept = constant(tree.preprocessor_, gate.weight, gate.bias)
+    return rule_text(_gate(tree, node), intercept, middles(tree.preprocessor_), n_terms)
 
 
 def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:

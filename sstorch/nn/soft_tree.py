@@ -21,8 +21,8 @@ from sstorch.nn.topology import Topology
 
 Prediction = Literal["hbp", "mixture"]
 PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
-# A curve that is above this at its family's horizon has no mean.
-_LEFT = 1e-3
+# Largest share that time beyond the horizon of a family may have in a mean that exists.
+_BEYOND = 1e-3
 
 
 class SoftTree(nn.Module):
@@ -239,13 +239,14 @@ class SoftTree(nn.Module):
             raise ConfigError(f"tau must be positive, got {tau!r}")
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
-        means = self.family.restricted_mean(log_tau, linear, shape)
-        horizon = self.family.horizon(linear)
-        if horizon is not None and math.isinf(tau):
-            left = torch.exp(-self.family.cumulative_hazard(horizon, linear, shape))
-            means = torch.where(left > _LEFT, torch.inf, means)
+        horizon = self.family.horizon(linear) if math.isinf(tau) else None
+        means = self.family.restricted_mean(log_tau if horizon is None else horizon, linear, shape)
+        if horizon is not None:
+            left = torch.exp(horizon - self.family.cumulative_hazard(horizon, linear, shape))
+            means = torch.where(left > _BEYOND * means, torch.inf, means)
         # A leaf that the row never reaches may have an infinite mean.
-        weighted = torch.where(log_p > -torch.inf, log_p.exp() * means, torch.zeros_like(means))
+        p = log_p.exp()
+        weighted = torch.where(p > 0, p * means, torch.zeros_like(means))
         return weighted.sum(-3).squeeze(-1) * self.log_time_scale.exp()[..., None]
 
     def _refuse_rising(self, what: str) -> None:

@@ -207,6 +207,12 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
         assert (abs(early - np.argmax(peer <= 0.8)) < 3).all()
         assert np.isinf(tree.predict_rmst(one[:2].assign(zero=[0, 1]), np.inf)).all()
         assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
+    # Where the curve gets to nearly nothing, the mean is that of the data; nothing late counts in it.
+    complete = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    complete.fit(one, (np.ceil(week / 4), np.ones(len(x), dtype=bool)))
+    mean = complete.predict_rmst(one[:1], np.inf)
+    np.testing.assert_allclose(mean, complete.predict_rmst(one[:1], 1e4), rtol=1e-3)
+    np.testing.assert_allclose(mean, np.ceil(week / 4).mean() - 0.5, rtol=1e-2)
     # An end given earlier than the last event has a hazard beyond, and with it a median.
     tree = SoftSurvivalTree(0, LogisticHazard([5.0, 10.0]), n_starts=1, random_state=0).fit(x, (month, event))
     assert np.isfinite(tree.predict_quantile(x, 0.5)).all()

@@ -297,3 +297,13 @@ def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
     ]
     assert np.isfinite([tree.objective_ for tree in trees]).all()
     assert trees[0].objective_ != trees[1].objective_
+
+
+def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
+    """A sentinel sends rows so far into one leaf that the others' probability is 0 by underflow."""
+    far = gbsg2.frame.assign(age=np.where(np.arange(len(gbsg2)) < 30, 99999.0, gbsg2.frame["age"]))
+    for leaf in ("gompertz", "weibull"):
+        tree = SoftSurvivalTree(2, leaf, n_starts=1, random_state=0, prediction="mixture", trainer="joint")
+        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        for tau in (1825.0, np.inf):
+            assert not np.isnan(tree.predict_rmst(far, tau)).any()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, FormatError
@@ -33,6 +34,21 @@ def test_trees_of_every_format_version_predict_as_when_they_were_written(name: s
     np.testing.assert_allclose(tree.predict_survival_function(ROWS, TIMES), expected["survival"], rtol=1e-9)
     assert list(tree.feature_names_in_) == ["age", "stage", "smoker"]
     assert "60 rows" in tree.summary()
+
+
+def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
+    """Intervals come from the training times; those of a later fit must not be limited by the first."""
+    x, time = pd.DataFrame({"x": np.arange(96) % 5}), np.arange(96) % 4 + 1.0
+    tree = SoftSurvivalTree(0, "logistic_hazard", n_starts=1).fit(x, (time, np.ones(96, dtype=bool)))
+    tree.save(tmp_path / "tree")
+    loaded = SoftSurvivalTree.load(tmp_path / "tree")
+    np.testing.assert_array_equal(
+        loaded.predict_survival_function(x, [1, 2.5, 9]), tree.predict_survival_function(x, [1, 2.5, 9])
+    )
+    later = (np.arange(96) % 24 + 1.0, np.ones(96, dtype=bool))
+    again = clone(loaded).fit(x, later)
+    assert again.module_.family.ends.shape[-1] == 24
+    assert clone(tree).fit(x, later).objective_ == pytest.approx(again.objective_, rel=1e-6)
 
 
 def test_all_that_a_prediction_needs_is_kept(tmp_path: Path) -> None:

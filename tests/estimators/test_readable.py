@@ -1,6 +1,7 @@
 """What a fitted tree tells about itself agrees with what it computes."""
 
 import copy
+import re
 import shutil
 import subprocess
 
@@ -234,3 +235,41 @@ def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
     assert text.count("\n") == 6
     assert text.startswith("[1] 686 rows: left if ")
     assert len(fitted.export_text(n_terms=None)) > len(text)
+
+
+def _numbers(rule: str, names: tuple[str, ...]) -> tuple[dict[str, float], float]:
+    """Coefficients and constant of a rule as it is written."""
+    found = re.findall(rf"([+-][0-9.e+-]+) ({'|'.join(names)}) ", rule)
+    constant = re.search(r"([+-][0-9.e+-]+) >= 0$", rule)
+    assert constant is not None
+    return {name: float(number) for number, name in found}, float(constant[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> None:
+    """Also where a column, such as a year, is far from zero beside its range."""
+    draws = np.random.default_rng(seed)
+    frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
+    early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)
+    y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
+    tree = SoftSurvivalTree(2, "weibull", n_starts=2, init="kmeans", random_state=seed, trainer="joint").fit(
+        frame, y
+    )
+    short = tree.simplify(frame, 0.02).table
+    leaf = tree.apply(frame) + 4
+    for node, level in ((1, 0), (2, 1), (3, 1)):
+        inside = leaf >> (2 - level) == node
+        rows, left = frame[inside], (leaf[inside] >> (1 - level)) % 2 == 0
+        if not inside.any():
+            continue
+        weight, constant = _numbers(tree.gate_table(None).loc[node, "rule"], ("year", "age"))
+        told = sum(weight[name] * rows[name] for name in weight) + constant >= 0
+        assert (told == left).mean() > 0.995
+        rule = short.loc[node, "rule"]
+        if rule.endswith(">= 0"):
+            weight, constant = _numbers(rule, ("year", "age"))
+            told = sum(weight[name] * rows[name] for name in weight) + constant >= 0
+        else:
+            name, relation, threshold = rule.split()
+            told = rows[name] >= float(threshold) if relation == ">=" else rows[name] <= float(threshold)
+        assert (told == left).mean() == pytest.approx(short.loc[node, "agreement"], abs=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -327,6 +328,14 @@ class HazardFamily(nn.Module, ABC):
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
         tensors = [value for _, value in self._constant_items()] or [torch.zeros((), dtype=torch.float64)]
         return self._corners(tensors[0].new_zeros(*self.batch_shape, 1))
+
+    def like(self, constants: Mapping[str, Tensor]) -> Self:
+        """This family, ready to take constants that :meth:`prepare` has made, of whatever size.
+
+        Args:
+            constants: buffers of a prepared family, by name.
+        """
+        return self
 
     def options(self) -> dict[str, Any]:
         """Arguments, plain values, with which the registry makes this family again."""

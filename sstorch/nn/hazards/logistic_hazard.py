@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +28,10 @@ class LogisticHazard(HazardFamily):
     alpha_k, and then at a time that is uniform over the interval. So S falls along a straight line from the
     end of one interval to that of the next, S_k = S_{k-1} (1 - h_k). Intervals are open on the left and
     closed on the right: where all events are at ends of intervals, the likelihood is that of grouped times,
-    an event counts log(S_{k-1} - S_k), and without covariates the curve is Kaplan and Meier's at these times.
+    an event counts log(S_{k-1} - S_k). Where all times are at ends, also those of censored rows, the curve
+    without covariates is Kaplan and Meier's at these times. A row censored in the middle of an interval
+    counts as free of the event for that part of it: where events are only found at the ends (visits), while
+    people drop out on any day, survival comes out too high.
 
     Shape parameters are the alpha_k, then that of the time beyond the last end, where the hazard is constant,
     log(1 + exp(g + alpha)) per length of all intervals together. The intercept of g and a constant added to
@@ -36,7 +39,8 @@ class LogisticHazard(HazardFamily):
 
     Where no event is beyond the last end, as when the ends come from the events, the hazard there is next to
     nothing: the curve is level. A quantile that it does not reach within a thousand times the last end is not
-    reached, as one would say of Kaplan and Meier's curve (:meth:`horizon`).
+    reached, as one would say of Kaplan and Meier's curve (:meth:`horizon`), and what is so late counts in no
+    mean.
 
     A time that is as near to an end as the square root of the machine precision, relatively, is at the end.
 
@@ -228,8 +232,9 @@ class LogisticHazard(HazardFamily):
         return torch.where(searching, ends[-1] + torch.log1p(rest / rate), found)
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
-        """See :meth:`HazardFamily.horizon`: a thousand times the last end."""
-        return self._aligned(self.ends[..., -1], log_time) + math.log(_HORIZON)
+        """See :meth:`HazardFamily.horizon`: a thousand times the last end, or the unit of model time."""
+        # Model time has its unit among the training times, also where the ends that were given have not.
+        return self._aligned(self.ends[..., -1].clamp(min=0), log_time) + math.log(_HORIZON)
 
     # ------------------------------------------------------------------ starting values
 
@@ -267,8 +272,13 @@ class LogisticHazard(HazardFamily):
             # Intervals of no length at the end, for problems with fewer: nobody is ever in them.
             ends = torch.as_tensor(np.stack([np.pad(own, (0, width - len(own)), "edge") for own in rows]))
         chosen = self._with({}, (log_time.shape[0],))
-        chosen.times = ends.shape[-1] if isinstance(self.times, int) else self.times
         chosen._set_ends(ends.to(log_time))
+        return chosen
+
+    def like(self, constants: Mapping[str, Tensor]) -> Self:
+        """See :meth:`HazardFamily.like`: with as many intervals."""
+        chosen = self._with({}, self.batch_shape)
+        chosen._set_ends(torch.zeros_like(constants["ends"]))
         return chosen
 
     def options(self) -> dict[str, Any]:

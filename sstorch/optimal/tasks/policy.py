@@ -115,6 +115,11 @@ def _treatments(
         n_treatments = model.shape[1]
     elif propensity is not None and np.ndim(propensity) == 2:
         n_treatments = max(n_treatments, np.shape(propensity)[1])
+    elif len(never := np.setdiff1d(np.arange(n_treatments), given)):
+        raise DataError(
+            f"treatment: no row got {never[0]}; number the treatments from 0 on without gaps, or give "
+            "predicted or propensity a column for each"
+        )
     return given.astype(np.int64), n_treatments
 
 
