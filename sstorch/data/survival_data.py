@@ -313,10 +313,10 @@ def _check_trainable(
         )
     if not (event & (weight > 0)).any():
         raise DataError("every row with an event has sample_weight 0: no event to learn from")
-    if len(np.unique(time)) == 1:
-        value = f"{time[0]:g}" if time[0] else "zero"
+    if len(distinct := np.unique(time[weight > 0])) == 1:
+        value = f"{distinct[0]:g}" if distinct[0] else "zero"
         raise DataError(f"all times are {value}: nothing to learn about time; check the time column")
-    check_not_all_missing(frame)
+    check_not_all_missing(frame[weight > 0])
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:
             if np.array_equal(frame[name].to_numpy(), time):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Literal, Self
 
 import numpy as np
@@ -10,11 +12,11 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch.data import SurvivalData
+from sstorch.data import Schema, SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.estimators.base import SurvivalEstimator
 from sstorch.estimators.tree_search import check_integer
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import KaplanMeier, censoring_distribution
 
 FloatArray = npt.NDArray[np.float64]
@@ -23,6 +25,10 @@ FloatArray = npt.NDArray[np.float64]
 _GRID = 512
 # Elements of the curves of rows that are looked at together.
 _CHUNK_ELEMENTS = 2**22
+# So much later, relatively, counts a censoring for the model of it: G just before a time is G there then.
+_LATER = 1e-9
+# A censoring model that is farther from Kaplan-Meier at the cutoff, and not by chance, is warned of.
+_FAR = 0.1
 
 
 class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
@@ -123,11 +129,13 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         """
         self._check()
         data = SurvivalData(X, y)
+        self._schema = Schema.of(data.frame)
         held = self._calibration_rows(data.event)
         train, rows = data.subset(~held), data.subset(held)
         self.estimator_ = clone(self.estimator).fit(train.frame, (train.time, train.event))
         self.censoring_ = self._fit_censoring(train)
         self.cutoff_ = self._cutoff(train)
+        self._warn_if_far(train)
         self._grid = _times(train.time, self.cutoff_)
         beyond = rows.time >= self.cutoff_
         known = rows.subset(beyond | rows.event)
@@ -161,7 +169,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "scores_")
         asked = self.level if level is None else level
         _check_share("level", asked)
-        frame = clean_features(X)
+        frame = clean_features(self._schema.frame_of(X))
         size = max(1, _CHUNK_ELEMENTS // len(self._grid))
         chunks = [frame.iloc[first : first + size] for first in range(0, len(frame), size)]
         return np.concatenate([self._bounds(chunk.reset_index(drop=True), 1 - asked) for chunk in chunks])
@@ -204,8 +212,30 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     def _fit_censoring(self, train: SurvivalData) -> KaplanMeier | SurvivalEstimator:
         if self.censoring == "kaplan_meier" or train.event.all():
             return censoring_distribution(train.time, train.event)
-        model: SurvivalEstimator = clone(self.censoring).fit(train.frame, (train.time, ~train.event))
+        # Somebody with an event is at no more risk of censoring then, and G is wanted just before each time.
+        time = np.where(train.event, train.time, train.time * (1 + _LATER))
+        model: SurvivalEstimator = clone(self.censoring).fit(train.frame, (time, ~train.event))
         return model
+
+    def _warn_if_far(self, train: SurvivalData) -> None:
+        """Compare the censoring model, on average, with Kaplan-Meier at the cutoff."""
+        if isinstance(self.censoring_, KaplanMeier):
+            return
+        at = np.array([self.cutoff_])
+        known = float(censoring_distribution(train.time, train.event).before(at)[0])
+        rows = train.frame.iloc[: _CHUNK_ELEMENTS // 2]
+        told = float(self.censoring_.falling_curves(rows, at).mean())
+        # About the standard error of Kaplan-Meier, from those who are still observed.
+        error = known * math.sqrt((1 - known) / max(int((train.time >= self.cutoff_).sum()), 1))
+        if abs(told - known) > max(_FAR, 2 * error):
+            warnings.warn(
+                f"just before the cutoff {self.cutoff_:g} the censoring model leaves {told:.0%} uncensored "
+                f"on average, Kaplan-Meier {known:.0%}: the bounds hold only if the model is right. Where "
+                "many are censored at one time, such as the end of a study, a smooth model is not: take "
+                "'kaplan_meier', or trees with steps, or a cutoff before that time",
+                DataWarning,
+                stacklevel=3,
+            )
 
     def _cutoff(self, train: SurvivalData) -> float:
         if self.cutoff is not None:

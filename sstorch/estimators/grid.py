@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sstorch.data import SurvivalData
 from sstorch.estimators.settings import Coefficients
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
@@ -24,6 +25,9 @@ SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
 CONTINUOUS_LEAVES = ("log_logistic", "spline_ph", "spline_po")
 GROUPED_LEAVES = ("logistic_hazard",)
 MAX_GROUPS = 12
+# Least share of those censored before the last event who are so at times of events, too: the leaf takes one
+# who goes in the middle of an interval for free of the event until then.
+_ON_GROUPS = 0.8
 
 
 @dataclass(frozen=True)
@@ -98,19 +102,29 @@ def candidates(lists: Mapping[str, object]) -> list[Candidate]:
     return found
 
 
-def automatic_leaves(leaf: object, event_times: FloatArray | None) -> object:
+def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
     """Leaves as they are given, or those that ``"auto"`` stands for.
 
     Args:
         leaf: one leaf or several, or ``"auto"``.
-        event_times: times at which events were observed; None if they are not known yet: then ``"auto"``
-            stands for every leaf that it may stand for.
+        rows: the data; None if they are not known yet: then ``"auto"`` stands for every leaf that it may
+            stand for.
     """
     if not isinstance(leaf, str) or leaf != "auto":
         return leaf
-    if event_times is None:
+    if rows is None:
         return tuple(dict.fromkeys((*CONTINUOUS_LEAVES, *GROUPED_LEAVES)))
-    return GROUPED_LEAVES if len(np.unique(event_times)) <= MAX_GROUPS else CONTINUOUS_LEAVES
+    return GROUPED_LEAVES if _is_grouped(rows) else CONTINUOUS_LEAVES
+
+
+def _is_grouped(rows: SurvivalData) -> bool:
+    """Whether times were recorded in few whole units, those of people lost on the way, too."""
+    event_times = rows.time[rows.event]
+    groups = np.unique(event_times)
+    if len(groups) > min(MAX_GROUPS, len(event_times) / 2):
+        return False
+    lost = rows.time[~rows.event & (rows.time < groups[-1])]
+    return len(lost) == 0 or float(np.isin(lost, groups).mean()) >= _ON_GROUPS
 
 
 def leaf_label(leaf: str | HazardFamily) -> str:

@@ -65,6 +65,7 @@ def load_search(kind: type[SoftSurvivalTreeCV], folder: Path, device: str) -> So
         estimator = kind(**parameters)
         if state["scoring"] is not None:
             estimator.scoring = state["scoring"]
+        estimator.score_name_ = state["scoring"] or "score"
         estimator.best_params_ = {name: parameters[name] for name in columns if name in parameters}
         estimator.best_score_ = float(state["best_score"])
         estimator.best_index_ = int(state["best_index"])

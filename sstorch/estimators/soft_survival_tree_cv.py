@@ -204,6 +204,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         self.best_estimator_ = tree.adopt(batch, data, 0, batch.best_start(0))
         self.best_params_ = scores.candidates[best].parameters
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
+        self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
         self.cv_results_, self.folds_ = _table(scores), folds
         return self._take_over()
 
@@ -224,8 +225,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
                 f"(tree, X, y), got {self.scoring!r}"
             )
         check_integer("cv", self.cv, 2)
-        times = None if data is None else data.time[data.event]
-        leaves = automatic_leaves(self.leaf, times)
+        leaves = automatic_leaves(self.leaf, data)
         found = candidates({**self.get_params(deep=False), "leaf": leaves})
         for candidate in found:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
@@ -310,8 +310,7 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         row = table.iloc[self.best_index_]
         chosen = ", ".join(f"{name}={row[name]!s}" for name in SEARCHED)
         n_folds = sum(str(name).startswith("fold_") for name in table)
-        name = self.scoring if isinstance(self.scoring, str) else "score"
-        title = f"Chosen of {len(table)} candidates by {name} on {n_folds} folds: {chosen}"
+        title = f"Chosen of {len(table)} candidates by {self.score_name_} on {n_folds} folds: {chosen}"
         return f"{title}\n{best}\n\n{tree.summary()}"
 
     def save(self, path: str | Path) -> None:

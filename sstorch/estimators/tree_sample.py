@@ -48,7 +48,8 @@ class TreeSample:
 
     def survival(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival functions of all trees, shape (K, n, n_times), times in original units."""
-        frame, grid = clean_features(X), check_times(times)
+        frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
+        grid = check_times(times)
         curves = np.empty((len(self), len(frame), len(grid)))
         like, encoded = self.batch.tree.log_time_scale, {}
         for number, (split, start) in enumerate(self.members):
@@ -99,8 +100,10 @@ def bootstrap_trees(
     """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
 
     How often a row is drawn is its weight. Everything is done anew on each resample: preprocessing, starts
-    and the choice of the start. So a band of the sample tells how far the fitted curve would move with other
-    rows of the same population, by training and starts too, and nothing of the bias of penalties or leaf.
+    and the choice of the start. What is imputed, scaled and where knots are comes from the different rows
+    that were drawn, each counted once. So a band of the sample tells how far the fitted curve would move with
+    other rows of the same population, by training and starts too, and nothing of the bias of penalties or
+    leaf.
 
     Args:
         estimator: parameters of the trees; it is not fitted here.

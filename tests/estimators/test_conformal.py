@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.estimators import ConformalLowerBound
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch.estimators import ConformalLowerBound, bootstrap_trees
 from sstorch.estimators.base import SurvivalEstimator
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import censoring_distribution
 from sstorch.optim import Joint, LBFGSOptions
 
@@ -168,3 +168,31 @@ def test_too_little_to_calibrate_or_to_weigh_is_refused(small_data: SurvivalData
         ConformalLowerBound(PLAIN, cutoff=1000.0).fit(X, (time, event))
     with pytest.raises(DataError, match="all but certain to be censored before the cutoff"):
         ConformalLowerBound(PLAIN, censoring=Gone()).fit(X, (time, event))
+
+
+def test_atoms_of_the_censoring_times_have_the_weights_of_kaplan_meier() -> None:
+    """Two ends of a study: G is wanted just before them, also from a model."""
+    draws = np.random.default_rng(3)
+    life, end = draws.exponential(5 / np.log(2), 600), np.where(draws.random(600) < 0.7, 5.0, 10.0)
+    frame, y = pd.DataFrame({"x": draws.normal(size=600)}), (np.minimum(life, end), life <= end)
+    flat = SoftSurvivalTree(0, "exponential", n_starts=1)
+    known = ConformalLowerBound(flat, cutoff=5.0).fit(frame, y)
+    steps = ConformalLowerBound(flat, censoring=OptimalSurvivalTree(max_depth=0), cutoff=5.0).fit(frame, y)
+    np.testing.assert_allclose(steps.weights_, known.weights_, rtol=1e-9)
+    np.testing.assert_allclose(steps.predict(frame, 0.7), known.predict(frame, 0.7))
+    with pytest.warns(DataWarning, match=r"uncensored on average, Kaplan-Meier \d\d%"):
+        ConformalLowerBound(flat, censoring=SoftSurvivalTree(0, n_starts=1)).fit(frame, y)
+
+
+def test_columns_beside_the_features_are_left_alone() -> None:
+    draws = np.random.default_rng(4)
+    frame, y = (
+        pd.DataFrame({"x": draws.normal(size=80)}),
+        (draws.exponential(size=80) + 0.1, np.ones(80, bool)),
+    )
+    flat = SoftSurvivalTree(0, "exponential", n_starts=1)
+    more = frame.assign(seen=pd.Timestamp("2020-01-01"))
+    bounds = ConformalLowerBound(flat, level=0.5).fit(frame, y)
+    np.testing.assert_array_equal(bounds.predict(more), bounds.predict(frame))
+    sample = bootstrap_trees(flat, frame, y, n_resamples=2)
+    np.testing.assert_array_equal(sample.survival(more, [1.0]), sample.survival(frame, [1.0]))

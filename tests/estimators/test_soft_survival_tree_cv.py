@@ -200,6 +200,15 @@ def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
     assert [own.leaf for own in search.candidates(grouped)] == ["logistic_hazard"]
     smooth = [own.leaf for own in search.candidates(small_data)]
     assert smooth == ["log_logistic", "spline_ph", "spline_po"]
+    # Events found at the end of a year, people lost on any day: free of the event till then, for the leaf.
+    any_day = SurvivalData(
+        small_data.frame, (np.where(small_data.event, years, years - 0.37), small_data.event)
+    )
+    assert [own.leaf for own in search.candidates(any_day)] == smooth
+    # A few events at times of their own are not tied.
+    few = small_data.subset(np.flatnonzero(small_data.event)[:8])
+    assert len(np.unique(few.time)) > 4
+    assert [own.leaf for own in search.candidates(few)] == smooth
     # Without data, as where the settings of a study are compared: all that it may be.
     assert [own.leaf for own in search.candidates()] == [*smooth, "logistic_hazard"]
     found = search.fit(grouped.frame, (grouped.time, grouped.event))
@@ -324,6 +333,18 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData) -> None:
     several = _fit(small_data, leaf=leaves, depth=0, init=("random", "kmeans"))
     assert len(several.cv_results_) == 3 * 2
     assert several.cv_results_["leaf"].nunique() == 3
+
+
+def _mean_risk(tree: SoftSurvivalTree, X: object, y: object) -> float:
+    return float(tree.predict(X).mean())
+
+
+def test_saved_search_tells_by_what_it_has_chosen(small_data: SurvivalData, tmp_path: Path) -> None:
+    search = SoftSurvivalTreeCV(**SMALL).set_params(depth=0, scoring=_mean_risk)
+    found = search.fit(small_data.frame, _y(small_data))
+    found.save(tmp_path / "search")
+    assert SoftSurvivalTreeCV.load(tmp_path / "search").summary() == found.summary()
+    assert "candidates by score on" in found.summary()
 
 
 def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData, tmp_path: Path) -> None:
