@@ -189,7 +189,7 @@ def test_rows_in_another_order_are_refused():
     y = pd.DataFrame({"time": Y[0], "event": Y[1]})
     with pytest.raises(DataError, match="X and y have the same row labels in a different order"):
         SurvivalData(X, y.sort_values("time"))
-    with pytest.raises(DataError, match="X and event have the same row labels"):
+    with pytest.raises(DataError, match="time and event have the same row labels"):
         SurvivalData(X, (y["time"], y["event"].iloc[::-1]))
     shuffled = [2, 0, 3, 1]
     assert len(SurvivalData(X.iloc[shuffled], y.iloc[shuffled])) == 4
@@ -217,6 +217,11 @@ def test_time_among_the_features_is_refused():
 def test_refused_weights(weight, match):
     with pytest.raises(DataError, match=match):
         SurvivalData(features(), Y, sample_weight=weight)
+
+
+def test_rows_without_weight_tell_nothing_of_time():
+    with pytest.raises(DataError, match="all times are 5: nothing to learn about time"):
+        SurvivalData(features(), ([5, 5, 5, 9], [1, 0, 1, 1]), sample_weight=[1, 1, 1, 0])
 
 
 def test_weights():

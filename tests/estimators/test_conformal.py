@@ -72,7 +72,8 @@ def test_bounds_are_those_of_the_definition(small_data: SurvivalData) -> None:
         order = np.argsort(scores, kind="stable")
         scores, weights = list(np.array(scores)[order]), np.array(weights)[order]
         np.testing.assert_allclose(found.scores_, scores, rtol=1e-12)
-        np.testing.assert_allclose(found.weights_, weights, rtol=1e-12)
+        # The model is fitted to censoring times a billionth later.
+        np.testing.assert_allclose(found.weights_, weights, rtol=1e-7)
         assert found.effective_size_ == pytest.approx(sum(weights) ** 2 / sum(weights**2))
         lower = found.predict(small_data.frame[:2])
         grid = np.r_[0.0, found._grid]
