@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 from types import FrameType
@@ -23,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sstorch.cli_study import run_study
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
+from sstorch.evaluation.checksum import data_checksum
 from sstorch.exceptions import ConfigError, JobError, SstorchError
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
@@ -90,10 +93,11 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     """
     estimator, cv = config.estimator(), config.cv
     estimator.settings()
-    if folder.is_completed(config_text):
+    data = config.load()
+    checksum = data_checksum(data)
+    if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
-    data = config.load()
     make_folds(data, cv.n_folds, cv.seed)
     n_trees = (cv.n_folds + 1) * cv.n_starts
     _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
@@ -108,7 +112,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         flush=True,
     )
     with Checkpoint(folder.checkpoint).held() as checkpoint:
-        if folder.begin(config_text):
+        if folder.begin(config_text, checksum):
             print(f"resume   goes on from {folder.checkpoint}", flush=True)
         callbacks: list[Callback] = [HistoryWriter(folder.history)]
         board = None
@@ -134,7 +138,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         finally:
             if board is not None:
                 board.close()
-        folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees)
+        folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees, data=checksum)
         folder.checkpoint.unlink()
     print(f"\n{_table_text(result)}\n\nThe tree trained on all rows\n{result.model.summary()}\n")
     if board is not None:
@@ -151,6 +155,11 @@ def _app(composed: DictConfig) -> None:
         config = cast(Config, OmegaConf.to_object(composed))
         text = OmegaConf.to_yaml(composed, resolve=True)
         if config.study is not None:
+            if config.study.datasets is not None and (unread := _overrides_of("dataset")):
+                raise ConfigError(
+                    f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
+                    "study.datasets=null"
+                )
             if run_study(config, config.study, text):
                 _end_job(EXIT_FAILED)
         else:
@@ -179,9 +188,12 @@ def _app(composed: DictConfig) -> None:
     except Exception as error:
         folder.end_early("failed", error=str(error) or repr(error))
         if isinstance(error, REFUSALS) and not _debugging:
-            job = HydraConfig.get()
-            _tell(error, f"job {job.job.num} ({' '.join(job.overrides.task)}): " if _is_swept() else "")
+            _tell(error, _job_text() if _is_swept() else "")
             _end_job(EXIT_REFUSED)
+        if _is_swept():  # of several, Hydra would show the first alone
+            traceback.print_exc()
+            print(f"sstorch: error: {_job_text()}failed unexpectedly, see above", file=sys.stderr)
+            raise JobError(EXIT_FAILED) from error
         raise
 
 
@@ -212,6 +224,18 @@ def main() -> None:
 def _is_swept() -> bool:
     """Whether the job at work is one of a sweep."""
     return HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def _overrides_of(group: str) -> str:
+    """What the command line says of a group, as it was typed; empty if nothing."""
+    given = HydraConfig.get().overrides.task
+    return " ".join(text for text in given if re.match(rf"[+~]*{group}[.=@]", text))
+
+
+def _job_text() -> str:
+    """Which job of a sweep is at work, to begin a message."""
+    job = HydraConfig.get()
+    return f"job {job.job.num} ({' '.join(job.overrides.task)}): "
 
 
 def _end_job(exit_code: int) -> NoReturn:

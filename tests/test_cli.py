@@ -289,6 +289,40 @@ def test_a_sweep_goes_on_when_a_job_is_refused(
     assert [(tmp_path / job / "scores.csv").exists() for job in "012"] == [True, False, True]
 
 
+def test_a_sweep_tells_of_every_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("sstorch.cli.cross_validate", broken)
+    swept = ["experiment=quick", "logger=none", "tree.depth=0,1", f"hydra.sweep.dir={tmp_path}"]
+    assert sstorch(monkeypatch, "-m", *swept) == 1
+    err = capsys.readouterr().err
+    assert err.count("RuntimeError: out of memory") == 2
+    for job in "01":
+        assert f"sstorch: error: job {job} (experiment=quick logger=none tree.depth={job}): failed" in err
+        assert json.loads((tmp_path / job / "status.json").read_text())["status"] == "failed"
+
+
+def test_a_completed_run_is_not_taken_for_one_of_other_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": draws.normal(size=90), "days": draws.exponential(size=90) + 0.1, "died": 1})
+    file = tmp_path / "cohort.csv"
+    frame.to_csv(file, index=False)
+    own = ["dataset=csv", f"dataset.path={file}", "dataset.time=days", "dataset.event=died", "tree.depth=0"]
+    own += ["experiment=quick", "logger=none"]
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
+    capsys.readouterr()
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
+    assert "nothing is left to do" in capsys.readouterr().out
+    frame.iloc[:80].to_csv(file, index=False)
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 2
+    assert "on other data: they have changed" in capsys.readouterr().err
+
+
 def test_a_killed_run_goes_on_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

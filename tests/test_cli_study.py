@@ -127,7 +127,9 @@ def test_what_cannot_be_done_is_refused_in_one_line_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert sstorch(monkeypatch, *options, f"study.folder={tmp_path / 'run'}", change) == 2
+    # Settings of a data set beside a list of them are refused, too.
+    own = [text for text in options if not ("datasets" in change and text.startswith("dataset"))]
+    assert sstorch(monkeypatch, *own, f"study.folder={tmp_path / 'run'}", change) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -261,6 +263,32 @@ def test_launchers_compose(launcher: str) -> None:
         )
     kind = {"joblib": "JoblibLauncher", "slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
     assert whole.hydra.launcher._target_.endswith(kind)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["study.datasets=[gbsg2]"], "dataset=csv dataset.path="),
+        (["device.name=cuda:99", "study.models=[kaplan_meier]"], "torch sees"),
+        (["dataset.entry=a", "study.models=[kaplan_meier]"], "kaplan_meier: baselines take every row alike"),
+    ],
+)
+def test_a_study_refuses_what_would_be_ignored_or_never_end(
+    overrides: list[str],
+    message: str,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = next(text for text in options if text.startswith("dataset.path=")).partition("=")[2]
+    late = tmp_path / "cohort.csv"
+    frame = pd.read_csv(file)
+    frame.assign(a=frame["days"] * 0.5).to_csv(late, index=False)
+    own = [f"dataset.path={late}" if text.startswith("dataset.path=") else text for text in options]
+    assert sstorch(monkeypatch, *own, *overrides, f"study.folder={tmp_path / 'run'}") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run" / "results").exists() or not list((tmp_path / "run").rglob("*.parquet"))
 
 
 def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
+from sstorch.estimators.settings import check_device
 from sstorch.exceptions import ConfigError
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ def make_engine(name: str, n_jobs: int, device: str, address: str | None = None)
         address: of a Ray cluster.
 
     Raises:
-        ConfigError: no such engine, or fewer than one process.
+        ConfigError: no such engine, fewer than one process, or torch does not see the device.
     """
     if n_jobs < 1:
         raise ConfigError(f"study.n_jobs must be at least 1, got {n_jobs}")
@@ -203,6 +204,7 @@ def make_engine(name: str, n_jobs: int, device: str, address: str | None = None)
         return Ray(address, gpus=float(device.startswith("cuda")))
     if name != "processes":
         raise ConfigError(f"study.engine must be 'processes' or 'ray', got {name!r}")
+    check_device(device)
     if device == "cuda":
         devices = tuple(f"cuda:{number}" for number in range(min(n_jobs, torch.cuda.device_count())))
     else:

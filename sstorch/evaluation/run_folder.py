@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -56,12 +57,16 @@ class RunFolder:
         """Whether a run has been written here already."""
         return (self.path / "status.json").exists()
 
-    def is_completed(self, config_text: str) -> bool:
+    def is_completed(self, config_text: str, checksum: str) -> bool:
         """Whether the run of a configuration is here and was completed.
 
+        Args:
+            config_text: resolved YAML.
+            checksum: of the data, :func:`data_checksum`.
+
         Raises:
-            ConfigError: the run here is of another configuration; two runs in one folder could not be told
-                apart. How a run is logged does not matter.
+            ConfigError: the run here is of another configuration, or of other data; two runs in one folder
+                could not be told apart. How a run is logged does not matter.
         """
         if not self.is_taken:
             return False
@@ -74,10 +79,22 @@ class RunFolder:
                 f"{self.path} holds a run already, of another configuration: {told}. Repeat that one, delete "
                 "it, or set hydra.run.dir to another folder"
             )
-        return self.status == "completed"
+        status = self._read_status()
+        if status["status"] != "completed":
+            return False
+        if status.get("data", checksum) != checksum:
+            raise ConfigError(
+                f"{self.path} holds a completed run of this configuration on other data: they have changed. "
+                "Delete it, or set hydra.run.dir to another folder"
+            )
+        return True
 
-    def begin(self, config_text: str) -> bool:
+    def begin(self, config_text: str, checksum: str) -> bool:
         """Make the folder, or take up a run that was not completed, and note what is about to run.
+
+        Args:
+            config_text: as in :meth:`is_completed`.
+            checksum: see there.
 
         Returns:
             Whether there is a checkpoint to go on from.
@@ -85,7 +102,7 @@ class RunFolder:
         Raises:
             ConfigError: another run is there already, or this one and completed.
         """
-        if self.is_completed(config_text):
+        if self.is_completed(config_text, checksum):
             raise ConfigError(f"{self.path} holds this run, completed; set hydra.run.dir to another folder")
         if self.tensorboard.exists():
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
@@ -98,7 +115,11 @@ class RunFolder:
     @property
     def status(self) -> str:
         """What ``status.json`` says of the run here."""
-        return str(json.loads((self.path / "status.json").read_text())["status"])
+        return str(self._read_status()["status"])
+
+    def _read_status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.path / "status.json").read_text())
+        return found
 
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""

@@ -16,6 +16,7 @@ import pandas as pd
 
 from sstorch._version import __version__
 from sstorch.data import Schema, SurvivalData
+from sstorch.evaluation.checksum import data_checksum
 from sstorch.evaluation.cross_validation import make_folds
 from sstorch.evaluation.engines import Engine, Failure
 from sstorch.evaluation.scores import Score, score_predictor
@@ -90,8 +91,9 @@ def plan(
     for source in sources:
         data = source.load()
         folds_of[source.label] = make_folds(data, n_folds, seed)
-        digest = _digest(data)
+        digest = data_checksum(data)
         for model in models:
+            model.check_data(data)
             shaping = {
                 "protocol": _PROTOCOL_VERSION,
                 "data": digest,
@@ -154,7 +156,8 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
         "n_folds": task.n_folds,
         "n_starts": task.model.n_starts,
         "seed": task.seed,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": task.digest,
+        "finished": datetime.now(UTC).isoformat(timespec="microseconds"),
         **({"fits": fits} if fits else {}),
     }
     return pd.DataFrame(rows), facts
@@ -228,16 +231,8 @@ _loaded: dict[str, SurvivalData] = {}
 def _data_of(task: Task) -> SurvivalData:
     if task.digest not in _loaded:
         data = task.source.load()
-        if _digest(data) != task.digest:
+        if data_checksum(data) != task.digest:
             raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
         _loaded.clear()
         _loaded[task.digest] = data
     return _loaded[task.digest]
-
-
-def _digest(data: SurvivalData) -> str:
-    """Checksum of everything that a model sees of the rows."""
-    whole = data.frame.assign(
-        time_=data.time, event_=data.event, entry_=data.entry, weight_=data.sample_weight
-    )
-    return hashlib.sha256(whole.to_csv(index=False).encode()).hexdigest()

@@ -18,7 +18,7 @@ from sstorch.estimators import SoftSurvivalTree, train_batch
 from sstorch.evaluation.baselines import Baseline, make_baseline
 from sstorch.evaluation.encoded_tree import EncodedRows, EncodedTree
 from sstorch.evaluation.scores import Predictor
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim.fingerprint import Fingerprint, fingerprint
 
@@ -70,6 +70,13 @@ class StudyModel(ABC):
 
         Raises:
             ConfigError: a setting does not exist, or a package is missing.
+        """
+
+    def check_data(self, data: SurvivalData) -> None:  # noqa: B027  most models take any data
+        """Make sure, before any work, that it can be fitted to rows of such data.
+
+        Raises:
+            DataError: it cannot.
         """
 
     @abstractmethod
@@ -163,6 +170,13 @@ class BaselineModel(StudyModel):
     def check(self) -> None:
         """See :class:`StudyModel`."""
         self.baseline.check()
+
+    def check_data(self, data: SurvivalData) -> None:
+        """See :class:`StudyModel`."""
+        try:
+            self.baseline.check_rows(data)
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from error
 
     def settings(self) -> Fingerprint:
         """See :class:`StudyModel`."""

@@ -156,6 +156,9 @@ class Broken:
     def check(self) -> None:
         """Nothing is needed."""
 
+    def check_rows(self, rows: SurvivalData) -> None:
+        """All can be used."""
+
     def settings(self) -> dict:
         return {"file": str(self.file)}
 

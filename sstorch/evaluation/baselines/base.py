@@ -98,9 +98,17 @@ class Baseline(ABC):
         """
         self.check()
         check_range("seed", seed, 0, 2**32 - 1)
-        if train.entry.any() or np.ptp(train.sample_weight) > 0:
-            raise DataError("baselines take every row alike, observed from time zero: no weights, no entry")
+        self.check_rows(train)
         return self._fit(train, schema, seed)
+
+    def check_rows(self, rows: SurvivalData) -> None:
+        """Refuse rows that not all baselines could honour.
+
+        Raises:
+            DataError: the rows have weights or entry times.
+        """
+        if rows.entry.any() or np.ptp(rows.sample_weight) > 0:
+            raise DataError("baselines take every row alike, observed from time zero: no weights, no entry")
 
     @abstractmethod
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:

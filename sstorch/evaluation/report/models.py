@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The soft trees of the paper with a ridge on their gates.
 _GATED = "_gated"
@@ -22,6 +22,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "sst_llog_kmeans_gated": "Llog k-means, gated",
         "sst_po_gated": "PO, gated",
         "sst_ph_gated": "PH, gated",
+        "sst_cv": "Chosen by search",
     },
     "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
     "exact trees": {"surtree": "SurTree", "osst": "OSST"},
@@ -37,7 +38,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "logistic_hazard": "Logistic hazard",
     },
 }
-_OTHER = "other models"
+_SOFT, _OTHER = "soft trees", "other models"
 _TITLES = {name: title for names in FAMILIES.values() for name, title in names.items()}
 _FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
 _POSITION = {name: position for position, name in enumerate(_TITLES)}
@@ -50,10 +51,12 @@ class Model:
     Attributes:
         name: as in the results, such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings.
         depth: of the tree; None for a model without a depth.
+        soft: whether it is known to be soft trees though its name is not known.
     """
 
     name: str
     depth: int | None = None
+    soft: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -78,13 +81,13 @@ class Model:
 
     @property
     def family(self) -> str:
-        """One of `FAMILIES`; names that are not known belong to the last."""
-        return _FAMILY_OF.get(self.name.partition(",")[0], _OTHER)
+        """One of `FAMILIES`; names that are not known belong to the last, unless they are soft trees."""
+        return _FAMILY_OF.get(self.name.partition(",")[0], _SOFT if self.soft else _OTHER)
 
     @property
     def is_soft_tree(self) -> bool:
         """Whether it is one of the soft trees."""
-        return self.family == "soft trees"
+        return self.family == _SOFT
 
     @property
     def order(self) -> tuple[int, str, int]:

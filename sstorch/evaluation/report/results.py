@@ -113,8 +113,10 @@ class Results:
             raise DataError(f"part: expected {' or '.join(PARTS)}; got {', '.join(map(repr, unknown))}.")
         rows = table.loc[:, list(COLUMNS)].copy()
         pairs = rows[["model", "depth"]].drop_duplicates()
+        records = list(facts)
+        soft = {record["model"] for record in records if _is_soft_tree(record)}
         found = {
-            (name, depth): Model(str(name), None if pd.isna(depth) else int(depth))
+            (name, depth): Model(str(name), None if pd.isna(depth) else int(depth), name in soft)
             for name, depth in zip(
                 pairs["model"], pairs["depth"].astype(object).where(pairs["depth"].notna(), None), strict=True
             )
@@ -135,7 +137,7 @@ class Results:
         )
         if not keep.any():
             raise DataError("table: no row has the data sets, models and metrics asked for.")
-        by_task = {_task(record): record for record in facts}
+        by_task = {_task(record): record for record in records}
         self.notes: list[str] = []
         self.rows = self._last_of_each(rows[keep], by_task)
         # Categories: a study has millions of rows, and comparing their texts would take minutes.
@@ -154,6 +156,7 @@ class Results:
             for dataset, key, config in tasks.itertuples(index=False)
             if (dataset, key, config) in by_task
         }
+        self._note_different_data()
         self._cells: dict[tuple[str, str, bool], Cells] = {}
         self._summaries: dict[bool, dict[tuple[str, str], pd.DataFrame]] = {}
         # Models and data sets of which the choice has left nothing are not part of the report.
@@ -181,6 +184,22 @@ class Results:
         index = pd.MultiIndex.from_frame(rows[["dataset", "key", "config"]])
         return rows[~index.isin(dropped)]
 
+    def _note_different_data(self) -> None:
+        """Tell of data sets whose models were not fitted to the same folds of the same rows."""
+        what = {"data": "other rows or columns", "n_folds": "another number of folds", "seed": "other folds"}
+        for dataset in self.datasets:
+            for name, told in what.items():
+                groups: dict[object, list[str]] = {}
+                for (own, key), record in self.facts.items():
+                    if own == dataset and name in record:
+                        groups.setdefault(record[name], []).append(key)
+                if len(groups) > 1:
+                    few = min(groups.values(), key=len)
+                    self.notes.append(
+                        f"{dataset}: {', '.join(sorted(few))} had {told} than the other models, and cannot "
+                        "be compared with them; run the study again for all models."
+                    )
+
     def model(self, key: str) -> Model:
         """The model of a key."""
         return next(model for model in self.models if model.key == key)
@@ -207,9 +226,10 @@ class Results:
         }
 
     def have_same_folds(self, dataset: str, one: str, two: str) -> bool:
-        """Whether two models (keys) were given the same folds, as far as seeds are recorded."""
-        seeds = [self.facts.get((dataset, key), {}).get("seed") for key in (one, two)]
-        return None in seeds or seeds[0] == seeds[1]
+        """Whether two models (keys) were given the same folds of the same data, as far as is recorded."""
+        facts = [self.facts.get((dataset, key), {}) for key in (one, two)]
+        pairs = [[record.get(name) for record in facts] for name in ("seed", "n_folds", "data")]
+        return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
     def cells(self, metric: str, part: str = "test", *, chosen: bool = False) -> Cells:
         """Mean and standard deviation by data set and model.
@@ -247,6 +267,11 @@ class Results:
                 for (metric, part), own in table.groupby(["metric", "part"], observed=True)
             }
         return self._summaries[chosen]
+
+
+def _is_soft_tree(record: Facts) -> bool:
+    """Whether a task was one of soft trees, whatever its name, as its settings tell."""
+    return any(str(name).startswith("tree.") for name in record.get("settings", {}))
 
 
 def _task(record: Facts) -> tuple[str, str, str]:

@@ -126,3 +126,25 @@ def test_names_with_settings_keep_their_family() -> None:
 def test_a_model_enters_once_at_its_largest_depth() -> None:
     models = [Model("ctree", 3), Model("ctree", 5), Model("sst_llog", 2), Model("cox")]
     assert [model.key for model in deepest(models)] == ["sst_llog_d2", "ctree_d5", "cox"]
+
+
+def test_soft_trees_of_ones_own_names_are_soft_trees() -> None:
+    table = pd.concat([rows("aids", name, 1, {"c_harrell": [[0.7], [0.6]]}) for name in ("mine", "other")])
+    records = [
+        facts("aids", "mine", 1) | {"settings": {"tree.depth": 1}},
+        facts("aids", "other", 1) | {"settings": {"baseline": "x"}},
+    ]
+    results = Results(table, records)
+    assert {model.name: model.is_soft_tree for model in results.models} == {"mine": True, "other": False}
+
+
+@pytest.mark.parametrize(("name", "told"), [("data", "rows or columns"), ("seed", "other folds")])
+def test_models_fitted_to_other_data_are_told_and_not_compared(name: str, told: str) -> None:
+    models = ("cox", "rsf", "kaplan_meier")
+    table = pd.concat([rows("aids", model, None, {"c_harrell": [[0.7], [0.6]]}) for model in models])
+    records = [facts("aids", model, None) | {name: 1 if model == "cox" else 2} for model in models]
+    results = Results(table, records)
+    assert [note for note in results.notes if note.startswith("aids: cox had other") and told in note]
+    assert not results.have_same_folds("aids", "cox", "rsf")
+    assert results.have_same_folds("aids", "kaplan_meier", "rsf")
+    assert not Results(table, [record | {name: 2} for record in records]).notes
