@@ -7,6 +7,7 @@ Numbers are float64 with NaN for missing; booleans count as 0 and 1. Labels are 
 
 import datetime as dt
 import numbers
+import re
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ Kind = Literal["numeric", "categorical"]
 _LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 _MAX_NUMBER_LABELS = 10
+_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
+_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
 
 
 def to_pandas(values: object) -> object:
@@ -123,11 +126,11 @@ def _first(column: pd.Series, mask: npt.NDArray[np.bool_]) -> str:
 
 
 def _looks_like_number(text: str) -> bool:
-    # A decimal comma must not turn a measurement into labels.
+    # A decimal comma, grouped digits or a percent sign must not turn a measurement into labels.
     try:
         float(text.replace(",", ".", 1))
     except ValueError:
-        return False
+        return _NUMBER.fullmatch(text.strip()) is not None
     return True
 
 
@@ -138,6 +141,12 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     text = [v if isinstance(v, str) else None for v in column.astype(object)]
     present = np.array([v is not None for v in text])
     number = np.array([v is not None and _looks_like_number(v) for v in text])
+    date = np.array([v is not None and _DATE.fullmatch(v.strip()) is not None for v in text])
+    if 2 * date.sum() >= present.sum() and column[date].nunique() > _MAX_NUMBER_LABELS:
+        raise DataError(
+            f"{where} holds dates written as text, such as {_first(column, date)}; turn it into a number, "
+            "for instance days since a start: (pd.to_datetime(date) - start).dt.days, or drop it"
+        )
     n_labels = len({v for v, is_number in zip(text, number, strict=True) if is_number})
     if n_labels <= _MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
         return

@@ -111,6 +111,8 @@ def _read_text(file: Path, sep: str | None) -> pd.DataFrame:
         sep = sep or _separator(file, first)
         with _open(file) as handle:
             header = _header(handle, sep)
+        with _open(file) as handle:
+            _check_widths(handle, sep, len(header))
         with _open(file) as handle, warnings.catch_warnings():
             # pandas would cut off cells beyond the header and only warn.
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -146,6 +148,20 @@ def _separator(file: Path, header: str) -> str:
         return "\t"
     bare = re.sub(r'"[^"]*"', "", header)
     return max(",;\t|", key=bare.count)  # the comma wins a tie
+
+
+def _check_widths(handle: IO[str], sep: str, width: int) -> None:
+    """Refuse rows with fewer cells than the header, which pandas would fill up: the file may be cut off."""
+    rows = csv.reader(handle, delimiter=sep, skipinitialspace=True)
+    short = [
+        (rows.line_num, len(row)) for row in rows if len(row) < width and any(cell.strip() for cell in row)
+    ]
+    if short:
+        (line, cells), more = short[0], f" and {len(short) - 1} more" if len(short) > 1 else ""
+        raise DataError(
+            f"not every row has the {width} cells of the header: line {line} has {cells}{more}; complete the "
+            "file, and leave a cell empty where a value is missing"
+        )
 
 
 def _header(handle: IO[str], sep: str) -> list[str]:

@@ -47,12 +47,33 @@ class ClassifierSettings(SearchSettings):
     fairness: Fairness | None
     max_disparity: float
 
-    def price_list(self, rules: Sequence[Rule]) -> FeatureCosts | None:
-        """What the questions cost, by their columns; None if they are free."""
+    @property
+    def is_priced(self) -> bool:
+        """See :class:`SearchSettings`."""
+        return self.feature_costs is not None
+
+    def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:
+        """What the questions cost, by their columns; None if they are free.
+
+        Args:
+            rules: the questions; a column of which there is none, such as a constant one, needs no price.
+            columns: all training columns.
+
+        Raises:
+            ConfigError: a price is that of no column, or as in :meth:`FeatureCosts.of`.
+        """
         if self.feature_costs is None:
             return None
-        columns = [rule.column for rule in rules]
-        return FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
+        # Everything that can be wrong with the prices is found out whatever the questions are.
+        FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
+        asked = {rule.column for rule in rules}
+        prices = {name: price for name, price in self.feature_costs.items() if name in asked}
+        later = {name: price for name, price in (self.discounted_costs or {}).items() if name in asked}
+        groups = {
+            group: [name for name in names if name in asked]
+            for group, names in (self.feature_groups or {}).items()
+        }
+        return FeatureCosts.of([rule.column for rule in rules], prices, groups, later)
 
 
 class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
@@ -245,7 +266,11 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
 
         def make(rules: list[Rule]) -> Classification:
             labelled = ClassRows(
-                rows.target, self.classes_, rows.weight, settings.cost_matrix, settings.price_list(rules)
+                rows.target,
+                self.classes_,
+                rows.weight,
+                settings.cost_matrix,
+                settings.price_list(rules, list(rows.frame.columns)),
             )
             found.append(CLASS_OBJECTIVES[settings.objective](labelled))
             return found[0]

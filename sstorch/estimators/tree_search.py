@@ -67,6 +67,11 @@ class SearchSettings:
             "memory": check_integer("memory", memory, 1),
         }
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether columns have prices: of two questions that tell the same, one may be cheaper."""
+        return False
+
     def search_frame(
         self,
         frame: pd.DataFrame,
@@ -117,7 +122,10 @@ class SearchSettings:
             rules = [Rule(name, "above", 0.5) for name in frame.columns]
             names = list(frame.columns)
         else:
-            rules = clone(self.binarize).fit(frame, target).rules_
+            binarizer = clone(self.binarize)
+            if self.is_priced:
+                binarizer.set_params(merge_columns=False)
+            rules = binarizer.fit(frame, target).rules_
             names = [rule.name for rule in rules]
         return rules, pd.DataFrame(answers(rules, frame), columns=names)
 

@@ -42,6 +42,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Missing values answer no to every rule, and a column that has some gets the rule "is missing".
 
     Features that are constant on the training rows, or repeat or complement another one there, are left out.
+    With `merge_columns=False` that other one must be of the same column.
 
     Args:
         preset: see above.
@@ -52,6 +53,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             are left out; None is .01 for ``"surtree"`` and 0 for the others.
         n_stumps: boosting rounds of ``"boosted"``.
         random_state: of the boosting.
+        merge_columns: see above; trees whose questions have prices do not merge.
 
     Attributes:
         rules_: list of `Rule`, one per feature.
@@ -84,6 +86,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         min_share: float | None = None,
         n_stumps: int = 50,
         random_state: int = 0,
+        merge_columns: bool = True,
     ) -> None:
         self.preset = preset
         self.n_thresholds = n_thresholds
@@ -92,6 +95,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.min_share = min_share
         self.n_stumps = n_stumps
         self.random_state = random_state
+        self.merge_columns = merge_columns
 
     def fit(self, X: object, y: object = None) -> Self:
         """Choose the rules.
@@ -223,17 +227,20 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return {name: sorted(thresholds) for name, thresholds in found.items()}
 
     def _informative(self, candidates: list[Rule], frame: pd.DataFrame) -> list[Rule]:
-        """Without features that are rare, constant, or repeat or complement an earlier one."""
+        """Without features that are rare, constant, or repeat or complement an earlier one.
+
+        Those of another column count as another question where columns are not merged.
+        """
         default = 0.01 if self.preset == "surtree" else 0.0
         share = default if self.min_share is None else self.min_share
-        seen: set[bytes] = set()
+        seen: set[tuple[str, bytes]] = set()
         kept = []
         for rule in candidates:
             answers = rule(frame[rule.column])
             held = answers.mean()
             if held <= share or held >= 1.0 - share:
                 continue
-            key = np.packbits(answers ^ answers[0]).tobytes()
+            key = ("" if self.merge_columns else rule.column, np.packbits(answers ^ answers[0]).tobytes())
             if key not in seen:
                 seen.add(key)
                 kept.append(rule)

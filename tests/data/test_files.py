@@ -148,3 +148,41 @@ def test_constant_column_and_sixty_percent_missing(write):
     assert load_file(path, drop=("constant",), strict=False).feature_names == ["gaps"]
     data = load_file(path, strict=False)
     assert np.isclose(data.frame["gaps"].isna().mean(), 0.6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1,234.50", "2,345.60"], "numbers written as text"),
+        (["1.234,5", "2.345,6"], "numbers written as text"),
+        (["1 234", "2 345"], "numbers written as text"),
+        (["12%", "7.5 %"], "numbers written as text"),
+        (["2001-06-02", "2001-06-03"], "dates written as text"),
+        (["02.06.2001", "3/6/2001"], "dates written as text"),
+    ],
+)
+def test_measurements_and_dates_in_text_are_no_categories(cells, message, tmp_path):
+    many = [cells[i % 2].replace("2", str(i % 9 + 1), 1) for i in range(40)]
+    many = [text.replace("1", str(i // 9 + 1), 1) for i, text in enumerate(many)]
+    frame = pd.DataFrame({"cost": many, "time": np.arange(1, 41), "event": 1})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    assert frame["cost"].nunique() > 10
+    with pytest.raises(DataError, match=message):
+        load_file(tmp_path / "data.csv")
+
+
+def test_words_with_digits_are_categories(tmp_path):
+    words = [f"T{i % 13}N{i % 2}" if i % 3 else f"{i % 13}-{i % 13 + 5}" for i in range(60)]
+    pd.DataFrame({"stage": words, "time": np.arange(1, 61), "event": 1}).to_csv(
+        tmp_path / "data.csv", index=False
+    )
+    assert load_file(tmp_path / "data.csv").frame["stage"].nunique() > 10
+
+
+def test_a_file_that_was_cut_off_is_refused(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text("x,time,event\n1,2,1\n\n2,3,0\n3,4")
+    with pytest.raises(DataError, match="not every row has the 3 cells of the header: line 5 has 2"):
+        load_file(file)
+    file.write_text("x,time,event\n1,2,1\n\n2,3,0\n,4,1\n")
+    assert len(load_file(file)) == 3

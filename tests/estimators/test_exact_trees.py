@@ -135,6 +135,48 @@ def test_costs_of_errors_and_of_columns_change_the_tree(iris: Any) -> None:
     assert (careful.predict(X)[y == "setosa"] == "setosa").all()
 
 
+@pytest.mark.parametrize("order", [["mri", "cough", "age"], ["cough", "mri", "age"]])
+def test_of_two_columns_that_tell_the_same_the_cheap_one_is_asked(order: list[str]) -> None:
+    draws = np.random.default_rng(0)
+    ill = draws.random(200) < 0.4
+    y = np.where(draws.random(200) < 0.05, ~ill, ill).astype(int)
+    table = {"mri": np.where(ill, "lesion", "clear"), "cough": np.where(ill, "yes", "no")}
+    X = pd.DataFrame(table | {"age": draws.normal(60, 9, 200)})[order]
+    tree = OptimalTreeClassifier(1, feature_costs={"mri": 0.2}).fit(X, y)
+    assert tree.loss_ == pytest.approx((y != ill).mean())
+    assert [tree.rules_[j].column for j in tree.tree_.feature if j >= 0] == ["cough"]
+    # A column that is constant here, as it may be in a fold, needs no price; one that is unknown is an error.
+    constant = X.assign(mri="clear")
+    assert OptimalTreeClassifier(1, feature_costs={"mri": 0.2}).fit(constant, y).loss_ == tree.loss_
+    with pytest.raises(ConfigError, match="'ct' is no attribute"):
+        OptimalTreeClassifier(1, feature_costs={"ct": 0.2}).fit(X, y)
+
+
+def test_an_outlier_that_hides_all_else_is_not_certified() -> None:
+    a = np.arange(80) % 2
+    X = pd.DataFrame({"out": (np.arange(80) == 0) * 1, "a": a})
+    y = a.astype(float)
+    near = OptimalTreeRegressor(max_depth=2, binarize=False).fit(X, y)
+    assert near.certified_
+    assert near.loss_ == 0.0
+    y[0] = 1e7
+    far = OptimalTreeRegressor(max_depth=2, binarize=False).fit(X, y)
+    assert far.loss_ == pytest.approx(np.mean((far.predict(X) - y) ** 2))
+    assert far.certified_ == (far.loss_ == 0.0)
+    assert far.gap_ <= far.loss_
+
+
+def test_scores_of_policies_go_by_name_and_row(scores: pd.DataFrame, diabetes: Any) -> None:
+    X = diabetes[0]
+    tree = OptimalPolicyTree(max_depth=1).fit(X, scores)
+    value = tree.score(X, scores)
+    assert tree.score(X, scores[scores.columns[::-1]]) == value
+    with pytest.raises(DataError, match="same row labels in a different order"):
+        tree.score(X, scores.iloc[::-1])
+    with pytest.raises(DataError, match="the treatments are"):
+        tree.score(X, scores.rename(columns=str.upper))
+
+
 def test_survival_at_a_horizon(gbsg2: SurvivalData) -> None:
     labels, weights = horizon_labels(gbsg2.time, gbsg2.event, 730.0)
     tree = OptimalTreeClassifier(2, objective="balanced").fit(gbsg2.frame, labels, sample_weight=weights)
@@ -229,7 +271,7 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
     with pytest.raises(ConfigError, match="feature_costs and sample_weight do not go together"):
         OptimalTreeClassifier(feature_costs={}).fit(X, y, sample_weight=np.full(150, 2.0))
     policy = OptimalPolicyTree(1).fit(X, scores[:150])
-    with pytest.raises(DataError, match="give scores of 150 rows under 3 treatments"):
+    with pytest.raises(DataError, match="the treatments"):
         policy.score(X, scores[:150][["diet", "drug"]])
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, metrics
+from sstorch import OptimalSurvivalTreeCV, SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, metrics
 from sstorch.data import Schema, stratified_folds
 from sstorch.estimators import search as search_module
 from sstorch.estimators.search import FoldSearch, rungs
@@ -396,3 +396,14 @@ def test_what_does_not_exist_is_refused_before_any_work(
 def test_too_few_events_are_refused(small_data: SurvivalData) -> None:
     with pytest.raises(DataError, match="too few for 200 folds"):
         _fit(small_data, cv=200)
+
+
+@pytest.mark.filterwarnings("ignore:.*time.* of zero moved")
+def test_scorers_are_handed_the_times_that_were_given(small_data: SurvivalData) -> None:
+    """Zeros are moved for training; a scorer that knows all rows would not find the moved ones."""
+    y = (np.where(np.arange(120) % 40 == 3, 0.0, small_data.time), small_data.event)
+    scorer = metrics.SurvivalScorer("ibs_graf", all_rows=y)
+    soft = SoftSurvivalTreeCV(0, "weibull", (1e-3, 1e-1), cv=2, scoring=scorer).fit(small_data.frame, y)
+    exact = OptimalSurvivalTreeCV(1, cv=2, scoring=scorer).fit(small_data.frame, y)
+    assert -1 < soft.best_score_ < 0
+    assert -1 < exact.best_score_ < 0

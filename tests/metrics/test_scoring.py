@@ -154,3 +154,15 @@ def test_scorers_do_not_print_the_data_and_check_it_at_once():
         SurvivalScorer("ibs_graf", train=3)
     with pytest.raises(DataError, match="all_rows: y is a plain array"):
         RiskScore("c_uno", all_rows=np.ones(3))
+
+
+def test_times_and_events_in_another_order_are_refused():
+    time, event = pd.Series([3.0, 1.0, 4.0, 2.0]), pd.Series([True, False, True, True])
+    risk = pd.Series([0.4, 0.9, 0.1, 0.6])
+    scorer = RiskScore()
+    turned = event.iloc[::-1]
+    for y, x in (((time, turned), risk), ((time, event), risk.iloc[::-1])):
+        with pytest.raises(DataError, match="same row labels in a different order"):
+            scorer(y, x)
+    with pytest.raises(DataError, match="time and event have the same row labels"):
+        SurvivalScorer("ibs_graf", train=(time, turned))

@@ -56,6 +56,16 @@ def test_weights_and_costs_of_errors_enter_as_they_are_meant():
     assert task.leaf_weights(np.array([0, 1, 1]), 2).tolist() == [[1.0, 0.0], [0.0, 7.0]]
 
 
+def test_treatments_are_numbered_from_zero():
+    """Else a treatment that nobody had, with a score of zero, would be the best where outcomes are costs."""
+    given = {"outcome": -np.ones(4), "propensity": np.full(4, 0.5)}
+    with pytest.raises(DataError, match="no row got 0; number the treatments from 0 on without gaps"):
+        policy_scores("ipw", treatment=[1, 2, 1, 2], **given)
+    assert policy_scores("ipw", treatment=[0, 1, 0, 1], **given).shape == (4, 2)
+    told = given | {"propensity": np.full((4, 3), 1 / 3)}
+    assert policy_scores("ipw", treatment=[1, 2, 1, 2], **told).shape == (4, 3)
+
+
 def test_policy_scores_are_those_of_their_definition():
     rng = np.random.default_rng(0)
     t, y, e, m = (

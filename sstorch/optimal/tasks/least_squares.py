@@ -24,6 +24,7 @@ class LeastSquares:
     Attributes:
         y: (N,).
         weight: (N,).
+        rounding: what losses of the search can be off by, of which an outlier far from all others makes much.
 
     Raises:
         DataError: values or weights that cannot be used.
@@ -44,6 +45,8 @@ class LeastSquares:
         # Distances from the mean, in units of their size: sums of squares then lose few digits.
         self._centre = float(np.average(self.y, weights=self.weight))
         self._scale = float(np.abs(self.y - self._centre).max()) or 1.0
+        # The search rounds squares to 2^-46 of the largest one.
+        self.rounding = 2.0**-44 * self._scale**2
 
     def entries(self) -> Entries:
         """One entry per row: its weight, with distance and squared distance from the mean of all."""
