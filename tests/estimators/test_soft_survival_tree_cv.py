@@ -404,6 +404,6 @@ def test_scorers_are_handed_the_times_that_were_given(small_data: SurvivalData) 
     y = (np.where(np.arange(120) % 40 == 3, 0.0, small_data.time), small_data.event)
     scorer = metrics.SurvivalScorer("ibs_graf", all_rows=y)
     soft = SoftSurvivalTreeCV(0, "weibull", (1e-3, 1e-1), cv=2, scoring=scorer).fit(small_data.frame, y)
-    exact = OptimalSurvivalTreeCV(1, cv=2, scoring=scorer).fit(small_data.frame, y)
+    exact = OptimalSurvivalTreeCV(1, n_folds=2, scoring=scorer).fit(small_data.frame, y)
     assert -1 < soft.best_score_ < 0
     assert -1 < exact.best_score_ < 0
