@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: it cannot be written; what was there is left as it was, and nothing beside it.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    # Random, since processes of several machines can have one number.
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with aside.open("wb") as file:
             file.write(content)

@@ -269,6 +269,7 @@ def test_launchers_compose(launcher: str) -> None:
     ("overrides", "message"),
     [
         (["study.datasets=[gbsg2]"], "dataset=csv dataset.path="),
+        (["+study.soft_trees.po.fairness=l2"], "study.soft_trees.po: a study has no sensitive groups"),
         (["device.name=cuda:99", "study.models=[kaplan_meier]"], "torch sees"),
         (["dataset.entry=a", "study.models=[kaplan_meier]"], "kaplan_meier: baselines take every row alike"),
     ],

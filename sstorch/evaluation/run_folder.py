@@ -107,7 +107,7 @@ class RunFolder:
         if self.tensorboard.exists():
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "config.yaml").write_text(config_text)
+        write_whole(self.path / "config.yaml", config_text.encode())
         self.write_status("running")
         self._begun = True
         return self.checkpoint.exists()

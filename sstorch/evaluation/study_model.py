@@ -212,6 +212,8 @@ def soft_tree_models(
         for parameter in set(entry) - set(known):
             hint = nearest_text(parameter, known)
             raise ConfigError(f"study.soft_trees.{name}: a tree has no parameter {parameter!r}.{hint}")
+        if entry.get("fairness") is not None:
+            raise ConfigError(f"study.soft_trees.{name}: a study has no sensitive groups: leave fairness out")
         for suffix, chosen in _grid(entry):
             options = chosen.pop("leaf_options", {})
             leaf = chosen.pop("leaf", estimator.leaf)
