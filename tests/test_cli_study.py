@@ -21,7 +21,7 @@ from sstorch.config import Config, register_schemas
 from sstorch.evaluation import ResultStore, study
 from sstorch.evaluation.engines import Processes
 from sstorch.evaluation.study import Task
-from sstorch.exceptions import DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from tests.app import sstorch
@@ -198,14 +198,20 @@ def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() ->
     assert config.cv.n_folds == 5
 
 
-def test_engines_of_the_command_line() -> None:
+def test_engines_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from sstorch.evaluation.engines import Ray, Serial, make_engine
 
     assert make_engine("processes", 1, "cpu") == Serial("cpu")
     assert make_engine("processes", 3, "cpu") == Processes(("cpu",) * 3)
-    assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
+    # A Ray cluster may have devices that this machine has not.
     assert make_engine("ray", 1, "cpu", "auto") == Ray("auto")
     assert make_engine("ray", 1, "cuda") == Ray(None, gpus=1.0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="torch sees no CUDA device"):
+        make_engine("processes", 2, "cuda")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
+    assert make_engine("processes", 3, "cuda") == Processes(("cuda:0", "cuda:1"))
 
 
 def test_a_ray_cluster_of_two_nodes_gives_the_same_results(

@@ -676,7 +676,8 @@ def test_intervals_end_at_the_times_of_events() -> None:
     y, event, weight = _grouped_rows()
     scale = torch.tensor([2.0, 2.0]).double().log()
     family = LogisticHazard().prepare(y, event, weight, scale)
-    assert family.options()["times"] == 6
+    assert family.options()["times"] == 30  # what was asked for
+    assert family.ends.shape == (2, 6)
     assert family.shape_names[-2:] == ("log_odds_6", "log_odds_beyond")
     torch.testing.assert_close(family.ends[0].exp(), torch.arange(1, 7).double() / 2)
     torch.testing.assert_close(family.ends[1].exp(), torch.tensor([1.0, 2, 3, 4, 4, 4]).double() / 2)
