@@ -30,6 +30,11 @@ def check_same_order(*parts: tuple[str, object]) -> None:
             )
 
 
+def target_parts(y: object) -> list[tuple[str, object]]:
+    """What of a target, in any form of `parse_target`, can have row labels; for `check_same_order`."""
+    return [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
+
+
 def parse_weights(sample_weight: object, n: int) -> npt.NDArray[np.float64]:
     """Weight of each row, (n,); ones if None.
 

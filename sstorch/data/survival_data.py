@@ -10,7 +10,7 @@ import pandas as pd
 
 from sstorch.data.columns import check_not_all_missing, clean_features, numeric_values
 from sstorch.data.groups import Groups, parse_groups
-from sstorch.data.rows import check_same_order, parse_weights
+from sstorch.data.rows import check_same_order, parse_weights, target_parts
 from sstorch.data.target import parse_target
 from sstorch.data.wording import check_columns_exist, check_unique, rows_text
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -82,7 +82,7 @@ class SurvivalData:
         if sensitive is not None:
             check_same_order(
                 ("X", X),
-                *_parts(y),
+                *target_parts(y),
                 ("sample_weight", sample_weight),
                 ("entry", entry),
                 ("sensitive", sensitive),
@@ -107,7 +107,7 @@ class SurvivalData:
             raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        check_same_order(("X", X), *_parts(y), ("sample_weight", sample_weight), ("entry", entry))
+        check_same_order(("X", X), *target_parts(y), ("sample_weight", sample_weight), ("entry", entry))
         self.sample_weight = parse_weights(sample_weight, n)
         self.entry = _entries(entry, time)
         self.event = event
@@ -273,10 +273,6 @@ class SurvivalData:
             f"times {self.time.min():g} to {self.time.max():g}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
-
-
-def _parts(y: object) -> list[tuple[str, object]]:
-    return [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
 
 
 def _entries(entry: object, time: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch.data import parse_target
-from sstorch.data.rows import check_same_order
+from sstorch.data.rows import check_same_order, target_parts
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.checks import BoolArray, FloatArray, check_choice, check_horizon
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
@@ -132,9 +132,8 @@ class RiskScore:
         Raises:
             DataError: as `concordance_harrell_risk` and `concordance_uno_risk`, or rows not among `all_rows`.
         """
-        times = y_true[0] if isinstance(y_true, tuple) and len(y_true) == 2 else y_true
-        check_same_order(("y_true", times), ("y_pred", y_pred), ("sample_weight", sample_weight))
         time, event = parse_target(y_true)
+        check_same_order(*target_parts(y_true), ("y_pred", y_pred), ("sample_weight", sample_weight))
         if self.metric == "c_harrell":
             return concordance_harrell_risk(time, event, y_pred, tau=self.tau, sample_weight=sample_weight)
         train = _training_rows(y_true, self.train, self.all_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -144,7 +145,7 @@ class Solution:
         """The objective."""
         return self._problem.task
 
-    @property
+    @cached_property
     def loss(self) -> float:
         """Training loss of `tree()`, without penalty."""
         # Where sums are rounded the rows themselves know better.
@@ -172,8 +173,10 @@ class Solution:
         ]
         gap = self.objective - min(bounds)
         gap = gap if gap > _slack(fitting) else 0.0
+        if not self._rounding:
+            return gap
         # No loss is below zero, so that of the tree bounds what rounding can hide.
-        hidden = min(2 * self._rounding, self.loss) if self._rounding else 0.0
+        hidden = min(2 * self._rounding, self.loss)
         return gap + hidden if hidden > 1e-9 * self.loss else gap
 
     @property
