@@ -27,14 +27,10 @@ from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES, CrossValidation, RunFolder, cross_validate, make_folds, split_names
 from sstorch.evaluation.checksum import data_checksum
 from sstorch.exceptions import ConfigError, JobError, SstorchError
+from sstorch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED, print_refusal
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar
 from sstorch.monitoring.tensorboard import TensorBoardLogger
 from sstorch.optim import Checkpoint
-
-EXIT_FAILED = 1
-EXIT_REFUSED = 2
-EXIT_INTERRUPTED = 130
-EXIT_PIPE_CLOSED = 141
 
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
@@ -188,7 +184,7 @@ def _app(composed: DictConfig) -> None:
     except Exception as error:
         folder.end_early("failed", error=str(error) or repr(error))
         if isinstance(error, REFUSALS) and not _debugging:
-            _tell(error, _job_text() if _is_swept() else "")
+            print_refusal("sstorch", error, _job_text() if _is_swept() else "")
             _end_job(EXIT_REFUSED)
         if _is_swept():  # of several, Hydra would show the first alone
             traceback.print_exc()
@@ -214,7 +210,7 @@ def main() -> None:
     except REFUSALS as error:
         if _debugging:
             raise
-        _tell(error)
+        print_refusal("sstorch", error)
         sys.exit(EXIT_REFUSED)
     finally:
         if not _debugging:
@@ -243,15 +239,6 @@ def _end_job(exit_code: int) -> NoReturn:
     if _is_swept():
         raise JobError(exit_code)
     sys.exit(exit_code)
-
-
-def _tell(error: Exception, where: str = "") -> None:
-    """What was refused and why, in one line."""
-    if isinstance(error, BrokenPipeError):
-        # Whoever read our output has seen enough; nor must Python complain when it flushes the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_PIPE_CLOSED)
-    print(f"sstorch: error: {where}{' '.join(str(error).split())}", file=sys.stderr)
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -1,7 +1,6 @@
 """The report of a study: tables, tests and figures, as Markdown and as one HTML page."""
 
-from sstorch.evaluation.report.published import published_means, published_tables
-from sstorch.evaluation.report.ranks import (
+from sstorch.evaluation.report.comparisons import (
     FriedmanTest,
     friedman_test,
     holm,
@@ -10,7 +9,7 @@ from sstorch.evaluation.report.ranks import (
     wilcoxon_pairs,
 )
 from sstorch.evaluation.report.report import ReportFiles, build_report, write_report
-from sstorch.evaluation.report.results import Results
+from sstorch.evaluation.report.results import Results, published_means, published_tables
 
 __all__ = [
     "FriedmanTest",

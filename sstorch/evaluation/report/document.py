@@ -1,11 +1,27 @@
-"""The parts a report is made of, whatever it is written in."""
+"""A report as a tree of sections, tables and figures, written as HTML or as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from itertools import accumulate
 
+import jinja2
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
 from matplotlib.figure import Figure
+
+FIGURES = "figures"
+ABSENT = "\N{EN DASH}"
+DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -13,10 +29,10 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        text: what stands there.
-        note: what stands beside it in small print.
-        best: whether it is the best of its row.
-        best_of_family: whether it is the best among the models of this table, in a report with several.
+        text: in normal print.
+        note: beside it in small print.
+        best: True for the best of its row.
+        best_of_family: True for the best among the models of this table, where a metric takes several tables.
     """
 
     text: str
@@ -35,7 +51,7 @@ class Table:
         rows: rows of the body.
         footer: rows of averages below it.
         groups: texts above the header with the columns each spans, or none.
-        stacked: whether notes stand below their texts, which makes columns narrow.
+        stacked: True for notes below their texts, which makes columns narrow.
         left: columns after the first to be set flush left, as words are.
     """
 
@@ -46,6 +62,20 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
     left: frozenset[int] = frozenset()
     stacked: bool = False
+
+    @property
+    def full_header(self) -> list[str]:
+        """The header in one row, every text after that of its group."""
+        if not self.groups:
+            return list(self.header)
+        above = [group for group, span in self.groups for _ in range(span)]
+        return [f"{group} {text}".strip() for group, text in zip(above, self.header, strict=True)]
+
+    @cached_property
+    def edges(self) -> frozenset[int]:
+        """Columns at which a group begins, the first column aside."""
+        starts = accumulate(span for _, span in self.groups)
+        return frozenset(list(starts)[:-1])
 
 
 @dataclass(frozen=True)
@@ -68,15 +98,29 @@ class Picture:
 
     Attributes:
         name: of its file, without the ending.
-        figure: what to draw.
+        figure: the drawing.
         caption: below it.
-        alternative: what it shows, for those who cannot see it.
+        alternative: its content in words, for those who cannot see it.
     """
 
     name: str
     figure: Figure
     caption: str
     alternative: str
+
+    def png(self) -> bytes:
+        """The figure as a PNG file, the same at every call."""
+        stream = io.BytesIO()
+        self.figure.savefig(stream, format="png", dpi=144, metadata={"Software": None})
+        return stream.getvalue()
+
+    def svg(self) -> bytes:
+        """The figure as an SVG file, the same at every call."""
+        stream = io.BytesIO()
+        # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
+        with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
+            self.figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+        return stream.getvalue()
 
 
 @dataclass(frozen=True)
@@ -85,13 +129,21 @@ class Section:
 
     Attributes:
         title: plain text.
-        blocks: what it holds; sections nest.
-        folded: whether a page shows it on demand only.
+        blocks: its contents; sections nest.
+        folded: True if a page shows it on demand only.
     """
 
     title: str
     blocks: list[Block] = field(default_factory=list)
     folded: bool = False
+
+    def pictures(self) -> Iterator[Picture]:
+        """All figures, in order."""
+        for block in self.blocks:
+            if isinstance(block, Section):
+                yield from block.pictures()
+            elif isinstance(block, Picture):
+                yield block
 
 
 Block = Paragraph | Bullets | Table | Picture | Section
@@ -111,6 +163,83 @@ class Document:
     subtitle: str
     sections: Sequence[Section]
 
+    def pictures(self) -> Iterator[Picture]:
+        """All figures, in order."""
+        return (picture for section in self.sections for picture in section.pictures())
+
     def numbered(self) -> list[tuple[str, Section]]:
         """The sections, each with the name of its anchor."""
         return [(f"section-{number}", section) for number, section in enumerate(self.sections, 1)]
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """A number without the leading zero, as in ".742"; NaN is a dash."""
+    if math.isnan(value):
+        return ABSENT
+    if math.isinf(value):
+        return "∞" if value > 0 else "\N{MINUS SIGN}∞"
+    text = f"{abs(value):.{digits}f}"
+    sign = "\N{MINUS SIGN}" if value < 0 and float(text) != 0.0 else ""
+    return sign + (text[1:] if text.startswith("0.") else text)
+
+
+def signed(value: float, digits: int = DIGITS) -> str:
+    """As `number`, with a plus sign where it is above 0."""
+    text = number(value, digits)
+    return f"+{text}" if value > 0 and float(f"{value:.{digits}f}") != 0.0 else text
+
+
+def digits_of(values: npt.NDArray[np.float64]) -> int:
+    """Decimals to print: three for scores, one where finite values go into the hundreds."""
+    return 1 if (np.abs(values[np.isfinite(values)]) >= 100.0).any() else DIGITS
+
+
+def p_value(value: float) -> str:
+    """A p-value with three decimals."""
+    if math.isnan(value):
+        return ABSENT
+    return "< .001" if value < 0.0005 else number(value)
+
+
+def seconds(value: float) -> str:
+    """A time in seconds with three significant digits."""
+    if math.isnan(value):
+        return ABSENT
+    if value >= 1000.0:
+        return f"{value:,.0f}"
+    if value == 0.0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(value)))
+    return f"{value:.{min(decimals, 4)}f}"
+
+
+def listed(names: list[str]) -> str:
+    """Names with commas and a final "and"."""
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def to_html(document: Document) -> str:
+    """The report as one HTML page that needs no other file, no network and no script."""
+    return _render("report.html.jinja", document, escape)
+
+
+def to_markdown(document: Document) -> str:
+    """The report as Markdown; it refers to its figures as ``figures/NAME.png``."""
+    return _render("report.md.jinja", document, lambda text: re.sub(r"([\\|*_<>\[\]`])", r"\\\1", text))
+
+
+def _render(template: str, document: Document, escape_text: Callable[[str], str]) -> str:
+    """Fill a template; every text that it prints is escaped, unless the template marks it as safe."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sstorch.evaluation.report", ""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else Markup(escape_text(str(value))),
+    )
+    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
+    for kind in (Paragraph, Bullets, Table, Picture, Section):
+        environment.tests[kind.__name__.lower()] = kind.__instancecheck__
+    return environment.get_template(template).render(document=document)

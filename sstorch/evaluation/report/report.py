@@ -1,33 +1,45 @@
-"""A report put together, and its files."""
+"""The report of a study put together, its files, and the ``sstorch-report`` command."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from sstorch.evaluation.report.averages import average_section
-from sstorch.evaluation.report.beside_paper import paper_section
-from sstorch.evaluation.report.boxes import box_section
-from sstorch.evaluation.report.completeness import completeness_section, undefined_section
-from sstorch.evaluation.report.document import Document, Paragraph, Section
-from sstorch.evaluation.report.drawing import as_png
-from sstorch.evaluation.report.fold_tests import fold_section
-from sstorch.evaluation.report.html import to_html
-from sstorch.evaluation.report.markdown import FIGURES, pictures, to_markdown
-from sstorch.evaluation.report.overview import run_section
-from sstorch.evaluation.report.rank_section import rank_section
+from sstorch.evaluation.report.comparisons import box_section, fold_section, rank_section
+from sstorch.evaluation.report.document import (
+    FIGURES,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    to_html,
+    to_markdown,
+)
+from sstorch.evaluation.report.paper import paper_section, wins_section
 from sstorch.evaluation.report.results import Results
-from sstorch.evaluation.report.score_tables import score_section
-from sstorch.evaluation.report.times import time_section
-from sstorch.evaluation.report.wins import wins_section
-from sstorch.exceptions import ConfigError
+from sstorch.evaluation.report.tables import (
+    average_section,
+    average_table,
+    completeness_section,
+    run_section,
+    score_section,
+    time_section,
+    undefined_section,
+)
+from sstorch.evaluation.store import ResultStore
+from sstorch.exceptions import ConfigError, SstorchError
+from sstorch.exit_codes import EXIT_REFUSED, print_refusal
 from sstorch.whole_file import write_whole
 
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Where a report was written.
+    """Paths of a report that was written.
 
     Attributes:
         markdown: the text.
@@ -69,7 +81,7 @@ def build_report(results: Results) -> Document:
 
 
 def write_report(results: Results, folder: Path) -> ReportFiles:
-    """Write ``report.md`` with its figures beside it, and ``report.html``, which stands alone.
+    """Write ``report.md`` with its figures beside it, and ``report.html``, which needs no other file.
 
     Every file appears complete or not at all; the texts come last.
 
@@ -91,9 +103,9 @@ def write_report(results: Results, folder: Path) -> ReportFiles:
         ) from error
     document = build_report(results)
     figures = []
-    for picture in pictures(document):
+    for picture in document.pictures():
         path = folder / FIGURES / f"{picture.name}.png"
-        _write(path, as_png(picture.figure))
+        _write(path, picture.png())
         figures.append(path)
     files = ReportFiles(folder / "report.md", folder / "report.html", tuple(figures))
     _write(files.markdown, to_markdown(document).encode())
@@ -106,3 +118,56 @@ def _write(path: Path, content: bytes) -> None:
         write_whole(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print_refusal("sstorch-report", f"{message}; see sstorch-report --help")
+        sys.exit(EXIT_REFUSED)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line."""
+    parser = _Parser(
+        prog="sstorch-report",
+        description="Tables, tests and figures of a study, as Markdown and as one HTML page.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the study, which holds results/")
+    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
+    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        metavar="NAME",
+        help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
+    )
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
+    options = parser.parse_args(arguments)
+    try:
+        store = ResultStore(options.run)
+        results = Results(
+            store.table(),
+            store.facts(),
+            metrics=options.metrics,
+            models=options.models,
+            datasets=options.datasets,
+        )
+        files = write_report(results, options.run / "report" if options.out is None else options.out)
+        for note in results.notes:
+            print(f"sstorch-report: note: {note}", file=sys.stderr)
+        n, k = len(results.datasets), len(results.models)
+        print(f"{_text(average_table(results))}\n")
+        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+        print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}", flush=True)
+    except (SstorchError, OSError) as error:
+        print_refusal("sstorch-report", error)
+        sys.exit(EXIT_REFUSED)
+
+
+def _text(table: Table) -> str:
+    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])

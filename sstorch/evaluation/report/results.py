@@ -1,23 +1,257 @@
-"""The long table of a study, checked, and its means by data set and model."""
+"""The results of a study: its metrics, its models, its long table, and the published tables beside it.
+
+``published.csv`` holds the means and standard deviations of section 5.2 and of appendices D.1 and D.2 of
+Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis": 15 data sets, six soft trees at
+depths 1 and 2, SkSurv, RPART and CTree at depths 2 to 5, means over 5 folds x 20 starts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sstorch.evaluation.report.measures import LEVEL, by_default, in_order, measure
-from sstorch.evaluation.report.models import Model
 from sstorch.evaluation.store import COLUMNS
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.evaluation import METRICS
 
 PARTS = ("test", "train")
-_ROW = ["dataset", "key", "fold", "start", "part", "metric"]
+# Of the tests, and of the p-values that count as rejections.
+LEVEL = 0.05
 
 Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric as it is reported.
+
+    Attributes:
+        name: in the results, such as "c_harrell".
+        title: in print.
+        short: in print, where there is little room.
+        higher_is_better: direction; None where neither is.
+        published: its name in the published tables, None where it has none there.
+        averaged: True if a mean over data sets makes sense.
+        rejection: True if the values are p-values, of which the share below .05 is reported.
+    """
+
+    name: str
+    title: str
+    short: str
+    higher_is_better: bool | None
+    published: str | None = None
+    averaged: bool = True
+    rejection: bool = False
+
+    @property
+    def direction(self) -> str:
+        """The direction in words."""
+        if self.higher_is_better is None:
+            return "no direction"
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+
+_MEASURES = (
+    Measure("c_harrell", "Concordance (Harrell, Antolini)", "C_H", True, "c_harrell"),
+    Measure("c_uno", "Concordance (Uno)", "C_U", True, "c_uno"),
+    Measure("cd_auc", "Mean cumulative/dynamic AUC", "AUC", True, "cd_auc"),
+    Measure("ibs_graf", "Integrated Brier score (graf)", "IBS", False, "ibs"),
+    Measure("ibs_sksurv", "Integrated Brier score (sksurv)", "IBS sksurv", False),
+    Measure("ici", "Integrated calibration index", "ICI", False),
+    Measure("d_calibration_p", "D-calibration: share of fits with p < .05", "D-cal.", None, rejection=True),
+    Measure("log_likelihood", "Log-likelihood", "log L", True, averaged=False),
+)
+_BY_NAME = {measure.name: measure for measure in _MEASURES}
+
+# Asked for by name only: a training objective says nothing across models.
+_BY_REQUEST = frozenset({"objective"})
+
+
+def measure_of(name: str) -> Measure:
+    """The metric of a name; one that is not listed here has the direction that `evaluate` gives it."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name == "objective":
+        return Measure(name, "Training objective", "objective", None, averaged=False)
+    known = METRICS.get(name)
+    return Measure(name, name, name, None if known is None else known.higher_is_better)
+
+
+def in_order(names: set[str]) -> list[str]:
+    """Names of metrics: those known here in their order, then the others by name."""
+    return [name for name in _BY_NAME if name in names] + sorted(names - set(_BY_NAME))
+
+
+def by_default(names: set[str]) -> list[str]:
+    """The metrics that a report shows unless it is asked for others."""
+    return in_order(names - _BY_REQUEST)
+
+
+# The soft trees of the paper with a ridge on their gates.
+_GATED = "_gated"
+# Titles of the soft trees as in Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+FAMILIES: dict[str, dict[str, str]] = {
+    "soft trees": {
+        "sst_exp": "Exp",
+        "sst_weibull": "Weibull",
+        "sst_llog": "Llog",
+        "sst_llog_kmeans": "Llog k-means",
+        "sst_po": "PO",
+        "sst_ph": "PH",
+        "sst_exp_gated": "Exp, gated",
+        "sst_weibull_gated": "Weibull, gated",
+        "sst_llog_gated": "Llog, gated",
+        "sst_llog_kmeans_gated": "Llog k-means, gated",
+        "sst_po_gated": "PO, gated",
+        "sst_ph_gated": "PH, gated",
+        "sst_cv": "Chosen by search",
+    },
+    "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
+    "exact trees": {"surtree": "SurTree", "osst": "OSST"},
+    "other models": {
+        "kaplan_meier": "Kaplan-Meier",
+        "cox": "Cox",
+        "weibull_aft": "Weibull AFT",
+        "log_logistic_aft": "Log-logistic AFT",
+        "rsf": "RSF",
+        "gradient_boosting": "Gradient boosting",
+        "deepsurv": "DeepSurv",
+        "coxtime": "CoxTime",
+        "logistic_hazard": "Logistic hazard",
+    },
+}
+_SOFT, _OTHER = "soft trees", "other models"
+_TITLES = {name: title for names in FAMILIES.values() for name, title in names.items()}
+_FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
+_POSITION = {name: position for position, name in enumerate(_TITLES)}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A column of the tables: a model, at a depth where it has one.
+
+    Attributes:
+        name: as in the results, such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings.
+        depth: of the tree; None for a model without a depth.
+        soft: True if its settings show that it is a soft tree, though its name is not known.
+    """
+
+    name: str
+    depth: int | None = None
+    soft: bool = field(default=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The name of its files in a run folder, such as "sst_llog_d2"."""
+        return self.name if self.depth is None else f"{self.name}_d{self.depth}"
+
+    @property
+    def counterpart(self) -> Model:
+        """The model of the published tables that it is compared with: itself, or the one without a ridge."""
+        return Model(self.name.removesuffix(_GATED), self.depth)
+
+    @property
+    def title(self) -> str:
+        """The name to print, without the depth; settings that the name has after a comma are kept."""
+        name, comma, settings = self.name.partition(",")
+        return f"{_TITLES.get(name, name)}{', ' if comma else ''}{settings}"
+
+    @property
+    def label(self) -> str:
+        """The name to print, with the depth."""
+        return self.title if self.depth is None else f"{self.title} D{self.depth}"
+
+    @property
+    def family(self) -> str:
+        """One of `FAMILIES`; names that are not known belong to the last, unless they are soft trees."""
+        return _FAMILY_OF.get(self.name.partition(",")[0], _SOFT if self.soft else _OTHER)
+
+    @property
+    def is_soft_tree(self) -> bool:
+        """True for the soft trees."""
+        return self.family == _SOFT
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """Key to sort by: known names in the order of `FAMILIES`, then others by name; then the depth."""
+        position = _POSITION.get(self.name.partition(",")[0], len(_POSITION))
+        return (position, self.name, -1 if self.depth is None else self.depth)
+
+
+def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
+    """Models by family, in the order of `FAMILIES`; families without a model are left out."""
+    members: dict[str, list[Model]] = {family: [] for family in FAMILIES}
+    for model in models:
+        members[model.family].append(model)
+    return {family: group for family, group in members.items() if group}
+
+
+def deepest(models: Iterable[Model]) -> list[Model]:
+    """One entry a model: that of the largest depth, so that no result has a say in the choice."""
+    chosen: dict[str, Model] = {}
+    for model in sorted(models, key=lambda model: model.order):
+        chosen[model.name] = model
+    return list(chosen.values())
+
+
+SOURCE = "Consolo, Amaldi and Carrizosa, “Soft decision trees for survival analysis”"
+
+# Their published integrated Brier scores lie below what any calibrated model can reach.
+NOT_COMPARABLE = frozenset({"sst_po", "sst_ph"})
+WHY_NOT_COMPARABLE = (
+    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can "
+    "reach, for instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model "
+    "discriminates."
+)
+
+
+@cache
+def published_tables() -> pd.DataFrame:
+    """The published tables in long form.
+
+    Returns:
+        Columns split, metric, model, depth, dataset, mean, std (NaN where none was given) and source, a row a
+        value. The metric is c_harrell, c_uno, cd_auc or ibs; the last is our ``ibs_graf``.
+    """
+    with (files("sstorch.evaluation.report") / "published.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file)
+
+
+@cache
+def published_datasets() -> tuple[str, ...]:
+    """Names of the data sets of the published tables, sorted."""
+    return tuple(sorted(set(published_tables()["dataset"])))
+
+
+@cache
+def published_means(metric: str, part: str = "test") -> pd.DataFrame:
+    """Published means of a metric.
+
+    Args:
+        metric: its name here, such as "ibs_graf".
+        part: "test" or "train".
+
+    Returns:
+        A row a data set, a column a model (its key); empty if the metric was not published.
+    """
+    table = published_tables()
+    chosen = table[(table["metric"] == measure_of(metric).published) & (table["split"] == part)]
+    keys = [Model(name, int(depth)).key for name, depth in zip(chosen["model"], chosen["depth"], strict=True)]
+    return chosen.assign(key=keys).pivot(index="dataset", columns="key", values="mean")
+
+
+def is_comparable(metric: str, model: Model) -> bool:
+    """True if the published and our values of a metric measure the same thing."""
+    return not (measure_of(metric).published == "ibs" and model.counterpart.name in NOT_COMPARABLE)
+
+
+_ROW = ["dataset", "key", "fold", "start", "part", "metric"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +319,7 @@ class Results:
         datasets: names, sorted.
         models: in the order of the tables.
         metrics: names, in the order of the tables.
-        notes: what a reader must know of how the rows were taken.
+        notes: remarks on how the rows were chosen, to be shown to the reader.
 
     Raises:
         DataError: a column is missing, there are no rows, a run is there twice, or a part is unknown.
@@ -114,17 +348,22 @@ class Results:
         rows = table.loc[:, list(COLUMNS)].copy()
         pairs = rows[["model", "depth"]].drop_duplicates()
         records = list(facts)
-        soft = {record["model"] for record in records if _is_soft_tree(record)}
-        found = {
-            (name, depth): Model(str(name), None if pd.isna(depth) else int(depth), name in soft)
-            for name, depth in zip(
-                pairs["model"], pairs["depth"].astype(object).where(pairs["depth"].notna(), None), strict=True
-            )
+        # Soft trees have settings of a tree, whatever their name.
+        soft = {
+            record["model"]
+            for record in records
+            if any(str(name).startswith("tree.") for name in record.get("settings", {}))
         }
+        everything = sorted(
+            {
+                Model(str(name), None if pd.isna(depth) else int(depth), name in soft)
+                for name, depth in zip(pairs["model"], pairs["depth"].astype(object), strict=True)
+            },
+            key=lambda model: model.order,
+        )
         depth = rows["depth"].astype("Int64").astype("string").fillna("")
         rows["key"] = rows["model"].astype("string") + depth.where(depth == "", "_d" + depth)
         rows["key"] = rows["key"].astype(object)
-        everything = sorted(found.values(), key=lambda model: model.order)
         self.models = tuple(_chosen_models(everything, models))
         self.datasets = tuple(_chosen("datasets", sorted(set(rows["dataset"])), datasets))
         known = set(rows["metric"])
@@ -164,14 +403,14 @@ class Results:
         self.models = tuple(model for model in self.models if model.key in set(self.rows["key"]))
 
     def _last_of_each(self, rows: pd.DataFrame, facts: Mapping[tuple[str, str, str], Facts]) -> pd.DataFrame:
-        """One configuration per data set and model: the one finished last, told in a note."""
+        """Rows of one configuration per data set and model: the one finished last; a note names it."""
         tasks = rows[["dataset", "key", "config"]].drop_duplicates()
         repeated = tasks[tasks.duplicated(["dataset", "key"], keep=False)]
         dropped = []
-        for (dataset, key), own in repeated.groupby(["dataset", "key"]):
+        for (dataset, key), group in repeated.groupby(["dataset", "key"]):
             finished = {
                 config: str(facts.get((str(dataset), str(key), config), {}).get("finished", ""))
-                for config in own["config"]
+                for config in group["config"]
             }
             last = max(finished, key=lambda config: (finished[config], config))
             dropped += [(dataset, key, config) for config in finished if config != last]
@@ -185,18 +424,22 @@ class Results:
         return rows[~index.isin(dropped)]
 
     def _note_different_data(self) -> None:
-        """Tell of data sets whose models were not fitted to the same folds of the same rows."""
-        what = {"data": "other rows or columns", "n_folds": "another number of folds", "seed": "other folds"}
+        """Note the data sets whose models were not fitted to the same folds of the same rows."""
+        meanings = {
+            "data": "other rows or columns",
+            "n_folds": "another number of folds",
+            "seed": "other folds",
+        }
         for dataset in self.datasets:
-            for name, told in what.items():
+            for name, difference in meanings.items():
                 groups: dict[object, list[str]] = {}
-                for (own, key), record in self.facts.items():
-                    if own == dataset and name in record:
+                for (of, key), record in self.facts.items():
+                    if of == dataset and name in record:
                         groups.setdefault(record[name], []).append(key)
                 if len(groups) > 1:
                     few = min(groups.values(), key=len)
                     self.notes.append(
-                        f"{dataset}: {', '.join(sorted(few))} had {told} than the other models, and cannot "
+                        f"{dataset}: {', '.join(sorted(few))} had {difference} than the other models, and cannot "
                         "be compared with them; run the study again for all models."
                     )
 
@@ -206,9 +449,9 @@ class Results:
 
     def values(self, metric: str, part: str = "test") -> pd.DataFrame:
         """The rows of a metric on one part: dataset, key, fold, start, chosen, value."""
-        own = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
+        rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
         columns = ["dataset", "key", "fold", "start", "chosen", "value"]
-        return own[columns].astype({"dataset": object, "key": object})
+        return rows[columns].astype({"dataset": object, "key": object})
 
     def by_fold(self, metric: str, *, chosen: bool = False) -> dict[tuple[str, str], pd.Series]:
         """Test scores of the folds by (data set, key): means over the starts, or of the chosen start alone.
@@ -221,12 +464,12 @@ class Results:
         grouped = rows.groupby(["dataset", "key", "fold"])["value"]
         means = grouped.mean().where(grouped.count() == grouped.size())
         return {
-            (str(dataset), str(key)): own.droplevel(["dataset", "key"])
-            for (dataset, key), own in means.groupby(["dataset", "key"])
+            (str(dataset), str(key)): scores.droplevel(["dataset", "key"])
+            for (dataset, key), scores in means.groupby(["dataset", "key"])
         }
 
     def have_same_folds(self, dataset: str, one: str, two: str) -> bool:
-        """Whether two models (keys) were given the same folds of the same data, as far as is recorded."""
+        """True if two models (keys) had the same folds of the same data, as far as is recorded."""
         facts = [self.facts.get((dataset, key), {}) for key in (one, two)]
         pairs = [[record.get(name) for record in facts] for name in ("seed", "n_folds", "data")]
         return all(None in pair or pair[0] == pair[1] for pair in pairs)
@@ -244,11 +487,11 @@ class Results:
             self._cells[asked] = self._make_cells(self._summary(chosen).get((metric, part)))
         return self._cells[asked]
 
-    def _make_cells(self, own: pd.DataFrame | None) -> Cells:
+    def _make_cells(self, summary: pd.DataFrame | None) -> Cells:
         keys = [model.key for model in self.models]
 
         def frame(name: str, fill: float) -> pd.DataFrame:
-            wide = pd.DataFrame(dtype=float) if own is None else own[name].unstack("key")
+            wide = pd.DataFrame(dtype=float) if summary is None else summary[name].unstack("key")
             return wide.reindex(index=list(self.datasets), columns=keys).astype(float).fillna(fill)
 
         counts = (frame(name, 0.0).astype(int) for name in ("defined", "runs"))
@@ -257,21 +500,16 @@ class Results:
     def _summary(self, chosen: bool) -> dict[tuple[str, str], pd.DataFrame]:
         if chosen not in self._summaries:
             rows = self.rows[self.rows["chosen"]] if chosen else self.rows
-            shares = rows["metric"].isin([name for name in self.metrics if measure(name).rejection])
+            shares = rows["metric"].isin([name for name in self.metrics if measure_of(name).rejection])
             rejected = (rows["value"] < LEVEL).astype(float).where(rows["value"].notna())
             values = rows.assign(value=rows["value"].where(~shares, rejected))
             grouped = values.groupby(["metric", "part", "dataset", "key"], observed=True)["value"]
             table = grouped.agg(mean="mean", std="std", defined="count", runs="size").reset_index()
             self._summaries[chosen] = {
-                (str(metric), str(part)): own.set_index(["dataset", "key"])
-                for (metric, part), own in table.groupby(["metric", "part"], observed=True)
+                (str(metric), str(part)): group.set_index(["dataset", "key"])
+                for (metric, part), group in table.groupby(["metric", "part"], observed=True)
             }
         return self._summaries[chosen]
-
-
-def _is_soft_tree(record: Facts) -> bool:
-    """Whether a task was one of soft trees, whatever its name, as its settings tell."""
-    return any(str(name).startswith("tree.") for name in record.get("settings", {}))
 
 
 def _task(record: Facts) -> tuple[str, str, str]:
