@@ -249,8 +249,8 @@ def _metric_section(
     without = [model.label for model in all_models if model.key not in ranked.columns]
     missing = [name for name in results.datasets if name not in ranked.index]
     caption = (
-        f"Average ranks of {k} models on {n} data sets, {measure.title}; a bar joins models that Nemenyi's test "
-        "does not tell apart."
+        f"Average ranks of {k} models on {n} data sets, {measure.title}; a bar joins models that "
+        "Nemenyi's test does not tell apart."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
     caption += f" Data sets left out, not common to all: {listed(missing)}." if missing else ""

@@ -142,17 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
-    options = parser.parse_args(arguments)
+    asked = parser.parse_args(arguments)
     try:
-        store = ResultStore(options.run)
+        store = ResultStore(asked.run)
         results = Results(
-            store.table(),
-            store.facts(),
-            metrics=options.metrics,
-            models=options.models,
-            datasets=options.datasets,
+            store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
         )
-        files = write_report(results, options.run / "report" if options.out is None else options.out)
+        files = write_report(results, asked.run / "report" if asked.out is None else asked.out)
         for note in results.notes:
             print(f"sstorch-report: note: {note}", file=sys.stderr)
         n, k = len(results.datasets), len(results.models)

@@ -439,8 +439,8 @@ class Results:
                 if len(groups) > 1:
                     few = min(groups.values(), key=len)
                     self.notes.append(
-                        f"{dataset}: {', '.join(sorted(few))} had {difference} than the other models, and cannot "
-                        "be compared with them; run the study again for all models."
+                        f"{dataset}: {', '.join(sorted(few))} had {difference} than the other models, and "
+                        "cannot be compared with them; run the study again for all models."
                     )
 
     def model(self, key: str) -> Model:
