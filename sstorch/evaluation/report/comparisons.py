@@ -234,8 +234,8 @@ def _rank_tests(ranked: dict[str, pd.DataFrame]) -> Table:
             texts = [number(test.chi_squared, 2), p_value(test.p_value), f, p_value(test.f_p_value)]
         difference = number(nemenyi_critical_difference(k, n, LEVEL), 2)
         rows.append([Cell(measure_of(name).short), *map(Cell, [str(n), str(k), *texts, difference])])
-    header = ["metric", "data sets", "models", "Friedman χ²", "p", "Iman-Davenport F", "p"]
-    header.append("critical difference")
+    tests = ["Friedman χ²", "p", "Iman-Davenport F", "p", "critical difference"]
+    header = ["metric", "data sets", "models", *tests]
     return Table("Friedman's test and Nemenyi's critical difference.", header, rows)
 
 

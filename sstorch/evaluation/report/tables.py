@@ -88,6 +88,7 @@ def _counted(counts: Counter[str], separator: str) -> str:
 
 
 def _grids(results: Results) -> str:
+    """Numbers of folds and starts, each pair with its number of tasks."""
     grids = Counter(
         (int(folds), int(starts))
         for folds, starts in results.rows.groupby(["dataset", "key"], observed=True)[["fold", "start"]]
@@ -132,7 +133,6 @@ def completeness_section(results: Results) -> Section:
     if unknown:
         items.append(f"No record of settings, versions and times of {listed(unknown)}.")
     complete = all((name, model.key) in present for name in results.datasets for model in results.models)
-    blocks: list[Block] = []
     if complete:
         text = "Every model has results on every data set."
     else:
@@ -141,8 +141,10 @@ def completeness_section(results: Results) -> Section:
             f"{len(present)} of {n} cells (data set and model) have results. An absent one is shown as "
             f"“{ABSENT}”; averages and ranks are compared over data sets in common only."
         )
-    blocks.append(Paragraph(text))
-    return Section("Completeness", [*blocks, *([Bullets(items)] if items else [])])
+    blocks: list[Block] = [Paragraph(text)]
+    if items:
+        blocks.append(Bullets(items))
+    return Section("Completeness", blocks)
 
 
 def undefined_section(results: Results) -> Section:

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.evaluation.report.models import Model, deepest
-from sstorch.evaluation.report.results import Results, common_block
+from sstorch.evaluation.report import Results, published_means, published_tables
+from sstorch.evaluation.report.results import Model, common_block, deepest
 from sstorch.exceptions import ConfigError, DataError
 
 from .studies import facts, rows, study, whole_study
@@ -148,3 +148,17 @@ def test_models_fitted_to_other_data_are_told_and_not_compared(name: str, told: 
     assert not results.have_same_folds("aids", "cox", "rsf")
     assert results.have_same_folds("aids", "kaplan_meier", "rsf")
     assert not Results(table, [record | {name: 2} for record in records]).notes
+
+
+def test_the_published_tables_are_whole() -> None:
+    table = published_tables()
+    assert not table.duplicated(["split", "metric", "model", "depth", "dataset"]).any()
+    assert table["mean"].between(0, 1).all()
+    assert table["dataset"].nunique() == 15
+    llog = published_means("c_harrell")["sst_llog_d2"]
+    assert (llog["aids"], len(llog)) == (0.741, 15)
+    assert published_means("ibs_graf").loc["aids2", "sst_po_d2"] < 0.04
+    assert published_means("ici").empty
+    one = table.query("split == 'train' and metric == 'c_harrell' and depth == 5 and dataset == 'gbsg2'")
+    expected = one.set_index("model").loc["ctree", "mean"]
+    assert published_means("c_harrell", "train").loc["gbsg2", "ctree_d5"] == expected

@@ -1,29 +1,14 @@
 import pandas as pd
 import pytest
 
-from sstorch.evaluation.report import Results, published_means, published_tables
-from sstorch.evaluation.report.beside_paper import beside, paper_section, shortfalls
+from sstorch.evaluation.report import Results, published_means
 from sstorch.evaluation.report.document import Bullets, Section, Table
-from sstorch.evaluation.report.models import Model
-from sstorch.evaluation.report.wins import Wins, count_wins, wins_section
+from sstorch.evaluation.report.paper import Wins, beside, count_wins, paper_section, shortfalls, wins_section
+from sstorch.evaluation.report.results import Model
 
 from .studies import study
 
 LLOG, PO = Model("sst_llog", 2), Model("sst_po", 2)
-
-
-def test_the_published_tables_are_whole() -> None:
-    table = published_tables()
-    assert not table.duplicated(["split", "metric", "model", "depth", "dataset"]).any()
-    assert table["mean"].between(0, 1).all()
-    assert table["dataset"].nunique() == 15
-    llog = published_means("c_harrell")["sst_llog_d2"]
-    assert (llog["aids"], len(llog)) == (0.741, 15)
-    assert published_means("ibs_graf").loc["aids2", "sst_po_d2"] < 0.04
-    assert published_means("ici").empty
-    one = table.query("split == 'train' and metric == 'c_harrell' and depth == 5 and dataset == 'gbsg2'")
-    expected = one.set_index("model").loc["ctree", "mean"]
-    assert published_means("c_harrell", "train").loc["gbsg2", "ctree_d5"] == expected
 
 
 def test_wins_of_the_published_tables() -> None:

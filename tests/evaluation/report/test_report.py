@@ -1,19 +1,18 @@
-"""The report as a whole: both formats."""
+"""The report as a whole, in both formats, and its command."""
 
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from sstorch.evaluation.report import Results, build_report, write_report
-from sstorch.evaluation.report.document import Cell, Document, Section, Table
-from sstorch.evaluation.report.html import to_html
-from sstorch.evaluation.report.markdown import to_markdown
+from sstorch.evaluation.report.document import to_markdown
+from sstorch.evaluation.report.report import main
+from sstorch.evaluation.store import ResultStore, TaskKey
 
-from .studies import facts, rows, study, whole_study
+from .studies import rows, whole_study
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -137,54 +136,6 @@ def test_what_is_missing_is_told(written: Path) -> None:
     assert "no pair | up to <tau>" in page.words
 
 
-def test_texts_are_escaped() -> None:
-    table = Table("", ["a", "b"], [[Cell("<x>|*"), Cell("R&D", best=True)]])
-    report = Document("T", "s", [Section("A & B", [table])])
-    assert "| \\<x\\>\\|\\* | **R&D** |" in to_markdown(report)
-    html = to_html(report)
-    assert '<th scope="row">&lt;x&gt;|*</th><td class="best">R&amp;D</td>' in html
-    assert "<h2>A &amp; B</h2>" in html
-
-
-def test_tasks_that_differ_in_versions_and_runs_are_told() -> None:
-    table = pd.concat(
-        [rows(name, "cox", None, {"c_harrell": [[0.6], [0.7]]}) for name in ("aids", "gbsg2", "veterans")]
-    )
-    records = [
-        facts("aids", "cox", None, versions={"torch": "2.8"}, finished="2026-01-01T00:00:00Z"),
-        facts("gbsg2", "cox", None, n_folds=5, versions={"torch": "2.9"}),
-    ]
-    text = to_markdown(build_report(Results(table, records)))
-    assert "tasks differ: 2.8 (1 task), 2.9 (1 task)" in text
-    assert "2026-01-01T00:00:00Z to 2026-01-02T03:04:05Z" in text
-    assert "gbsg2, Cox: 2 of 5 runs." in text
-    assert "No record of settings, versions and times of veterans cox." in text
-
-
-def test_folds_without_one_chosen_start_are_told() -> None:
-    table = rows("aids", "sst_llog", 2, {"c_harrell": [[0.6, 0.7], [0.7, 0.8]]})
-    assert "exactly one chosen start" not in to_markdown(build_report(Results(table, [])))
-    text = to_markdown(build_report(Results(table.assign(chosen=True), [])))
-    assert "aids, Llog D2: folds without exactly one chosen start." in text
-
-
-def test_reasons_that_differ_are_counted() -> None:
-    table = rows("aids", "cox", None, {"c_uno": [[np.nan], [np.nan], [np.nan], [0.7]]})
-    table["reason"] = ["row 7", "row 9", "row 9", ""]
-    text = to_markdown(build_report(Results(table, [])))
-    assert "| Cox | c\\_uno | test | 3 | all | row 9 (2 times; 1 other reason) |" in text
-
-
-def test_times_by_model() -> None:
-    table, _ = study({("aids", "cox", None): 0.6, ("gbsg2", "cox", None): 0.7})
-    records = [
-        facts("aids", "cox", None, seconds={"fit": 3.0, "score": 1.0}),
-        facts("gbsg2", "cox", None, seconds={"fit": 5.0, "score": 2.0}),
-    ]
-    text = to_markdown(build_report(Results(table, records)))
-    assert "| Cox | 2 | 4 | 8.00 | 4.00 | 5.00 | 2.00 | 3.00 | 1.50 |" in text
-
-
 def test_a_single_model_on_a_single_data_set_is_enough(tmp_path: Path) -> None:
     files = write_report(Results(rows("mine", "my_model", None, {"my_metric": [[0.5]]}), []), tmp_path)
     assert files.figures == ()
@@ -193,20 +144,98 @@ def test_a_single_model_on_a_single_data_set_is_enough(tmp_path: Path) -> None:
     assert "Ranks" not in text
 
 
-def test_infinite_values_are_shown_and_not_averaged(tmp_path: Path) -> None:
-    values = {"log_likelihood": [[-10.0], [-np.inf]]}
-    fine = {"log_likelihood": [[-11.0], [-12.0]]}
-    table = pd.concat(
-        [rows("aids", "cox", None, values), rows("gbsg2", "cox", None, fine)]
-        + [rows(name, "rsf", None, fine) for name in ("aids", "gbsg2")]
-    )
-    text = to_markdown(build_report(Results(table, [])))
-    assert "\N{MINUS SIGN}∞" in text
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run")
+    table, records = whole_study()
+    store = ResultStore(path)
+    for record in records:
+        depth = record["depth"]
+        own = table[(table["dataset"] == record["dataset"]) & (table["model"] == record["model"])]
+        own = own[own["depth"].isna() if depth is None else own["depth"].eq(depth).fillna(False)]
+        key = TaskKey(record["dataset"], record["model"], depth, record["config"])
+        store.write(key, own[["fold", "start", "part", "chosen", "metric", "value", "reason"]], record)
+    return path
 
 
-def test_averages_of_the_chosen_starts_stand_beside_those_of_all() -> None:
-    table = rows("aids", "sst_llog", 2, {"c_harrell": [[0.6, 0.7], [0.7, 0.8]]}, chosen=1)
-    text = to_markdown(build_report(Results(table, [])))
-    over_all, over_chosen = text.split("### Averages over the chosen start of each fold")
-    assert "| Llog D2 | .700 |" in over_all
-    assert "| Llog D2 | .750 |" in over_chosen
+def test_prints_the_averages_and_where_the_report_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(run), "--models", "sst_llog", "ctree_d2", "--metrics", "c_harrell"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["model", "C_H", "↑", "(4)"]
+    assert [line.split()[0] for line in lines[1:3]] == ["Llog", "CTree"]
+    assert lines[-1].startswith("done: report of 4 data sets and 2 models")
+    assert (run / "report" / "report.html").stat().st_size > 10_000
+    assert str(run / "report" / "report.html") in lines[-1]
+
+
+def test_out_is_the_folder_of_the_report(run: Path, tmp_path: Path) -> None:
+    main([str(run), "--out", str(tmp_path / "deep" / "here"), "--datasets", "aids", "--metrics", "c_uno"])
+    assert (tmp_path / "deep" / "here" / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--metrics", "nonsense"], "metrics: no results of nonsense; there are c_harrell, c_uno"),
+        (["--models", "ctree_d9"], "models: no results of ctree_d9"),
+        (["--datasets", "moon"], "datasets: no results of moon"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_refusals_are_one_line(
+    run: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), *arguments])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.startswith("sstorch-report: error: ")
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "holds no results" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--out", str(tmp_path / "file")])
+    assert stopped.value.code == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_disk_that_refuses_leaves_nothing_half_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--out", str(tmp_path), "--metrics", "c_uno"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert error.count("\n") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(SystemExit):
+            main([str(run), "--out", str(tmp_path)])
+    finally:
+        tmp_path.chmod(0o755)
+    assert "cannot be written" in capsys.readouterr().err
