@@ -1,7 +1,9 @@
 """The report as a whole, in both formats, and its command."""
 
+import io
 import os
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -151,10 +153,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = ResultStore(path)
     for record in records:
         depth = record["depth"]
-        own = table[(table["dataset"] == record["dataset"]) & (table["model"] == record["model"])]
-        own = own[own["depth"].isna() if depth is None else own["depth"].eq(depth).fillna(False)]
+        task = table[(table["dataset"] == record["dataset"]) & (table["model"] == record["model"])]
+        task = task[task["depth"].isna() if depth is None else task["depth"].eq(depth).fillna(False)]
         key = TaskKey(record["dataset"], record["model"], depth, record["config"])
-        store.write(key, own[["fold", "start", "part", "chosen", "metric", "value", "reason"]], record)
+        store.write(key, task[["fold", "start", "part", "chosen", "metric", "value", "reason"]], record)
     return path
 
 
@@ -239,3 +241,23 @@ def test_a_folder_that_is_read_only_is_refused(
     finally:
         tmp_path.chmod(0o755)
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_reader_who_stops_early_is_no_refusal(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            return 1
+
+    redirected: list[int] = []
+    monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr(os, "dup2", lambda _, target: redirected.append(target))
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--out", str(tmp_path), "--metrics", "c_uno"])
+    assert stopped.value.code == 141
+    assert redirected == [1]
+    assert capsys.readouterr().err == ""
