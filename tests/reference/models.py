@@ -1,0 +1,596 @@
+"""The fits whose results are recorded: tables of cases, and what is written down of each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from exact_text import exact, files_of, sha, shape_and_sha
+
+from sstorch import (
+    OptimalPolicyTree,
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    OptimalTreeClassifier,
+    OptimalTreeRegressor,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+    SurvivalData,
+)
+from sstorch.data import Schema
+from sstorch.estimators import ConformalLowerBound, bootstrap_trees, start_trees
+from sstorch.evaluation import (
+    BASELINES,
+    BaselineModel,
+    cross_validate,
+    fairness_path,
+    leaf_table,
+    make_baseline,
+    score_fairness,
+    score_predictor,
+    score_tree,
+)
+from sstorch.exceptions import ConfigError, SstorchError
+from sstorch.metrics import RiskScore, SurvivalScorer, evaluate
+from sstorch.nn import FAMILIES, Spline
+from sstorch.objective import L2Parity
+from sstorch.optim import Nodec
+from sstorch.optimal import Binarizer, horizon_labels, policy_scores, solve
+from sstorch.optimal.fronts import FairSurvival, solve_front
+from sstorch.optimal.tasks import IntegratedBrier, LogLikelihood
+
+Entry = dict[str, str]
+Case = Callable[[], Entry]
+
+N_ROWS = 120
+TIMES = [5.0, 40.0]
+HORIZON = 30.0
+SAVED = Path(__file__).parents[1] / "estimators" / "saved"
+# Rows for the saved trees of earlier versions, which were fitted to such columns.
+SAVED_ROWS = pd.DataFrame(
+    {"age": [31.0, 64.5, None, 20.0], "stage": ["I", "III", None, "II"], "smoker": [True, False, True, False]}
+)
+SAVED_CLASSES = {
+    "sstorch.soft_survival_tree": SoftSurvivalTree,
+    "sstorch.soft_survival_tree_cv": SoftSurvivalTreeCV,
+    "sstorch.optimal_survival_tree": OptimalSurvivalTree,
+    "sstorch.optimal_tree_classifier": OptimalTreeClassifier,
+    "sstorch.optimal_tree_regressor": OptimalTreeRegressor,
+    "sstorch.optimal_policy_tree": OptimalPolicyTree,
+}
+
+
+@cache
+def cohort() -> pd.DataFrame:
+    """Rows with numbers, categories, booleans, missing values, a group, an entry time, weights and a dose."""
+    draws = np.random.default_rng(23)
+    frame = pd.DataFrame(
+        {
+            "age": draws.uniform(20, 90, N_ROWS).round(1),
+            "marker": draws.normal(size=N_ROWS).round(2),
+            "stage": draws.choice(["I", "II", "III"], N_ROWS),
+            "smoker": draws.uniform(size=N_ROWS) < 0.4,
+            "sex": draws.choice(["f", "m"], N_ROWS),
+        }
+    )
+    risk = 0.03 * (frame["age"] - 50) + np.where(frame["marker"] > 0.3, 0.9, -0.4)
+    risk += 0.5 * (frame["stage"] == "III") + 0.4 * (frame["sex"] == "m")
+    died = 40 * draws.weibull(1.4, N_ROWS) * np.exp(-risk / 1.4)
+    left = draws.uniform(5, 110, N_ROWS)
+    frame["time"] = np.minimum(died, left).round(1) + 0.1
+    frame["event"] = died <= left
+    frame["entry"] = (0.3 * frame["time"] * draws.integers(0, 2, N_ROWS)).round(2)
+    frame["weight"] = draws.choice([0.0, 0.5, 1.0, 2.0], N_ROWS)
+    frame["treatment"] = draws.integers(0, 3, N_ROWS)
+    frame["dose"] = (frame["age"] / 10 + 2 * frame["marker"] + draws.normal(size=N_ROWS)).round(2)
+    frame.loc[::13, "age"] = np.nan
+    frame.loc[5::17, "stage"] = None
+    return frame
+
+
+def features() -> pd.DataFrame:
+    """The columns that a model sees, the group not among them."""
+    return cohort()[["age", "marker", "stage", "smoker"]]
+
+
+def target() -> tuple[Any, Any]:
+    """Times and events."""
+    return cohort()["time"].to_numpy(), cohort()["event"].to_numpy()
+
+
+def survival_data(groups: bool = False) -> SurvivalData:
+    """The cohort, with or without groups."""
+    return SurvivalData(features(), target(), sensitive=cohort()["sex"].to_numpy() if groups else None)
+
+
+# What is predicted, by the name under which it is recorded; a model has some of them.
+PREDICTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "survival": ("predict_survival_function", (TIMES,)),
+    "cumulative_hazard": ("predict_cumulative_hazard_function", ([0.0, *TIMES],)),
+    "hazard": ("predict_hazard_function", (TIMES,)),
+    "falling_curves": ("falling_curves", ([0.0, 2.5, *TIMES, 75.0],)),
+    "predict": ("predict", ()),
+    "predict_proba": ("predict_proba", ()),
+    "quantile 0.5": ("predict_quantile", (0.5,)),
+    "quantile 0.2": ("predict_quantile", (0.2,)),
+    "rmst": ("predict_rmst", (HORIZON,)),
+    "leaf": ("apply", ()),
+    "leaf_proba": ("predict_leaf_proba", ()),
+}
+# Those of which ten rows are written down; of all there is a checksum over every row.
+WRITTEN = ("survival", "predict", "predict_proba", "quantile 0.5", "rmst", "leaf", "leaf_proba")
+# What a fitted model says of itself.
+TEXTS = (
+    "summary", "export_text", "export_graphviz", "leaf_texts", "gate_features", "gate_table",
+    "gate_coefficients", "leaf_table", "leaf_coefficients", "importance",
+)  # fmt: skip
+ATTRIBUTES = (
+    "objective_", "loss_", "gap_", "certified_", "best_score_", "best_params_", "best_depth_", "best_nodes_",
+    "best_leaf_penalty_", "best_index_", "disparity_", "zero_time_", "cutoff_", "effective_size_",
+)  # fmt: skip
+TABLES = (
+    "node_table_", "event_times_", "leaf_table_", "optima_", "path_", "front_", "cv_results_", "folds_",
+    "leaf_class_", "leaf_weights_", "leaf_value_", "leaf_treatment_", "scores_", "weights_",
+)  # fmt: skip
+
+
+def predictions(model: Any, X: pd.DataFrame) -> Entry:
+    """Ten rows of the predictions, and checksums over all."""
+    entry = {}
+    for name, (method, arguments) in PREDICTIONS.items():
+        if hasattr(model, method):
+            try:
+                values = np.asarray(getattr(model, method)(X, *arguments))
+            except SstorchError as error:
+                entry[name] = f"refused: {error}"
+                continue
+            entry[f"{name}, all rows"] = shape_and_sha(values)
+            if name in WRITTEN:
+                entry[name] = exact(values[:10])
+    return entry
+
+
+def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
+    """Everything that is recorded of a fitted model."""
+    entry = {name: exact(getattr(model, name)) for name in ATTRIBUTES if hasattr(model, name)}
+    entry |= {name: shape_and_sha(getattr(model, name)) for name in TABLES if hasattr(model, name)}
+    entry |= {f"{name}()": shape_and_sha(getattr(model, name)()) for name in TEXTS if hasattr(model, name)}
+    entry |= predictions(model, X)
+    if y is not None:
+        for name in ("score", "log_likelihood"):
+            if hasattr(model, name):
+                entry[f"{name}()"] = exact(getattr(model, name)(X, y))
+    if hasattr(model, "history_"):
+        history = model.history_
+        entry["history"] = sha(exact(history.steps) + exact(history.macro_iterations))
+    if hasattr(model, "explain"):
+        entry["explain()"] = sha(str(model.explain(X.iloc[:1])))
+        entry["simplify()"] = sha(str(model.simplify(X, 0.05)))
+    if hasattr(model, "save"):
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(folder)
+            entry |= {f"saved {name}": text for name, text in files_of(Path(folder)).items()}
+            if hasattr(model, "load"):
+                loaded = type(model).load(folder)
+                told = [exact(getattr(loaded, name)()) for name in TEXTS if hasattr(loaded, name)]
+                entry["loaded predicts"] = sha(exact(predictions(loaded, X)))
+                entry["loaded says"] = sha("".join(told))
+    return entry
+
+
+# ---------------------------------------------------------------------- soft trees
+
+# Every parameter is given: the record is of results, the defaults are among the signatures.
+BASE: dict[str, Any] = {
+    "depth": 1,
+    "leaf": "log_logistic",
+    "n_starts": 2,
+    "trainer": "joint",
+    "init": "random",
+    "ridge": 1e-3,
+    "gate_ridge": 1e-4,
+    "fused": 0.0,
+    "gate_sparsity": 0.0,
+    "holdout": 0.0,
+    "n_shards": 1,
+    "prediction": "hbp",
+    "dtype": "float64",
+    "missing_numbers": "mean",
+    "missing_categories": "zeros",
+    "random_state": 3,
+}
+L2_OBSERVED = L2Parity("relaxed", "sum", "observed_times")
+TREES: dict[str, dict[str, Any]] = {
+    **{f"leaf {name}": {"leaf": name} for name in sorted(FAMILIES)},
+    "leaf spline unconstrained": {"leaf": Spline("odds", knots=2, monotone=False), "init": "cox"},
+    "leaf spline linear ancillary": {"leaf": Spline("hazard", knots=1, ancillary="linear")},
+    **{
+        f"trainer {name}": {"trainer": name, "depth": 2, "n_starts": 4}
+        for name in ("nodec", "joint", "nodec+joint", "adam")
+    },
+    "trainer nodec, published": {"trainer": Nodec.paper(), "depth": 2, "gate_ridge": 0.0},
+    "trainer nodec, ordered, patience": {"trainer": Nodec(eps="eps_ordered", patience=4), "depth": 2},
+    **{
+        f"init {name}": {"init": name, "depth": 2, "trainer": "nodec"}
+        for name in ("random", "kmeans", "greedy", "grown")
+    },
+    "init cox": {"init": "cox", "leaf": "spline_po", "depth": 2, "trainer": "nodec"},
+    "init cox, hazard": {"init": "cox", "leaf": "spline_ph", "trainer": "nodec+joint"},
+    "depth 0": {"depth": 0, "leaf": "weibull"},
+    "depth 3": {"depth": 3, "leaf": "exponential", "n_starts": 1},
+    "prediction mixture": {"prediction": "mixture", "depth": 2, "leaf": "weibull"},
+    "prediction mixture, spline": {"prediction": "mixture", "leaf": "spline_ph"},
+    "penalties": {"fused": 0.01, "gate_sparsity": 0.02, "trainer": "nodec+joint", "depth": 2},
+    "missing": {"missing_numbers": "median", "missing_categories": "most_frequent"},
+    "float32": {"dtype": "float32"},
+    "holdout": {"holdout": 0.25, "trainer": "nodec", "depth": 2, "n_starts": 3},
+    "shards": {"n_shards": 3, "trainer": "nodec", "depth": 2},
+    "weights and entry": {"fit": ("sample_weight", "entry"), "leaf": "weibull", "trainer": "nodec+joint"},
+    "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": "nodec", "depth": 2, "fit": ("sensitive",)},
+    "fairness l2_relaxed": {"fairness": "l2_relaxed", "rho": 0.3, "depth": 2, "fit": ("sensitive",)},
+    "fairness, observed times": {"fairness": L2_OBSERVED, "rho": 1e-5, "fit": ("sensitive",)},
+}
+
+
+def fit_tree(settings: Mapping[str, Any]) -> SoftSurvivalTree:
+    """A soft tree with some settings of its own."""
+    rows = cohort()
+    given = {
+        "sample_weight": rows["weight"].to_numpy(),
+        "entry": rows["entry"].to_numpy(),
+        "sensitive": rows["sex"].to_numpy(),
+    }
+    arguments = {name: given[name] for name in settings.get("fit", ())}
+    chosen = {name: value for name, value in settings.items() if name != "fit"}
+    return SoftSurvivalTree(**(BASE | chosen)).fit(features(), target(), **arguments)
+
+
+def tree_case(settings: Mapping[str, Any]) -> Entry:
+    """A soft tree."""
+    return describe(fit_tree(settings), features(), target())
+
+
+def sensitive_column() -> Entry:
+    """The group as a column that is taken out of the features; disparities of the tree."""
+    frame = features().assign(sex=cohort()["sex"])
+    settings = BASE | {"fairness": "l2", "rho": 0.2, "trainer": "nodec"}
+    tree = SoftSurvivalTree(**settings).fit(frame, target(), sensitive="sex")
+    data = survival_data(groups=True)
+    entry = predictions(tree, features())
+    entry |= {name: exact(value) for name, value in score_fairness(tree, data, data).items()}
+    return entry | {"leaf_table": exact(leaf_table(tree, data))}
+
+
+def checkpointed() -> Entry:
+    """A fit that writes a checkpoint, and one that takes up its end."""
+    settings = BASE | {"trainer": "nodec", "depth": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "fit.safetensors"
+        trees = [SoftSurvivalTree(**settings).fit(features(), target(), checkpoint=file) for _ in range(2)]
+    return {
+        f"{name} {key}": text
+        for name, tree in zip(("first", "second"), trees, strict=True)
+        for key, text in {"objective_": exact(tree.objective_), **predictions(tree, features())}.items()
+    }
+
+
+def exported_prediction() -> Entry:
+    """The file for torch alone predicts what the tree does."""
+    tree = fit_tree({"leaf": "weibull"})
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tree.pt2"
+        tree.export_prediction(file)
+        module = torch.export.load(file).module()
+    names = tree.preprocessor_.feature_names_out
+    x = np.random.default_rng(5).normal(size=(10, len(names)))
+    x[0, 0] = np.nan
+    curves = module(torch.as_tensor(x), torch.as_tensor(TIMES, dtype=torch.float64))
+    return {"names": exact(list(names)), "survival": exact(curves)}
+
+
+def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
+    """Curves of the trees of one batch."""
+    tree = SoftSurvivalTree(**(BASE | {"n_starts": 3, "trainer": "nodec+joint"}))
+    sample = make(tree, features(), target(), **options)
+    rows = features().iloc[:10]
+    return {
+        "members": exact(sample.members),
+        "survival": shape_and_sha(sample.survival(rows, TIMES)),
+        "band": exact(np.stack(sample.band(rows.iloc[:3], TIMES, 0.8))),
+        "spread": exact(sample.spread(rows.iloc[:3], TIMES)),
+    }
+
+
+def conformal(censoring: Any) -> Entry:
+    """Lower bounds on the time of the event."""
+    tree = SoftSurvivalTree(**(BASE | {"depth": 0}))
+    bounds = ConformalLowerBound(tree, 0.8, censoring=censoring, random_state=1).fit(features(), target())
+    entry = describe(bounds, features())
+    return entry | {"level 0.6": exact(bounds.predict(features().iloc[:10], level=0.6))}
+
+
+# ---------------------------------------------------------------------- searches and evaluation
+
+SEARCH: dict[str, Any] = {
+    "depth": (0, 1, 2),
+    "leaf": ("log_logistic", "weibull"),
+    "ridge": (1e-3, 1e-2),
+    "gate_ridge": (1e-4,),
+    "fused": 0.0,
+    "init": "random",
+    "n_starts": 2,
+    "cv": 3,
+    "scoring": "log_likelihood",
+    "search": "growing",
+    "one_standard_error": False,
+    "trainer": "joint",
+    "holdout": 0.0,
+    "prediction": "hbp",
+    "random_state": 1,
+}
+SEARCHES: dict[str, dict[str, Any]] = {
+    "growing, log_likelihood": {},
+    "grid, c_harrell": {"search": "grid", "scoring": "c_harrell", "depth": (0, 1), "leaf": "log_logistic"},
+    "halving, ibs": {
+        "search": "halving", "scoring": "ibs", "depth": (0, 1), "n_starts": 3, "trainer": "nodec",
+        "leaf": "weibull", "one_standard_error": True,
+    },
+    "automatic leaf": {"leaf": "auto", "depth": (0, 1), "ridge": 1e-3},
+    "starts and inits": {"init": ("random", "kmeans"), "n_starts": (1, 3), "search": "grid", "depth": 1,
+                         "leaf": "exponential", "ridge": 1e-3, "fused": (0.0, 0.01)},
+}  # fmt: skip
+
+
+def search_case(settings: Mapping[str, Any]) -> Entry:
+    """A search for a soft tree."""
+    search = SoftSurvivalTreeCV(**(SEARCH | settings)).fit(features(), target())
+    return describe(search, features(), target()) | {
+        "cv_results_ scores": exact(search.cv_results_["mean_score"])
+    }
+
+
+def weighted_search() -> Entry:
+    """A search with weights and entry times."""
+    rows, settings = cohort(), SEARCH | {"depth": (0, 1), "leaf": "weibull"}
+    search = SoftSurvivalTreeCV(**settings)
+    search.fit(features(), target(), sample_weight=rows["weight"], entry=rows["entry"])
+    return {"cv_results_": sha(exact(search.cv_results_)), "objective_": exact(search.tree_.objective_)}
+
+
+def cross_validation(groups: bool) -> Entry:
+    """Folds, starts and the final model as one batch."""
+    settings = BASE | {"n_starts": 3, "trainer": "nodec"}
+    result = cross_validate(SoftSurvivalTree(**settings), survival_data(groups), 3, 2)
+    chosen = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")]
+    return {
+        "folds": exact(result.folds),
+        "scores": shape_and_sha(result.scores),
+        "table": shape_and_sha(result.table()),
+        "chosen, c_harrell": exact(chosen["c_harrell"]),
+        "chosen, ibs_graf": exact(chosen["ibs_graf"]),
+        "model, metrics_": exact(result.model.metrics_),
+        **{f"model, {name}": text for name, text in describe(result.model, features(), target()).items()},
+    }
+
+
+def path_of_fairness() -> Entry:
+    """Accuracy against disparity."""
+    tree = SoftSurvivalTree(**(BASE | {"fairness": "l2_relaxed"}))
+    path = fairness_path(tree, survival_data(groups=True), (0.0, 0.1, 1.0), 3, 2)
+    return {
+        "scores": shape_and_sha(path.scores),
+        "pareto": exact(path.pareto()),
+        "tree": exact(path.tree(0.1, 1).predict(features().iloc[:10])),
+    }
+
+
+def scores_of_a_tree() -> Entry:
+    """Every way to score a fitted tree."""
+    data, tree = survival_data(), fit_tree({"depth": 2, "init": "kmeans"})
+    train, test = data.subset(np.arange(80)), data.subset(np.arange(80, N_ROWS))
+    y = (test.time, test.event)
+    risk, curves = RiskScore("c_harrell"), SurvivalScorer("ibs_graf", train=(train.time, train.event))
+    return {
+        "evaluate": exact(evaluate(tree, train, test)),
+        "evaluate, tau": exact(
+            evaluate(tree, train, test, metrics=["c_uno", "cd_auc", "rmst_error"], tau=40.0)
+        ),
+        "score_tree": exact(score_tree(tree, test, train)),
+        "score_predictor": exact(score_predictor(tree, test, train)),
+        "score_predictor, thin": exact(score_predictor(tree, train, train, thin=True)),
+        "RiskScore": exact(risk(y, tree.predict(test.frame))),
+        "SurvivalScorer": exact(curves(tree, test.frame, y)),
+    }
+
+
+def baseline(name: str) -> Entry:
+    """A model to compare with: its settings, and its curves where its package is installed."""
+    made = make_baseline(name)
+    entry = {"settings": json.dumps(BaselineModel(name, made, 0).settings(), sort_keys=True, default=str)}
+    try:
+        made.check()
+    except ConfigError as error:
+        return entry | {"curves": f"not recorded: {error}".replace(sys.executable, "python")}
+    data = survival_data()
+    curves = made.fit(data, Schema.of(data.frame), 4).falling_curves(data.frame, np.array(TIMES))
+    return entry | {"curves": shape_and_sha(np.asarray(curves)), "ten rows": exact(np.asarray(curves)[:10])}
+
+
+# ---------------------------------------------------------------------- exact trees
+
+
+def exact_survival(kind: type[Any] = OptimalSurvivalTree, **settings: Any) -> Entry:
+    """An exact survival tree, or a search for its size."""
+    given = {"max_depth": 2, "min_leaf": 8, "min_events": 2, **settings}
+    return describe(kind(**given).fit(features(), target()), features(), target())
+
+
+def exact_classifier(weighted: bool = False, **settings: Any) -> Entry:
+    """An exact classification tree of the event up to a horizon."""
+    labels, weights = horizon_labels(*target(), horizon=HORIZON)
+    weights = np.round(weights * 2**10) / 2**10 if weighted else (weights > 0) * 1.0
+    tree = OptimalTreeClassifier(**{"max_depth": 2, "min_leaf": 5, **settings})
+    groups = cohort()["sex"].to_numpy() if "fairness" in settings else None
+    tree.fit(features(), labels, sample_weight=weights, sensitive=groups)
+    return describe(tree, features(), labels)
+
+
+def exact_stages() -> Entry:
+    """An exact classification tree of three classes named by text."""
+    known = cohort()["stage"].notna().to_numpy()
+    frame = cohort().loc[known, ["age", "marker", "time", "dose"]]
+    tree = OptimalTreeClassifier(max_depth=2, objective="balanced", binarize="quantiles", leaf_penalty=0.01)
+    stage = cohort().loc[known, "stage"].to_numpy()
+    return describe(tree.fit(frame, stage), frame, stage)
+
+
+def exact_regressor(**settings: Any) -> Entry:
+    """An exact regression tree."""
+    tree = OptimalTreeRegressor(**{"max_depth": 2, "min_leaf": 5, **settings})
+    dose = cohort()["dose"].to_numpy()
+    tree.fit(features(), dose, sample_weight=cohort()["weight"].to_numpy())
+    return describe(tree, features(), dose)
+
+
+def exact_policy(method: Any, **settings: Any) -> Entry:
+    """An exact policy tree from scores of the given kind."""
+    rows = cohort()
+    predicted = np.stack([rows["dose"] - k * rows["marker"] for k in range(3)], axis=1)
+    scores = policy_scores(
+        method,
+        treatment=rows["treatment"].to_numpy(),
+        outcome=rows["dose"].to_numpy(),
+        propensity=np.full(N_ROWS, 0.25) + 0.1 * rows["smoker"].to_numpy(),
+        predicted=predicted,
+    )
+    named = pd.DataFrame(scores, columns=["none", "low", "high"])
+    tree = OptimalPolicyTree(**{"max_depth": 2, "min_leaf": 5, **settings}).fit(features(), named)
+    return {"policy_scores": shape_and_sha(scores), **describe(tree, features(), named)}
+
+
+def questions(preset: Any, n_columns: int = 12) -> pd.DataFrame:
+    """Columns of 0 and 1."""
+    asked = Binarizer(preset).fit_transform(features(), target()[1].astype(float))
+    return pd.DataFrame(asked).iloc[:, :n_columns]
+
+
+def exact_task(make: Callable[[Any, Any], Any]) -> Entry:
+    """The solution of a task by itself."""
+    solution = solve(questions("quantiles"), make(*target()), 3, min_leaf=6, leaf_penalty=0.01)
+    return {
+        "loss": exact(solution.loss),
+        "certificate": solution.certificate,
+        "table": shape_and_sha(solution.table()),
+        "path": sha(exact(solution.path())),
+        "tree": exact(solution.tree()),
+        "decisions": shape_and_sha(np.asarray(solution.decisions())),
+    }
+
+
+def fair_survival() -> Entry:
+    """Survival trees under a limit on a disparity."""
+    group = (cohort()["sex"] == "m").to_numpy().astype(int)
+    task = FairSurvival(*target(), group, horizon=HORIZON, max_disparity=0.1)
+    solution = solve_front(questions("quantiles"), task, 2, min_leaf=6)
+    return {
+        "table": exact(solution.table()),
+        "tree": exact(solution.tree().tree),
+        "values": exact(solution.values),
+    }
+
+
+def saved_model(folder: Path) -> Entry:
+    """Predictions of a model that an earlier version has written."""
+    kind = SAVED_CLASSES[json.loads((folder / "model.json").read_text())["format"]]
+    model: Any = kind.load(folder)
+    files = {f"file {file.name}": sha(file.read_bytes()) for file in sorted(folder.iterdir())}
+    return {**files, **predictions(model, SAVED_ROWS), "summary()": sha(model.summary())}
+
+
+def questions_case(preset: Any) -> Entry:
+    """The questions that columns become."""
+    table = questions(preset, 10_000)
+    return {"names": sha(exact(list(table.columns))), "values": shape_and_sha(table.to_numpy())}
+
+
+LIKELIHOOD, BRIER = "log_likelihood", "integrated_brier"
+SCORES = ("misclassification", "balanced", "f1", "mcc", "balanced_accuracy", "auc")
+
+SOFT: dict[str, Case] = {
+    **{name: partial(tree_case, settings) for name, settings in TREES.items()},
+    "fairness, sensitive column": sensitive_column,
+    "checkpoint": checkpointed,
+    "export_prediction": exported_prediction,
+    "bootstrap_trees": partial(tree_sample, bootstrap_trees, n_resamples=5),
+    "start_trees": partial(tree_sample, start_trees),
+    "conformal, kaplan_meier": partial(conformal, "kaplan_meier"),
+    "conformal, model of censoring": partial(
+        conformal, SoftSurvivalTree(**(BASE | {"depth": 0, "leaf": "weibull"}))
+    ),
+}
+SELECTION: dict[str, Case] = {
+    **{f"search {name}": partial(search_case, settings) for name, settings in SEARCHES.items()},
+    "search weighted": weighted_search,
+    "cross_validate": partial(cross_validation, groups=False),
+    "cross_validate, groups": partial(cross_validation, groups=True),
+    "fairness_path": path_of_fairness,
+    "scores": scores_of_a_tree,
+    **{f"baseline {name}": partial(baseline, name) for name in sorted(BASELINES)},
+}
+EXACT: dict[str, Case] = {
+    **{
+        f"survival, {objective}, {preset}": partial(exact_survival, objective=objective, binarize=preset)
+        for objective, preset in itertools.product(
+            (LIKELIHOOD, BRIER), ("surtree", "osst", "quantiles", "boosted")
+        )
+    },
+    "survival, proportional hazards": partial(exact_survival, leaf_curve="proportional_hazards", max_depth=3),
+    "survival, ipcw, buckets": partial(exact_survival, objective=BRIER, leaf_curve="ipcw", n_buckets=20),
+    "survival, leaf penalty": partial(
+        exact_survival, leaf_penalty=2.0, max_nodes=2, binarize=Binarizer("all")
+    ),
+    **{
+        f"survival cv, {choose}": partial(exact_survival, OptimalSurvivalTreeCV, choose=choose, n_folds=3)
+        for choose in ("nodes", "depth", "budget", "leaf_penalty")
+    },
+    "survival cv, integrated_brier": partial(
+        exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3, one_standard_error=True
+    ),
+    **{f"classifier, {name}": partial(exact_classifier, objective=name) for name in SCORES},
+    "classifier, weights": partial(exact_classifier, weighted=True, leaf_penalty=0.01, max_depth=3),
+    "classifier, cost matrix": partial(exact_classifier, cost_matrix=[[0.0, 1.0], [3.0, 0.0]]),
+    "classifier, feature costs": partial(
+        exact_classifier,
+        feature_costs={"marker": 0.02, "stage": 0.01},
+        feature_groups={"visit": ["marker", "stage"]},
+        discounted_costs={"stage": 0.002},
+    ),
+    **{
+        f"classifier, {name}": partial(exact_classifier, fairness=name, max_disparity=0.1)
+        for name in ("demographic_parity", "equal_opportunity")
+    },
+    "classifier, three classes": exact_stages,
+    "regressor": exact_regressor,
+    "regressor, penalty": partial(exact_regressor, leaf_penalty=0.05, max_depth=3, binarize="quantiles"),
+    **{f"policy, {method}": partial(exact_policy, method) for method in ("direct", "ipw", "doubly_robust")},
+    "task log-likelihood": partial(exact_task, LogLikelihood),
+    "task integrated Brier": partial(exact_task, IntegratedBrier),
+    "task fair survival": fair_survival,
+    **{
+        f"questions {p}": partial(questions_case, p)
+        for p in ("surtree", "osst", "all", "quantiles", "boosted")
+    },
+}
+LOADED: dict[str, Case] = {
+    file.parent.relative_to(SAVED).as_posix(): partial(saved_model, file.parent)
+    for file in sorted(SAVED.glob("*/model.json"))
+}

@@ -1,0 +1,189 @@
+"""Runs of the command line, and the tasks that studies plan."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from exact_text import exact, exact_frame, files_of, sha
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from models import cohort
+from omegaconf import OmegaConf
+
+from sstorch.cli import main
+from sstorch.evaluation import ResultStore
+from sstorch.exceptions import SstorchError
+
+Entry = dict[str, str]
+Case = Callable[[], Entry]
+
+# What varies from run to run in the facts of a task.
+VARYING = ("seconds", "versions", "finished")
+# All that a default could set otherwise is given: the record is of results.
+EXPLICIT = [
+    "dataset=csv",
+    "dataset.time=days",
+    "dataset.event=died",
+    "tree=depth1",
+    "tree.prediction=hbp",
+    "tree.ridge=0.001",
+    "tree.gate_ridge=0.0001",
+    "tree.fused=0.0",
+    "tree.gate_sparsity=0.0",
+    "tree.holdout=0.0",
+    "leaf=log_logistic",
+    "trainer=joint",
+    "init=random",
+    "cv=three_folds",
+    "cv.n_starts=2",
+    "cv.seed=0",
+    "seed=0",
+    "device.threads=1",
+    "logger=none",
+]
+STUDY = [
+    "experiment=own",
+    "~study.soft_trees.sst_llog_kmeans",
+    "~study.soft_trees.sst_po",
+    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1]}",
+    "+study.soft_trees.po={leaf: spline_po, depth: 1, init: cox, gate_ridge: 0.01, leaf_options: {knots: 2}}",
+    "+study.searches.cv={leaf: weibull, depth: [0, 1], n_starts: 1, cv: 2, ridge: 0.001, gate_ridge: 0.0001, "
+    "scoring: c_harrell, search: grid, fused: 0.0, init: random, one_standard_error: false}",
+    "study.models=[exp,po,cv,kaplan_meier,cox]",
+]
+# Files of a run that hold no durations, dates or paths.
+RUN_FILES = ("scores.csv", "summary.csv", "folds.csv", "leaf_groups.csv", "tree.txt")
+PLANNED = ("paper", "paper_quick", "accuracy")
+
+
+def app(*overrides: str) -> str:
+    """Run the command in this process; what it prints.
+
+    Raises:
+        RuntimeError: it ends with another exit code than 0.
+    """
+    GlobalHydra.instance().clear()
+    before, printed = sys.argv, io.StringIO()
+    sys.argv = ["sstorch", *overrides]
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            main()
+    except SystemExit as stop:
+        if stop.code:
+            raise RuntimeError(f"sstorch ended with {stop.code}: {printed.getvalue()[-2000:]}") from stop
+    finally:
+        sys.argv = before
+    return printed.getvalue()
+
+
+def _file(folder: Path, name: str, first: int, last: int) -> str:
+    """Some rows of the cohort as a file; the option that names it."""
+    columns = ["age", "marker", "stage", "smoker", "sex", "time", "event"]
+    rows = cohort()[columns].rename(columns={"time": "days", "event": "died"})
+    file = folder / f"{name}.csv"
+    rows.assign(died=rows["died"].astype(int)).iloc[first:last].to_csv(file, index=False)
+    return f"dataset.path={file}"
+
+
+def study() -> Entry:
+    """A study of two small data sets: tasks, their results, and the means that are printed."""
+    entry: Entry = {}
+    with tempfile.TemporaryDirectory() as root:
+        for name, rows in {"first": (0, 120), "second": (30, 110)}.items():
+            folder = Path(root) / name
+            file = _file(Path(root), name, *rows)
+            shared = [*EXPLICIT, *STUDY, file, f"study.folder={folder}"]
+            printed = app(*shared).splitlines()
+            means = next(k for k, line in enumerate(printed) if line.startswith("Test folds"))
+            entry[f"{name}: means"] = sha("\n".join(printed[means:-1]))
+            again = app(*shared).splitlines()
+            entry[f"{name}: again"] = next(line for line in again if line.startswith("tasks")).split(
+                " are in "
+            )[0]
+            store = ResultStore(folder)
+            table = store.table()
+            groups = table.groupby(["dataset", "model", "depth", "config"], dropna=False, sort=True)
+            for (_, model, depth, config), part in groups:
+                key = f"{name}: {model} depth {depth}"
+                entry[f"{key}, config"] = str(config)
+                entry[f"{key}, rows"] = sha(exact_frame(part))
+                test = part[(part["part"] == "test") & part["chosen"] & (part["metric"] == "ibs_graf")]
+                entry[f"{key}, ibs_graf"] = exact(test["value"].to_numpy(float))
+            for facts in store.facts():
+                plain = {key: value for key, value in facts.items() if key not in VARYING}
+                key = f"{name}: {facts['model']} depth {facts['depth']}, facts"
+                entry[key] = sha(json.dumps(plain, sort_keys=True))
+            entry |= {
+                f"{name}: {file.name}": sha(file.read_bytes())
+                for file in sorted((folder / "folds").iterdir())
+            }
+    return entry
+
+
+def run(*overrides: str) -> Entry:
+    """A run of one data set: the files that it leaves behind."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "run"
+        app(*EXPLICIT, _file(Path(root), "cohort", 0, 120), f"hydra.run.dir={folder}", *overrides)
+        entry = {name: sha((folder / name).read_bytes()) for name in RUN_FILES if (folder / name).exists()}
+        return entry | {f"model/{name}": text for name, text in files_of(folder / "model").items()}
+
+
+def _located(name: str, *modules: str) -> Any:
+    """A function that no package names in public, from the first module that has it."""
+    for module in modules:
+        with contextlib.suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(module), name)
+    raise ImportError(f"none of {', '.join(modules)} has {name}")
+
+
+def planned(experiment: str) -> Entry:
+    """The tasks that a shipped experiment plans, by data set: model, depth and digest of the settings."""
+    register = _located("register_schemas", "sstorch.config")
+    models_of = _located("study_models", "sstorch.cli_study", "sstorch.cli")
+    plan = _located("plan", "sstorch.evaluation.study", "sstorch.evaluation")
+    dataset = _located("DatasetConfig", "sstorch.config")
+    register()
+    GlobalHydra.instance().clear()
+    with initialize_config_module("sstorch.configs", version_base="1.3"):
+        config: Any = OmegaConf.to_object(compose("config", [f"experiment={experiment}"]))
+    GlobalHydra.instance().clear()
+    entry: Entry = {}
+    with warnings.catch_warnings(record=True) as caught, tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("always")
+        models = models_of(config, config.study)
+        for name in sorted(config.study.datasets):
+            try:
+                tasks = plan([dataset(name)], models, config.cv.n_folds, config.cv.seed, ResultStore(folder))
+            except SstorchError as error:
+                entry[name] = f"not planned: {error}".replace(sys.executable, "python")
+                continue
+            keys = [task.key for task in tasks]
+            entry[name] = " ".join(f"{key.model}/{key.depth}={key.config}" for key in keys)
+            entry[f"{name}, folds"] = sha((Path(folder) / "folds" / f"{name}.csv").read_bytes())
+    left_out = sorted({str(item.message) for item in caught if "is left out" in str(item.message)})
+    return entry | {f"left out {number}": text for number, text in enumerate(left_out)}
+
+
+STUDIES: dict[str, Case] = {
+    "study of two data sets": study,
+    "run": run,
+    "run, fairness": partial(
+        run, "fairness=l2_relaxed", "fairness.sensitive=sex", "fairness.rho=0.1", "tree.depth=2"
+    ),
+    **{f"planned, {name}": partial(planned, name) for name in PLANNED},
+}
