@@ -27,7 +27,9 @@ WORDS = 24
 # Columns that hold durations.
 TIMED = ("seconds",)
 ALIASES: dict[str, Any] = {
+    "ArrayLike | None": npt.ArrayLike | None,
     "ArrayLike": npt.ArrayLike,
+    "pd.DataFrame": pd.DataFrame,
     "NDArray[np.float64]": npt.NDArray[np.float64],
     "NDArray[np.int64]": npt.NDArray[np.int64],
     "NDArray[np.bool_]": npt.NDArray[np.bool_],
@@ -35,8 +37,8 @@ ALIASES: dict[str, Any] = {
 
 
 def sha(content: str | bytes) -> str:
-    """First 80 bits of the SHA-256 of a text or of bytes."""
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:20]
+    """First 64 bits of the SHA-256 of a text or of bytes."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
 
 
 def exact(value: object) -> str:
@@ -163,7 +165,9 @@ def _signature(value: Any) -> str:
     except (TypeError, ValueError):
         return " without a signature"
     parameters = [
-        parameter.replace(annotation=_Text(_annotation(parameter.annotation)))
+        parameter
+        if parameter.annotation is parameter.empty
+        else parameter.replace(annotation=_Text(_annotation(parameter.annotation)))
         for parameter in signature.parameters.values()
     ]
     returned = signature.replace(
@@ -185,7 +189,7 @@ class _Text:
 def _annotation(annotation: object) -> str:
     """The same whether a module's annotations are evaluated or not, but for aliases of its own."""
     if annotation is inspect.Signature.empty:
-        return "?"
+        return ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     for name, alias in ALIASES.items():
         for written in (inspect.formatannotation(alias), f"npt.{name}"):
