@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from exact_text import beginning, exact, files_of, sha, shape_and_sha
 
 from sstorch import (
     OptimalPolicyTree,
@@ -47,6 +46,7 @@ from sstorch.optim import Nodec
 from sstorch.optimal import Binarizer, horizon_labels, policy_scores, solve
 from sstorch.optimal.fronts import FairSurvival, solve_front
 from sstorch.optimal.tasks import IntegratedBrier, LogLikelihood
+from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha
 
 Entry = dict[str, str]
 Case = Callable[[], Entry]

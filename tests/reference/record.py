@@ -1,7 +1,7 @@
 """Records what this package computes, so that a change that must change nothing can be checked.
 
-python tests/reference/record.py --out FILE      writes down objectives, predictions, files, names ...
-python tests/reference/record.py --check FILE    records anew and prints every difference; exit code 1 on any
+python -m tests.reference.record --out FILE      writes down objectives, predictions, files, names ...
+python -m tests.reference.record --check FILE    records anew and prints every difference; exit code 1 on any
 
 Both on the same machine: the values are exact, so other processors or other versions of torch and numpy give
 others. That is why no test runs it, and why ``before.json`` beside it, which was made before the package was
@@ -33,13 +33,13 @@ import pandas as pd
 import scipy
 import sklearn
 import torch
-from exact_text import public_names
-from models import EXACT, LOADED, SELECTION, SOFT
-from scores import METRICS
-from studies import STUDIES
 from threadpoolctl import threadpool_limits
 
 from sstorch.exceptions import DataWarning
+from tests.reference.exact_text import public_names
+from tests.reference.models import EXACT, LOADED, SELECTION, SOFT
+from tests.reference.scores import METRICS
+from tests.reference.studies import STUDIES
 
 Entry = dict[str, str]
 Record = dict[str, dict[str, Entry]]

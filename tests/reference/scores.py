@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from exact_text import beginning
 
 from sstorch import metrics as m
+from tests.reference.exact_text import beginning
 
 Entry = dict[str, str]
 Case = Callable[[], Entry]

@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exact_text import exact, exact_frame, files_of, sha
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from models import cohort
 from omegaconf import OmegaConf
 
 from sstorch.cli import main
 from sstorch.evaluation import ResultStore
 from sstorch.exceptions import SstorchError
+from tests.reference.exact_text import exact, exact_frame, files_of, sha
+from tests.reference.models import cohort
 
 Entry = dict[str, str]
 Case = Callable[[], Entry]
