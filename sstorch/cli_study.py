@@ -43,7 +43,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
     write_whole(store.path / "config.yaml", config_text.encode())
     left = [task for task in tasks if not store.holds(task.key)]
     print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
-    print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.results}", flush=True)
+    print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
     done = 0
 
     def tell(outcome: Outcome) -> None:

@@ -1,7 +1,8 @@
 """How accurate is one readable tree? Nested cross-validation of every candidate of a search, on 15 data sets.
 
 python experiments/accuracy/study.py train [--sets NAME ...] [--repeats 0 ...] [--lever NAME]   # candidates/
-python experiments/accuracy/study.py report                                        # the tables of the README
+python experiments/accuracy/study.py pack                           # candidates/ into candidates.parquet
+python experiments/accuracy/study.py report                         # the tables of the README
 
 Baselines of a further repeat R, into baselines/R: sstorch experiment=accuracy cv.seed=R study.folder=FOLDER
 '~study.searches.sst_cv' '~study.baselines.sksurv'
@@ -29,6 +30,9 @@ from sstorch.evaluation import ResultStore, make_folds
 from sstorch.optim import Annealing, Joint, Nodec
 
 HERE = Path(__file__).parent
+# Scores of all candidates: a file for each data set, lever, repeat and fold, and one that has what is packed.
+NEW, PACKED = HERE / "candidates", HERE / "candidates.parquet"
+TASK = ["data", "lever", "repeat", "fold"]
 SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
 # Parameters of the search that one lever changes, beside "search" itself; for the ablation.
@@ -132,13 +136,13 @@ def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData)
 
 
 def train(names: list[str], repeats: list[int], lever: str) -> None:
-    folder = HERE / "candidates"
-    folder.mkdir(exist_ok=True)
+    NEW.mkdir(exist_ok=True)
+    done = packed_tasks()
     for name in names:
         for repeat in repeats:
             for fold in range(5):
-                path = folder / f"{name}_{lever}_{repeat}_{fold}.parquet"
-                if path.exists():
+                path = NEW / f"{name}_{lever}_{repeat}_{fold}.parquet"
+                if path.exists() or path.stem in done:
                     continue
                 begin = time.process_time()
                 table = nested(name, repeat, fold, lever)
@@ -152,6 +156,35 @@ def train(names: list[str], repeats: list[int], lever: str) -> None:
                     f"{time.process_time() - begin:.0f} s of the processor",
                     flush=True,
                 )
+
+
+def packed_tasks() -> set[str]:
+    """Names of the files whose rows are packed."""
+    if not PACKED.exists():
+        return set()
+    tasks = pd.read_parquet(PACKED, columns=TASK).drop_duplicates()
+    return {"_".join(map(str, task)) for task in tasks.itertuples(index=False)}
+
+
+def candidates() -> pd.DataFrame:
+    """Scores of all candidates, packed and new."""
+    done = packed_tasks()
+    tables = [pd.read_parquet(PACKED)] if done else []
+    tables += [pd.read_parquet(path) for path in sorted(NEW.glob("*.parquet")) if path.stem not in done]
+    return pd.concat(tables, ignore_index=True)
+
+
+def pack() -> None:
+    """Move the rows of all files into one; they are deleted when it has been read back."""
+    files, table, aside = sorted(NEW.glob("*.parquet")), candidates(), PACKED.with_suffix(".part")
+    table.to_parquet(aside, index=False, compression="zstd", compression_level=15, write_page_checksum=True)
+    pd.testing.assert_frame_equal(pd.read_parquet(aside), table, check_exact=True)
+    aside.replace(PACKED)
+    done = packed_tasks()
+    packed = [path for path in files if path.stem in done]
+    for path in packed:
+        path.unlink()
+    print(f"{len(packed)} files are now in {PACKED}")
 
 
 def chosen(
@@ -220,7 +253,7 @@ def over_repeats(ours: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def report() -> None:
-    table = pd.concat([pd.read_parquet(path) for path in sorted((HERE / "candidates").glob("*.parquet"))])
+    table = candidates()
     search = table[table["lever"] == "search"]
     every, others = chosen(search), baselines()
     ours, first = every[every["repeat"] == 0], others[others["repeat"] == 0]
@@ -286,7 +319,7 @@ SINGLE = "depth == 0 and leaf in ('log_logistic', 'logistic_hazard')"
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["train", "report"])
+    parser.add_argument("what", choices=["train", "pack", "report"])
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--repeats", nargs="*", type=int, default=[0])
     parser.add_argument("--lever", choices=LEVERS, default="search")
@@ -294,5 +327,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if given.what == "report":
         report()
+    elif given.what == "pack":
+        pack()
     else:
         train(given.sets, given.repeats, given.lever)

@@ -132,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="sstorch-report",
         description="Tables, tests and figures of a study, as Markdown and as one HTML page.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the study, which holds results/")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of the study: its results/ or results.parquet"
+    )
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
     parser.add_argument(
@@ -142,9 +144,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
+    parser.add_argument(
+        "--pack",
+        action="store_true",
+        help="no report: move all results from results/ into one small file, RUN/results.parquet, from which "
+        "reports are made and the study goes on as before",
+    )
     asked = parser.parse_args(arguments)
+    others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
+    if asked.pack and others:
+        parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
     try:
         store = ResultStore(asked.run)
+        if asked.pack:
+            n = store.pack()
+            size = store.packed.stat().st_size if store.packed.exists() else 0
+            print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
+            return
         results = Results(
             store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
         )
