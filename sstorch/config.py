@@ -21,7 +21,6 @@ from sstorch.objective.group_parity import Gates, Pairs
 from sstorch.optim import (
     JOINT_RACE,
     Adam,
-    Annealing,
     Joint,
     LBFGSOptions,
     Nodec,
@@ -147,8 +146,6 @@ _NODEC_FIELDS = (
     "patience",
     "race",
     "precision",
-    "annealing",
-    "annealing_passes",
 )
 _MINIMIZERS = {"double": minimize_step, "single": minimize_step_in_single}
 # What each trainer reads of its configuration.
@@ -171,8 +168,6 @@ class TrainerConfig:
     patience: int | None = None
     race: bool = True
     precision: str = "double"
-    annealing: float | None = None
-    annealing_passes: int = 3
     max_iterations: int = 1000
     epochs: int = 50
     batch_size: int = 256
@@ -201,7 +196,6 @@ class TrainerConfig:
             zeta=self.zeta,
             patience=self.patience,
             race=Race() if self.race else None,
-            annealing=None if self.annealing is None else Annealing(self.annealing, self.annealing_passes),
             minimizer=minimizer,
         )
         joint = Joint(LBFGSOptions(max_iterations=self.max_iterations), minimizer)

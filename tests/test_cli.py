@@ -22,11 +22,12 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.cli import _Interruption
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import SCORES
+from sstorch.evaluation.run_folder import RunFolder
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
-from sstorch.optim import JOINT_RACE, Adam, Annealing, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from tests.app import sstorch
 
 
@@ -274,6 +275,17 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
     told = capsys.readouterr()
     assert told.out == f"done: {run[0]} holds this very run, completed; nothing is left to do\n"
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
+
+
+def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path) -> None:
+    folder, now = RunFolder(tmp_path), "seed: 0\ntrainer:\n  name: nodec\n"
+    folder.begin(now, "data")
+    folder.write_status("completed")
+    (tmp_path / "config.yaml").write_text(now + "  annealing: null\n  annealing_passes: 3\n")
+    assert folder.is_completed(now, "data")
+    (tmp_path / "config.yaml").write_text(now + "  annealing: 0.1\n  annealing_passes: 3\n")
+    with pytest.raises(ConfigError, match=r"config.trainer.annealing is 0.1 there and None here"):
+        folder.is_completed(now, "data")
 
 
 def test_a_sweep_goes_on_when_a_job_is_refused(
@@ -528,7 +540,7 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
     [
         (["trainer=nodec"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
-        (["trainer=nodec_joint", "trainer.zeta=0.9", "trainer.annealing=0.2"], NodecJoint),
+        (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
         (["trainer=adam", "trainer.epochs=3"], Adam),
     ],
 )
@@ -537,13 +549,11 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
     assert type(trainer) is kind
     if isinstance(trainer, Nodec):
         assert trainer.race == Race()
-        assert trainer.annealing is None
     if isinstance(trainer, Joint):
         assert trainer.lbfgs.max_iterations == 7
         assert trainer.race == JOINT_RACE
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
-        assert trainer.nodec.annealing == Annealing(0.2, 3)
     if isinstance(trainer, Adam):
         assert trainer.epochs == 3
 

@@ -27,7 +27,7 @@ from sstorch.estimators.grid import Candidate
 from sstorch.estimators.held_out import SCORINGS, HeldOutRows
 from sstorch.estimators.search import FoldSearch
 from sstorch.evaluation import ResultStore, make_folds
-from sstorch.optim import Annealing, Joint, Nodec
+from sstorch.optim import Joint
 
 HERE = Path(__file__).parent
 # Scores of all candidates: a file for each data set, lever, repeat and fold, and one that has what is packed.
@@ -45,7 +45,6 @@ LEVERS: dict[str, dict[str, object]] = {
     "many_starts": {"n_starts": 32},
     "fused": {"fused": 0.1},
     "decomposition": {"trainer": "nodec"},
-    "annealed": {"init": "greedy", "trainer": Nodec(annealing=Annealing())},
     "holdout": {"holdout": 0.2},
     "all_starts": {"trainer": Joint()},
 }

@@ -20,6 +20,9 @@ from sstorch.optim.fingerprint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
 from sstorch.whole_file import write_whole
 
+# Settings of the trainer that earlier versions wrote, at the values that stand for what is done now.
+_RETIRED = {"annealing": None, "annealing_passes": 3}
+
 
 @dataclass
 class RunFolder:
@@ -186,4 +189,7 @@ def _without_logger(config_text: str) -> dict[str, object]:
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
-    return {str(name): value for name, value in config.items() if name != "logger"}
+    chosen = {str(name): value for name, value in config.items() if name != "logger"}
+    if isinstance(trainer := chosen.get("trainer"), dict):
+        chosen["trainer"] = {**_RETIRED, **trainer}
+    return chosen

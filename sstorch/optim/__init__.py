@@ -1,7 +1,6 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.adam import Adam
-from sstorch.optim.annealing import Annealing
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.cox_start import initialize_cox
@@ -24,7 +23,6 @@ __all__ = [
     "JOINT_RACE",
     "THRESHOLDS",
     "Adam",
-    "Annealing",
     "AutogradFunction",
     "BatchedFunction",
     "Checkpoint",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim.annealing import Annealing
 from sstorch.optim.arguments import is_number
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
@@ -35,8 +34,6 @@ class Nodec(Trainer):
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         race: drops the worse starts on the way; None trains all to the end.
-        annealing: keeps the gates soft in the first macro iterations, which spend no patience; None does not.
-            It must end before the last macro iteration.
         gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
         lbfgs: tolerances and limits of the minimisation in each step.
         minimizer: what minimises each step; the batched L-BFGS unless compared with another.
@@ -50,10 +47,11 @@ class Nodec(Trainer):
     zeta: float = 0.8
     patience: int | None = None
     race: Race | None = None
-    annealing: Annealing | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
     minimizer: Minimizer = minimize_step
+
+    retired: ClassVar[Mapping[str, str | None]] = {"annealing": None}
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
@@ -66,11 +64,6 @@ class Nodec(Trainer):
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
         if self.patience is not None and (not is_number(self.patience, Integral) or self.patience < 1):
             raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
-        if self.annealing is not None and self.annealing.passes >= self.macro_iterations:
-            raise ConfigError(
-                f"annealing.passes must be below macro_iterations = {self.macro_iterations}, so that the "
-                f"last ones train the objective itself, got {self.annealing.passes}"
-            )
         if not is_number(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
 
@@ -81,7 +74,7 @@ class Nodec(Trainer):
         References:
             Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
         """
-        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None, annealing=None)
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None)
 
     @property
     def thresholds(self) -> Thresholds:
@@ -146,7 +139,7 @@ class _Scheduler:
             if len(chosen):
                 sub, own = tree.select(chosen), rows.select(chosen)
                 all_rows = self._all_rows(everything, chosen)
-                step = _branch_step(sub, self._gate_objective(active[chosen]), own, node, all_rows)
+                step = _branch_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
@@ -178,12 +171,6 @@ class _Scheduler:
         """All rows of some problems, if there is a penalty that needs them."""
         return everything.parts[0].select(chosen) if len(self.state.objective.row_penalties) else None
 
-    def _gate_objective(self, problems: Tensor) -> TrainingObjective:
-        objective, annealing = self.state.objective.select(problems), self.settings.annealing
-        if annealing is None:
-            return objective
-        return annealing.restrain(objective, self.state.n_passes + 1, problems.device)
-
     def _minimize(
         self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
     ) -> None:
@@ -194,9 +181,6 @@ class _Scheduler:
         """Note improvements of E, and retire problems whose patience is spent."""
         state = self.state
         better = state.keep_best()
-        annealing = self.settings.annealing
-        if annealing is not None and state.n_passes < annealing.passes:
-            return
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]

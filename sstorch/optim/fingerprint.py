@@ -83,6 +83,8 @@ def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         yield name, type(value).__name__
         for item in fields(value):
             yield from _entries(getattr(value, item.name), f"{name}.{item.name}")
+        # See Trainer.retired.
+        yield from ((f"{name}.{key}", plain) for key, plain in getattr(value, "retired", {}).items())
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from _entries(part, f"{name}.{key}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import ClassVar
 
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring.callbacks import Callback
@@ -18,7 +19,14 @@ from sstorch.optim.run import TrainingRun
 
 
 class Trainer(ABC):
-    """Settings of a way to train a batch."""
+    """Settings of a way to train a batch.
+
+    Attributes:
+        retired: settings of earlier versions, each at the value that it would have now. They are part of the
+            fingerprint, so that checkpoints and studies of those versions are still recognised.
+    """
+
+    retired: ClassVar[Mapping[str, str | None]] = {}
 
     @property
     @abstractmethod

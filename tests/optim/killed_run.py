@@ -13,7 +13,6 @@ from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
 from sstorch.optim import (
     Adam,
-    Annealing,
     Joint,
     Nodec,
     NodecJoint,
@@ -27,7 +26,7 @@ from tests.batches import random_sample
 CASES: dict[str, Trainer] = {
     "nodec": Nodec(macro_iterations=5, patience=4),
     "race": Nodec(macro_iterations=4, race=Race((1, 3))),
-    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3, annealing=Annealing(passes=1))),
+    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
     "joint": Joint(),
     "joint race": Joint(race=Race((1, 2)), lap=10),
     "adam": Adam(epochs=6, batch_size=32),

@@ -288,6 +288,8 @@ def test_fingerprints() -> None:
     assert ours["v.t"] != fingerprint(torch.zeros(2, dtype=torch.float64), "v.t")["v.t"]
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
     assert differences(ours, ours) == ""
+    # As version 0.1 wrote it, by which its studies and checkpoints are recognised.
+    assert fingerprint(Nodec(), "t")["t.annealing"] is None
 
     class Module(torch.nn.Module):
         def __init__(self, exact: bool, groups: torch.Tensor) -> None:
