@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from scipy.optimize import minimize as scipy_minimize
 from torch import Tensor
 
-from sstorch.optim import LBFGSOptions, OptimizationResult, Status
+from sstorch.optim import LBFGSOptions, OptimizationResult, Status, run
 from sstorch.optim.sharded_step import ShardedStep
 from sstorch.optim.steps import Step
 
@@ -110,3 +112,10 @@ def with_autograd(minimizer: Peer) -> Peer:
         return minimizer(PlainStep(step.first), start, options)
 
     return minimize
+
+
+@contextmanager
+def minimized_by(minimizer: Peer | None) -> Iterator[None]:
+    """Let every trainer take its steps with another minimiser meanwhile; with its own if there is none."""
+    with patch.object(run, "minimize_step", minimizer or run.minimize_step):
+        yield

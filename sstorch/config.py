@@ -27,8 +27,6 @@ from sstorch.optim import (
     NodecJoint,
     Race,
     Trainer,
-    minimize_step,
-    minimize_step_in_single,
 )
 
 
@@ -145,13 +143,11 @@ _NODEC_FIELDS = (
     "zeta",
     "patience",
     "race",
-    "precision",
 )
-_MINIMIZERS = {"double": minimize_step, "single": minimize_step_in_single}
 # What each trainer reads of its configuration.
 _TRAINER_FIELDS = {
     "nodec": _NODEC_FIELDS,
-    "joint": ("max_iterations", "precision", "race"),
+    "joint": ("max_iterations", "race"),
     "nodec+joint": (*_NODEC_FIELDS, "max_iterations"),
     "adam": ("epochs", "batch_size", "learning_rate"),
 }
@@ -167,7 +163,6 @@ class TrainerConfig:
     zeta: float = 0.8
     patience: int | None = None
     race: bool = True
-    precision: str = "double"
     max_iterations: int = 1000
     epochs: int = 50
     batch_size: int = 256
@@ -185,20 +180,14 @@ class TrainerConfig:
         for name, value in vars(self).items():
             if value != getattr(plain, name) and name not in _TRAINER_FIELDS[self.name]:
                 raise ConfigError(f"trainer.{name} is not used by trainer={self.name}")
-        if self.precision not in _MINIMIZERS:
-            raise ConfigError(
-                f"trainer.precision must be one of {', '.join(_MINIMIZERS)}, got {self.precision!r}"
-            )
-        minimizer = _MINIMIZERS[self.precision]
         nodec = Nodec(
             eps=self.eps,
             macro_iterations=self.macro_iterations,
             zeta=self.zeta,
             patience=self.patience,
             race=Race() if self.race else None,
-            minimizer=minimizer,
         )
-        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations), minimizer)
+        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations))
         if self.name == "adam":
             return Adam(self.epochs, self.batch_size, self.learning_rate)
         racing = replace(joint, race=JOINT_RACE if self.race else None)

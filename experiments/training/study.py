@@ -23,7 +23,7 @@ import torch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "scripts"))
 
-from peers import scipy_slsqp  # noqa: E402
+from peers import minimized_by, scipy_slsqp  # noqa: E402
 
 from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, metrics  # noqa: E402
 from sstorch.data import Preprocessor, Schema, stratified_folds  # noqa: E402
@@ -61,7 +61,7 @@ IN_USE = 0.02  # smallest share of the training rows of a leaf that is in use
 
 # At e1 = 0 every gate counts as balanced: BN and LN steps only, no logistic regression, no reassignment.
 NEVER = Thresholds(imbalance=0.0, high_imbalance=0.0, reassigned=0.0)
-SLSQP = Nodec(lbfgs=LBFGSOptions(max_iterations=100), minimizer=scipy_slsqp)
+SLSQP = Nodec(lbfgs=LBFGSOptions(max_iterations=100))  # its steps are minimised by scipy_slsqp
 
 # Trainers one after the other on the same trees, and the name of what stands after each. nodec+joint is nodec
 # and then joint from the best point, so both come from one run.
@@ -151,11 +151,12 @@ def run(cell: Cell) -> pd.DataFrame:
 def train_all(tree: SoftTree, sample: Sample, objective: TrainingObjective, trainer: Trainer) -> torch.Tensor:
     """Train the starts in one batch, or one by one where the minimiser is for one tree; evaluations (R,)."""
     everyone = torch.arange(tree.n_problems)
-    one_by_one = isinstance(trainer, Nodec) and trainer.minimizer is scipy_slsqp
+    peer = scipy_slsqp if trainer is SLSQP else None
     evaluations = torch.zeros(tree.n_problems, dtype=torch.long)
-    for problems in everyone.split(1 if one_by_one else tree.n_problems):
+    for problems in everyone.split(tree.n_problems if peer is None else 1):
         part = tree.select(problems)
-        steps = trainer.train(part, objective, sample.select(problems)).steps
+        with minimized_by(peer):
+            steps = trainer.train(part, objective, sample.select(problems)).steps
         tree.assign(problems, part)
         counts = steps.groupby("problem")["evaluations"].sum()
         own = torch.as_tensor(counts.index.to_numpy(dtype="int64"))

@@ -21,7 +21,7 @@ from sstorch.plots import plot_survival_by_leaf
 from sstorch.whole_file import write_whole
 
 # Settings of the trainer that earlier versions wrote, at the values that stand for what is done now.
-_RETIRED = {"annealing": None, "annealing_passes": 3}
+_RETIRED = {"annealing": None, "annealing_passes": 3, "precision": "double"}
 
 
 @dataclass

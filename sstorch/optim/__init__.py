@@ -16,7 +16,6 @@ from sstorch.optim.race import Heats, Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.sharded_step import minimize_step
-from sstorch.optim.single_precision import minimize_step_in_single
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
@@ -49,6 +48,5 @@ __all__ = [
     "initialize_random",
     "minimize",
     "minimize_step",
-    "minimize_step_in_single",
     "problem_seed",
 ]

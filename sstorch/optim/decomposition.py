@@ -17,10 +17,10 @@ from sstorch.optim.arguments import is_number
 from sstorch.optim.branch_update import THRESHOLDS, Thresholds, balancing_weights, classify, reassign
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
-from sstorch.optim.run import Minimizer, TrainingRun
-from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.optim.run import TrainingRun
+from sstorch.optim.sharded_step import ShardedStep
 from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep
-from sstorch.optim.trainer import Trainer
+from sstorch.optim.trainer import RETIRED_MINIMIZER, Trainer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Nodec(Trainer):
         race: drops the worse starts on the way; None trains all to the end.
         gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
         lbfgs: tolerances and limits of the minimisation in each step.
-        minimizer: what minimises each step; the batched L-BFGS unless compared with another.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -49,9 +48,8 @@ class Nodec(Trainer):
     race: Race | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
-    minimizer: Minimizer = minimize_step
 
-    retired: ClassVar[Mapping[str, str | None]] = {"annealing": None}
+    retired: ClassVar[Mapping[str, str | None]] = {"annealing": None, **RETIRED_MINIMIZER}
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
@@ -174,8 +172,7 @@ class _Scheduler:
     def _minimize(
         self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
     ) -> None:
-        settings = self.settings
-        self.state.minimize(settings.minimizer, settings.lbfgs, name, node, step, problems, count, share)
+        self.state.minimize(self.settings.lbfgs, name, node, step, problems, count, share)
 
     def _keep_best(self) -> None:
         """Note improvements of E, and retire problems whose patience is spent."""

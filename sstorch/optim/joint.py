@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
+from typing import ClassVar
 
 import torch
 
@@ -12,10 +14,10 @@ from sstorch.optim.arguments import is_number
 from sstorch.optim.decomposition import Nodec
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
-from sstorch.optim.run import Minimizer, TrainingRun
-from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.optim.run import TrainingRun
+from sstorch.optim.sharded_step import ShardedStep
 from sstorch.optim.steps import JointStep
-from sstorch.optim.trainer import Trainer
+from sstorch.optim.trainer import RETIRED_MINIMIZER, Trainer
 
 # What it comes with by name: of eight starts one is left after three laps.
 JOINT_RACE = Race((1, 2, 3))
@@ -27,7 +29,6 @@ class Joint(Trainer):
 
     Attributes:
         lbfgs: tolerances and limits.
-        minimizer: the batched L-BFGS unless compared with another.
         race: drops the worse starts after some laps, each a pass; None minimises all at one go.
         lap: iterations of a lap, at least 1.
 
@@ -36,9 +37,10 @@ class Joint(Trainer):
     """
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
-    minimizer: Minimizer = minimize_step
     race: Race | None = None
     lap: int = 50
+
+    retired: ClassVar[Mapping[str, str | None]] = RETIRED_MINIMIZER
 
     def __post_init__(self) -> None:
         if not is_number(self.lap, Integral) or self.lap < 1:
@@ -65,7 +67,7 @@ class Joint(Trainer):
         objective = run.objective.select(active)
         step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
         share = torch.full_like(run.best[active], torch.nan)
-        run.minimize(self.minimizer, options, "JOINT", 1, step, active, rows.n_rows, share)
+        run.minimize(options, "JOINT", 1, step, active, rows.n_rows, share)
         run.keep_best()
         run.end_pass(active, self.race if races else None)
         if races:

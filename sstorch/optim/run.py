@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
@@ -19,10 +19,8 @@ from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.resume import restore, to_arrays
-from sstorch.optim.sharded_step import ShardedStep
+from sstorch.optim.sharded_step import ShardedStep, minimize_step
 from sstorch.optim.steps import JointStep, LeafStep, freeze_except
-
-Minimizer = Callable[[ShardedStep, Tensor, LBFGSOptions], OptimizationResult]
 
 
 class TrainingRun:
@@ -144,7 +142,6 @@ class TrainingRun:
 
     def minimize(
         self,
-        minimizer: Minimizer,
         options: LBFGSOptions,
         name: str,
         node: int,
@@ -156,8 +153,7 @@ class TrainingRun:
         """Take one step of a sub-batch and write the working set back into the batch.
 
         Args:
-            minimizer: of the step.
-            options: its settings.
+            options: of the minimisation.
             name: of the step, for the records.
             node: s.
             step: of a sub-batch of K problems.
@@ -168,11 +164,11 @@ class TrainingRun:
         start = step.read()
         with torch.no_grad():
             before = step.value()
-        result = minimizer(step, start, options)
+        result = minimize_step(step, start, options)
         restarted = torch.zeros_like(problems, dtype=torch.bool)
         if isinstance(step.first, LeafStep | JointStep):
             restarted = result.status == Status.NON_FINITE
-            result = _retry_from_start(step, result, minimizer, options)
+            result = _retry_from_start(step, result, options)
         step.write(result.x)
         for callback in self.callbacks:
             callback.on_step(StepContext(self.n_passes + 1, node, name, step.first.tree, problems))
@@ -244,7 +240,7 @@ class TrainingRun:
 
 
 def _retry_from_start(
-    step: ShardedStep, result: OptimizationResult, minimizer: Minimizer, options: LBFGSOptions
+    step: ShardedStep, result: OptimizationResult, options: LBFGSOptions
 ) -> OptimizationResult:
     """Begin once more, from the family's own start in every leaf of the step, where the leaves overflow."""
     failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
@@ -261,7 +257,7 @@ def _retry_from_start(
     intercept, shape = fresh.family.start(log_time, event, weight, log_entry)
     for node in cast(LeafStep | JointStep, step.first).nodes:
         fresh.leaf(node).reset(intercept, shape)
-    retried = minimizer(again, again.first.read_from(fresh), options)
+    retried = minimize_step(again, again.first.read_from(fresh), options)
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)

@@ -17,6 +17,9 @@ from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.resume import environment
 from sstorch.optim.run import TrainingRun
 
+# The only minimiser that is left of the choice that there was.
+RETIRED_MINIMIZER = {"minimizer": "sstorch.optim.sharded_step.minimize_step"}
+
 
 class Trainer(ABC):
     """Settings of a way to train a batch.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
+from sstorch.optim import Checkpoint, Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
 from sstorch.optim.file_lock import FileLock
 from sstorch.optim.fingerprint import differences, fingerprint
 from tests.batches import random_sample, random_tree, to_device
@@ -264,12 +264,12 @@ def test_another_version_of_torch_is_another_run(tmp_path: Path, monkeypatch: py
 
 
 def test_settings_that_cannot_be_compared_are_refused_before_training(tmp_path: Path) -> None:
-    class Minimizer:
-        def __call__(self, *given: object) -> object:
-            raise AssertionError
+    @dataclass(frozen=True)
+    class Marked(Nodec):
+        mark: object = field(default_factory=object)
 
-    with pytest.raises(ConfigError, match=r"trainer.minimizer is a Minimizer, which a checkpoint cannot"):
-        _run(trainer=Nodec(minimizer=Minimizer())).start(tmp_path / "run")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"trainer.mark is a object, which a checkpoint cannot"):
+        _run(trainer=Marked()).start(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -289,7 +289,9 @@ def test_fingerprints() -> None:
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
     assert differences(ours, ours) == ""
     # As version 0.1 wrote it, by which its studies and checkpoints are recognised.
-    assert fingerprint(Nodec(), "t")["t.annealing"] is None
+    nodec, joint = fingerprint(Nodec(), "t"), fingerprint(Joint(), "t")
+    assert nodec["t.annealing"] is None
+    assert nodec["t.minimizer"] == joint["t.minimizer"] == "sstorch.optim.sharded_step.minimize_step"
 
     class Module(torch.nn.Module):
         def __init__(self, exact: bool, groups: torch.Tensor) -> None:

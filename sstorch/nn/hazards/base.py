@@ -320,10 +320,6 @@ class HazardFamily(nn.Module, ABC):
         buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
         return self._with(buffers, batch_shape)
 
-    def in_dtype(self, dtype: torch.dtype) -> Self:
-        """The family with its constants in another floating point type."""
-        return self._with({name: value.to(dtype) for name, value in self._constant_items()}, self.batch_shape)
-
     def corners(self) -> Tensor:
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
         tensors = [value for _, value in self._constant_items()] or [torch.zeros((), dtype=torch.float64)]
