@@ -281,7 +281,9 @@ def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path
     folder, now = RunFolder(tmp_path), "seed: 0\ntrainer:\n  name: nodec\n"
     folder.begin(now, "data")
     folder.write_status("completed")
-    (tmp_path / "config.yaml").write_text(now + "  annealing: null\n  annealing_passes: 3\n  precision: double\n")
+    (tmp_path / "config.yaml").write_text(
+        now + "  annealing: null\n  annealing_passes: 3\n  precision: double\n"
+    )
     assert folder.is_completed(now, "data")
     (tmp_path / "config.yaml").write_text(now + "  annealing: 0.1\n  annealing_passes: 3\n")
     with pytest.raises(ConfigError, match=r"config.trainer.annealing is 0.1 there and None here"):

@@ -30,7 +30,6 @@ from sstorch.optim import (
     initialize_greedy,
     initialize_grown,
     initialize_kmeans,
-    initialize_optimal,
     initialize_random,
     problem_seed,
 )
@@ -185,8 +184,6 @@ def _train_batch(
         initialize_greedy(tree, plain, sample, seeds)
     elif settings.init == "grown":
         initialize_grown(tree, plain, sample, seeds)
-    elif settings.init == "optimal":
-        initialize_optimal(tree, plain, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds)
     else:

@@ -24,7 +24,7 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
     "adam": Adam,
 }
-INITS = ("kmeans", "random", "greedy", "grown", "optimal", "cox")
+INITS = ("kmeans", "random", "greedy", "grown", "cox")
 
 
 @dataclass(frozen=True)

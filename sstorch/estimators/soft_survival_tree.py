@@ -59,8 +59,7 @@ class SoftSurvivalTree(ReadableTree):
             after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
         init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
             splits), ``"grown"`` (level by level: leaves are split where their own model fits worst, and all
-            is trained before the next level), ``"optimal"`` (exact trees of least deviance, depth 5 at
-            most), or ``"cox"`` for spline leaves.
+            is trained before the next level), or ``"cox"`` for spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.

@@ -11,7 +11,6 @@ from sstorch.optim.hard_tree import HardTree, greedy_tree, initialize_greedy, in
 from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.joint import JOINT_RACE, Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
-from sstorch.optim.optimal_start import exact_tree, initialize_optimal
 from sstorch.optim.race import Heats, Race
 from sstorch.optim.result import OptimizationResult, Status
 from sstorch.optim.run import TrainingRun
@@ -37,14 +36,12 @@ __all__ = [
     "Thresholds",
     "Trainer",
     "TrainingRun",
-    "exact_tree",
     "greedy_tree",
     "initialize_cox",
     "initialize_greedy",
     "initialize_grown",
     "initialize_hard",
     "initialize_kmeans",
-    "initialize_optimal",
     "initialize_random",
     "minimize",
     "minimize_step",

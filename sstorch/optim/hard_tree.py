@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,33 +163,24 @@ def initialize_greedy(
         seeds: one per problem.
     """
     depth = tree.topology.depth
-
-    def grow(rows: StartRows) -> HardTree:
-        weight = rows.weight * rows.repeats
-        return greedy_tree(rows.x, rows.time, rows.event, weight, depth, features=rows.features)
-
-    initialize_hard(tree, objective, sample, grow_starts(sample, seeds, grow))
-
-
-@dataclass(frozen=True)
-class StartRows:
-    """What the hard tree of one problem is grown on.
-
-    Attributes:
-        x: features, shape (n, p).
-        time: in the unit of the model, shape (n,).
-        event: shape (n,).
-        weight: row weights, shape (n,).
-        repeats: how often each row is drawn, 0 where its weight is 0, shape (n,).
-        features: columns that may split, all if None.
-    """
-
-    x: FloatArray
-    time: FloatArray
-    event: npt.NDArray[np.bool_]
-    weight: FloatArray
-    repeats: IntArray
-    features: IntArray | None
+    matrices = sample.x.matrices.double().cpu().numpy()
+    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    time, event, weight = (
+        part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)
+    )
+    # One tree for those that share rows and seed.
+    known: dict[tuple[int, str, bytes], HardTree] = {}
+    hard = []
+    for problem, draw in enumerate(draw_starts(matrices.shape[-1], weight, split, seeds)):
+        x, row_weight = matrices[split[problem]], weight[problem]
+        key = int(split[problem]), seed_key(seeds[problem]), row_weight.tobytes()
+        if key not in known:
+            drawn = row_weight * draw.repeats
+            known[key] = greedy_tree(
+                x, time[problem], event[problem] > 0, drawn, depth, features=draw.features
+            )
+        hard.append(known[key])
+    initialize_hard(tree, objective, sample, hard)
 
 
 @dataclass(frozen=True)
@@ -228,33 +219,6 @@ def draw_starts(
             features = draws.permutation(n_features)[: (n_features + 1) // 2]
         drawn.append(StartDraw(repeats, features))
     return drawn
-
-
-def grow_starts(
-    sample: Sample, seeds: Sequence[np.random.SeedSequence], grow: Callable[[StartRows], HardTree]
-) -> list[HardTree]:
-    """Hard trees of all problems on what :func:`draw_starts` gives, one for those that share rows and seed.
-
-    Args:
-        sample: training rows of R problems, ordered by split.
-        seeds: one per problem.
-        grow: gives the tree for the rows of a start.
-    """
-    matrices = sample.x.matrices.double().cpu().numpy()
-    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
-    time, event, weight = (
-        part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)
-    )
-    known: dict[tuple[int, str, bytes], HardTree] = {}
-    hard = []
-    for problem, draw in enumerate(draw_starts(matrices.shape[-1], weight, split, seeds)):
-        x, own = matrices[split[problem]], weight[problem]
-        key = int(split[problem]), seed_key(seeds[problem]), own.tobytes()
-        if key not in known:
-            rows = StartRows(x, time[problem], event[problem] > 0, own, draw.repeats, draw.features)
-            known[key] = grow(rows)
-        hard.append(known[key])
-    return hard
 
 
 def initialize_hard(
