@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import BaseFileLock
 
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim.file_lock import FileLock
+from sstorch.optim.file_lock import take_lock, try_lock, unlock
 from sstorch.whole_file import write_whole
 
 # What every row says, in this order.
@@ -142,19 +143,17 @@ class ResultStore:
         # In this order: a file that is packed meanwhile goes only when the packed file has it.
         return (self.results / key.file).exists() or key in self._packed_keys()
 
-    def claim(self, key: TaskKey) -> FileLock | None:
-        """Take a task for ourselves, until the lock is released or this process ends.
+    def claim(self, key: TaskKey) -> BaseFileLock | None:
+        """Take a task for ourselves, until it is given back by ``unlock`` or this process ends.
 
         Returns:
             The lock; None if the task is done or another process is at it.
         """
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file.with_suffix(".lock"))
-        if not lock.try_acquire():
-            return None
-        if self.holds(key):
-            lock.release()
+        lock = try_lock(file.with_suffix(".lock"))
+        if lock is not None and self.holds(key):
+            unlock(lock)
             return None
         return lock
 
@@ -202,8 +201,7 @@ class ResultStore:
         """
         if not self._files() and not self.packed.exists():
             raise self._nothing()
-        lock = FileLock(self.path / "results.lock")
-        lock.acquire()
+        lock = take_lock(self.path / "results.lock")
         try:
             versions = {file: _version(file) for file in self._files()}
             stored = self._stored()
@@ -222,7 +220,7 @@ class ResultStore:
                 raise OSError(f"{self.packed} is not what was written to it; the files of the tasks stay")
             return sum(_delete(file, versions[file]) for file in going)
         finally:
-            lock.release()
+            unlock(lock)
 
     def table(self) -> pd.DataFrame:
         """All results, a row per fold, start, part and metric of every task; sorted, so in one order always.
@@ -357,8 +355,8 @@ def _version(file: Path) -> _Version:
 
 def _delete(file: Path, version: _Version) -> bool:
     """Delete the file of a task unless another process is at the task or the file is another one by now."""
-    lock = FileLock(file.with_suffix(".lock"))
-    if not lock.try_acquire():
+    lock = try_lock(file.with_suffix(".lock"))
+    if lock is None:
         return False
     try:
         if _version(file) != version:
@@ -366,4 +364,4 @@ def _delete(file: Path, version: _Version) -> bool:
         file.unlink()
         return True
     finally:
-        lock.release()
+        unlock(lock)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from filelock import BaseFileLock
 
 from sstorch._version import __version__
 from sstorch.data import Schema, SurvivalData
@@ -23,7 +24,7 @@ from sstorch.evaluation.scores import Score, score_predictor
 from sstorch.evaluation.store import ResultStore, TaskKey
 from sstorch.evaluation.study_model import StudyModel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.optim.file_lock import FileLock
+from sstorch.optim.file_lock import unlock
 
 # Raised when scores or folds change, so that results of before are not taken for those of now.
 _PROTOCOL_VERSION = 1
@@ -194,7 +195,7 @@ def run(
     """
     failed: list[Outcome] = []
     waiting = [task for task in tasks if not store.holds(task.key)]
-    claims: dict[TaskKey, FileLock] = {}
+    claims: dict[TaskKey, BaseFileLock] = {}
 
     def claimed(candidates: Sequence[Task]) -> Iterator[Task]:
         for task in candidates:
@@ -211,7 +212,7 @@ def run(
                 else:
                     store.write(task.key, *result)
                     outcome = Outcome(task, seconds, result[0])
-                claims.pop(task.key).release()
+                unlock(claims.pop(task.key))
                 told(outcome)
             # What another process is at: ours if that one ends without having stored it.
             gone = [outcome.task for outcome in failed]
@@ -220,7 +221,7 @@ def run(
                 time.sleep(_PAUSE)
     finally:
         for claim in claims.values():
-            claim.release()
+            unlock(claim)
     return failed
 
 

@@ -12,11 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from filelock import BaseFileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as dump_arrays
 
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim.file_lock import FileLock
+from sstorch.optim.file_lock import take_lock, unlock
 from sstorch.optim.fingerprint import Fingerprint, differences, fingerprint
 from sstorch.whole_file import write_whole
 
@@ -42,7 +43,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        self._lock: BaseFileLock | None = None
         self._depth = 0
         self._identity: dict[str, Fingerprint] = {}
         self._stored: tuple[dict[str, Fingerprint], Arrays] | None = None
@@ -65,7 +66,7 @@ class Checkpoint:
                 if self.path.is_dir():
                     raise ConfigError(f"checkpoint {self.path} is a folder; name a file in it")
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire()
+                self._lock = take_lock(self.path.with_name(f".{self.path.name}.lock"))
             except OSError as error:
                 raise self._unwritable(error) from error
         self._depth += 1
@@ -77,7 +78,9 @@ class Checkpoint:
             self._depth -= 1
             if self._depth == 0:
                 self._identity, self._stored = {}, None
-                self._lock.release()
+                if self._lock is not None:
+                    unlock(self._lock)
+                self._lock = None
 
     def identify(self, **parts: object) -> None:
         """Say what the run is; see :func:`fingerprint`. While :meth:`held` only.

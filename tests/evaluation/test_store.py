@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from sstorch.evaluation import store as module
 from sstorch.evaluation.store import COLUMNS, ResultStore, TaskKey
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim.file_lock import FileLock
+from sstorch.optim.file_lock import take_lock, unlock
 
 KEY = TaskKey("gbsg2", "cox", None, "0123456789ab")
 TREE = TaskKey("aids", "sst_llog", 2, "ba9876543210")
@@ -59,13 +60,61 @@ def test_a_task_is_claimed_once(tmp_path: Path) -> None:
     assert other.claim(KEY) is None
     another = other.claim(TREE)
     assert another is not None
-    another.release()
+    unlock(another)
     store.write(KEY, _rows(), {})
-    ours.release()
+    unlock(ours)
     assert other.claim(KEY) is None  # it is done
     assert other.holds(KEY)
     assert not other.holds(TREE)
     assert [path.name for path in (tmp_path / "results" / "gbsg2").iterdir()] == [KEY.file.name]
+
+
+def test_one_holder_at_a_time_however_often_the_file_comes_and_goes(tmp_path: Path) -> None:
+    inside, most, taken, errors = 0, 0, 0, []
+
+    def take_many() -> None:
+        nonlocal inside, most, taken
+        try:
+            for _ in range(1000):
+                claim = ResultStore(tmp_path).claim(KEY)
+                if claim is not None:
+                    inside += 1
+                    most = max(most, inside)
+                    taken += 1
+                    inside -= 1
+                    unlock(claim)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert most == 1
+    assert taken > 100
+    assert list((tmp_path / "results" / "gbsg2").iterdir()) == []
+
+
+def _claim_and_sleep(path: Path, told: "multiprocessing.SimpleQueue[bool]") -> None:
+    claim = ResultStore(path).claim(KEY)
+    told.put(claim is not None)
+    time.sleep(600)
+
+
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    told = context.SimpleQueue()
+    process = context.Process(target=_claim_and_sleep, args=(tmp_path, told))
+    process.start()
+    assert told.get()
+    assert ResultStore(tmp_path).claim(KEY) is None
+    process.kill()
+    process.join()
+    claim = ResultStore(tmp_path).claim(KEY)
+    assert claim is not None
+    unlock(claim)
 
 
 def _write_many(path: Path, first: int) -> None:
@@ -75,7 +124,7 @@ def _write_many(path: Path, first: int) -> None:
         claim = store.claim(key)
         if claim is not None:
             store.write(key, _rows(first), {"by": first})
-            claim.release()
+            unlock(claim)
 
 
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
@@ -110,7 +159,7 @@ def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
         assert len(ResultStore(tmp_path).table()) == 50_000
         claim = ResultStore(tmp_path).claim(TREE)
         assert claim is not None
-        claim.release()
+        unlock(claim)
 
 
 def _write_on_a_full_disk(path: Path, told: "multiprocessing.SimpleQueue[str]") -> None:
@@ -216,7 +265,7 @@ def test_tasks_are_added_beside_a_packed_file_and_packed_into_it(tmp_path: Path)
     claim = store.claim(TREE)
     assert claim is not None
     store.write(TREE, _rows(0.75), {"seed": 3})
-    claim.release()
+    unlock(claim)
     table, facts = store.table(), store.facts()
     assert len(table) == 42
     assert facts[4]["seed"] == 3
@@ -261,8 +310,8 @@ def test_tasks_that_are_claimed_are_left_alone(tmp_path: Path) -> None:
     assert other.claim(KEY) is None  # it is theirs still
     assert len(other.table()) == 42
     store.write(KEY, _rows(), {})
-    under_way.release()
-    written.release()
+    unlock(under_way)
+    unlock(written)
     assert len(other.table()) == 44
     assert other.pack() == 2
     assert len(other.table()) == 44
@@ -291,12 +340,11 @@ def test_a_file_that_is_written_anew_while_it_is_packed_stays(
 
 def test_two_processes_do_not_pack_at_once(tmp_path: Path) -> None:
     store = _study(tmp_path)
-    lock = FileLock(tmp_path / "results.lock")
-    lock.acquire()
+    lock = take_lock(tmp_path / "results.lock")
     with pytest.raises(ConfigError, match=r"another run is writing beside .*results\.lock"):
         store.pack()
     assert len(list(store.results.glob("*/*.parquet"))) == 8
-    lock.release()
+    unlock(lock)
     assert store.pack() == 8
 
 
@@ -321,7 +369,7 @@ def test_studies_are_read_and_written_while_they_are_packed(tmp_path: Path) -> N
         claim = store.claim(key)
         assert claim is not None
         store.write(key, _rows(), {})
-        claim.release()
+        unlock(claim)
         number += 1
         assert len(store.table()) == 10 + 2 * number
         assert store.holds(key)

@@ -25,7 +25,6 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Checkpoint, Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
-from sstorch.optim.file_lock import FileLock
 from sstorch.optim.fingerprint import differences, fingerprint
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import devices
@@ -400,28 +399,29 @@ def test_two_runs_cannot_write_the_same_file(tmp_path: Path) -> None:
     _run().start(path)
 
 
-def test_a_lock_whose_file_was_removed_by_the_one_before_is_taken_anew(
+def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
 
-    path, before, calls = tmp_path / "lock", fcntl.flock, []
+    path, before = tmp_path / ".run.lock", fcntl.flock
 
     def late(descriptor: int, kind: int) -> None:
         before(descriptor, kind)
-        calls.append(descriptor)
-        if len(calls) == 1:
-            path.unlink()
+        path.unlink()
 
     monkeypatch.setattr(fcntl, "flock", late)
-    lock = FileLock(path)
-    lock.acquire()
-    assert len(calls) == 2
+    with (
+        pytest.raises(ConfigError, match="another run is writing beside"),
+        Checkpoint(tmp_path / "run").held(),
+    ):
+        raise AssertionError
     monkeypatch.undo()
-    with pytest.raises(ConfigError):
-        FileLock(path).acquire()
-    lock.release()
-    assert not path.exists()
+    with Checkpoint(tmp_path / "run").held():
+        assert path.exists()
+        with pytest.raises(ConfigError), Checkpoint(tmp_path / "run").held():
+            raise AssertionError
+    assert list(tmp_path.iterdir()) == []
 
 
 # ------------------------------------------------------------------ the estimator
