@@ -272,21 +272,18 @@ cluster.shutdown()
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
 
 
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "slurm"])
+@pytest.mark.parametrize("launcher", ["submitit_local", "slurm"])
 def test_launchers_compose(launcher: str) -> None:
-    plugin = (
-        "hydra_plugins.hydra_joblib_launcher"
-        if launcher == "joblib"
-        else "hydra_plugins.hydra_submitit_launcher"
+    pytest.importorskip(
+        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
     )
-    pytest.importorskip(plugin, reason="launchers come with the extra cluster")
     register_schemas()
     GlobalHydra.instance().clear()
     with initialize_config_module("sstorch.configs", version_base="1.3"):
         whole = compose(
             "config", [f"hydra/launcher={launcher}", "experiment=paper"], return_hydra_config=True
         )
-    kind = {"joblib": "JoblibLauncher", "slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
+    kind = {"slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
     assert whole.hydra.launcher._target_.endswith(kind)
 
 
@@ -338,8 +335,10 @@ def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(
 
 
 def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="launchers come with the extra cluster")
-    command = [sys.executable, "-m", "sstorch.cli", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    pytest.importorskip(
+        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
+    )
+    command = [sys.executable, "-m", "sstorch.cli", "-m", "hydra/launcher=submitit_local"]
     command += [*options, f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
     command += ["study.models=[exp,po],[kaplan_meier,exp]"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
