@@ -1,12 +1,10 @@
 """Scores of survival predictions: discrimination, calibration, prediction error, likelihood.
 
-Arrays in, a float or an array out (`batched` has the forms for tensors); nothing here knows a model. Curves
-are (n_samples, n_times), `event` is True or 1 where the event was observed, `risk` is higher where the event
-is expected earlier. Metrics that correct for censoring estimate the censoring distribution from the training
-rows, `train=(time, event)`.
+Arrays in, a float or an array out; nothing here knows a model. Curves are (n_samples, n_times), `event` is
+True or 1 where the event was observed, `risk` is higher where the event is expected earlier. Metrics that
+correct for censoring estimate the censoring distribution from the training rows, `train=(time, event)`.
 """
 
-from sstorch.metrics import batched
 from sstorch.metrics.auc import (
     cumulative_dynamic_auc,
     cumulative_dynamic_auc_risk,
@@ -59,7 +57,6 @@ __all__ = [
     "ResampledTTest",
     "RiskScore",
     "SurvivalScorer",
-    "batched",
     "brier_score",
     "calibration_curve",
     "censoring_distribution",

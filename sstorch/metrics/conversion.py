@@ -43,9 +43,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         if values.requires_grad:
             raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
         if values.device.type != "cpu":
-            raise DataError(
-                f"{expected}got a tensor on {values.device}; pass {name}.cpu() or use metrics.batched."
-            )
+            raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise DataError(f"{expected}got a masked array with masked entries; leave these rows out.")
     try:
