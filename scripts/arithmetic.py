@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from sstorch.nn import Topology
-from sstorch.objective.blocks import problem_blocks
+from sstorch.objective.rows import problem_blocks
 
 REPEATS = 5
 

@@ -3,15 +3,14 @@
 from sstorch import metrics
 from sstorch._version import __version__
 from sstorch.data import SurvivalData, list_datasets, load_dataset
-from sstorch.estimators import (
+from sstorch.exact.estimators import (
     OptimalPolicyTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     OptimalTreeClassifier,
     OptimalTreeRegressor,
-    SoftSurvivalTree,
-    SoftSurvivalTreeCV,
 )
+from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV
 
 __all__ = [
     "OptimalPolicyTree",

@@ -12,22 +12,12 @@ from omegaconf import MISSING
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import optional_columns
 from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.estimators import SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction, make_family
 from sstorch.objective import L2Parity
-from sstorch.objective.fairness import Rule
-from sstorch.objective.group_parity import Gates, Pairs
-from sstorch.optim import (
-    JOINT_RACE,
-    Adam,
-    Joint,
-    LBFGSOptions,
-    Nodec,
-    NodecJoint,
-    Race,
-    Trainer,
-)
+from sstorch.objective.parity import Gates, Pairs, ParityRule
+from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
+from sstorch.soft import SoftSurvivalTree
 
 
 @dataclass
@@ -134,7 +124,7 @@ class FairnessConfig:
             raise ConfigError(f"fairness.name must be one of none, {', '.join(_GATES)}, got {self.name!r}")
         if self.sensitive is None:
             raise ConfigError(f"fairness={self.name} needs fairness.sensitive=COLUMN")
-        return L2Parity(_GATES[self.name], cast(Pairs, self.pairs), cast(Rule, self.rule), self.n_nodes)
+        return L2Parity(_GATES[self.name], cast(Pairs, self.pairs), cast(ParityRule, self.rule), self.n_nodes)
 
 
 _NODEC_FIELDS = (

@@ -17,11 +17,11 @@ import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from sstorch.cli_study import study_models
+from sstorch.cli import study_models
 from sstorch.config import Config, register_schemas
 from sstorch.evaluation import ResultStore, study
 from sstorch.evaluation.engines import Processes
-from sstorch.evaluation.study import Task
+from sstorch.evaluation.study import StudyTask as Task
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec

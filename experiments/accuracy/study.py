@@ -23,11 +23,9 @@ from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
 from sstorch.data import Schema, SurvivalData, stratified_folds
-from sstorch.estimators.grid import Candidate
-from sstorch.estimators.held_out import SCORINGS, HeldOutRows
-from sstorch.estimators.search import FoldSearch
 from sstorch.evaluation import ResultStore, make_folds
 from sstorch.optim import Joint
+from sstorch.soft.search import SCORINGS, Candidate, FoldSearch, HeldOutRows
 
 HERE = Path(__file__).parent
 # Scores of all candidates: a file for each data set, lever, repeat and fold, and one that has what is packed.

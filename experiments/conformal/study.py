@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import brentq
 
 from sstorch import SoftSurvivalTree
-from sstorch.estimators import ConformalLowerBound
+from sstorch.conformal import ConformalLowerBound
 
 HERE = Path(__file__).parent
 LEVELS = (0.8, 0.9)

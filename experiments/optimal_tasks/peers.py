@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.optimal import BinaryTree, CostSensitive
+from sstorch.exact import BinaryTree, CostSensitive
 
 BoolArray = npt.NDArray[np.bool_]
 

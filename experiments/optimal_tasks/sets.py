@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch import load_dataset
+from sstorch.exact import Binarizer, horizon_labels
 from sstorch.metrics import pseudo_observations
-from sstorch.optimal import Binarizer, horizon_labels
 
 
 @dataclass

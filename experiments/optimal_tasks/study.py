@@ -16,7 +16,7 @@ import peers
 import sets
 import torch
 
-from sstorch.optimal import (
+from sstorch.exact import (
     Classification,
     CostSensitive,
     DecisionCosts,
@@ -27,7 +27,7 @@ from sstorch.optimal import (
     policy_scores,
     solve,
 )
-from sstorch.optimal.branching import total_branch_cost
+from sstorch.exact.problem import total_branch_cost
 
 HERE = Path(__file__).parent
 

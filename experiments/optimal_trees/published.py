@@ -15,8 +15,8 @@ import pandas as pd
 from sklearn.model_selection import KFold, train_test_split
 
 from sstorch import OptimalSurvivalTree, load_dataset
+from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
 from sstorch.metrics import integrated_brier_score
-from sstorch.optimal import Binarizer, IntegratedBrier, LogLikelihood, solve
 
 
 def churn() -> None:

@@ -27,7 +27,6 @@ from peers import minimized_by, scipy_slsqp  # noqa: E402
 
 from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, metrics  # noqa: E402
 from sstorch.data import Preprocessor, Schema, stratified_folds  # noqa: E402
-from sstorch.estimators.batch import stack_splits  # noqa: E402
 from sstorch.exceptions import DataWarning  # noqa: E402
 from sstorch.nn import SoftTree  # noqa: E402
 from sstorch.objective import Sample, TrainingObjective  # noqa: E402
@@ -41,6 +40,7 @@ from sstorch.optim import (  # noqa: E402
     initialize_random,
     problem_seed,
 )
+from sstorch.soft.batch import stack_splits  # noqa: E402
 
 TABLE = HERE / "starts.csv"
 DATASETS = (

@@ -15,10 +15,9 @@ import torch
 
 from sstorch import SoftSurvivalTree, load_dataset
 from sstorch.data import Schema, stratified_folds
-from sstorch.estimators import train_batch
-from sstorch.estimators.grid import candidates
-from sstorch.estimators.held_out import SCORINGS, HeldOutRows
 from sstorch.evaluation import make_baseline, make_folds, score_predictor
+from sstorch.soft import train_batch
+from sstorch.soft.search import SCORINGS, HeldOutRows, candidates
 
 HERE = Path(__file__).parent
 DATA = ("veterans", "gbsg2", "whas500", "aids")

@@ -1,20 +1,35 @@
 """Cross-validation, scores of fitted trees, and the folder a run leaves behind."""
 
 from sstorch.evaluation.baselines import BASELINES, Baseline, make_baseline
-from sstorch.evaluation.cross_validation import CrossValidation, cross_validate, make_folds, split_names
-from sstorch.evaluation.fairness import DISPARITIES, leaf_table, score_fairness
+from sstorch.evaluation.cross_validation import (
+    CrossValidation,
+    FairnessPath,
+    cross_validate,
+    fairness_path,
+    make_folds,
+    pareto_front,
+    split_names,
+)
 from sstorch.evaluation.run_folder import RunFolder
-from sstorch.evaluation.scores import CURVE_SCORES, SCORES, score_predictor, score_tree
-from sstorch.evaluation.search_model import SoftTreeCVModel, soft_search_models
+from sstorch.evaluation.scores import (
+    CURVE_SCORES,
+    DISPARITIES,
+    SCORES,
+    leaf_table,
+    score_fairness,
+    score_predictor,
+    score_tree,
+)
 from sstorch.evaluation.store import ResultStore
 from sstorch.evaluation.study_model import (
     BaselineModel,
+    SoftTreeCVModel,
     SoftTreeModel,
     StudyModel,
     baseline_models,
+    soft_search_models,
     soft_tree_models,
 )
-from sstorch.evaluation.tradeoff import FairnessPath, fairness_path, pareto_front
 
 __all__ = [
     "BASELINES",

@@ -1,24 +1,32 @@
-"""Cross-validation of a soft survival tree: folds, starts and the final model in one batch."""
+"""Accuracy against disparity over a range of fairness penalties, trained in one batch."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
+from sstorch import metrics
 from sstorch.data import Schema, SurvivalData, stratified_folds
-from sstorch.estimators import SoftSurvivalTree, TrainedBatch, train_batch
-from sstorch.evaluation.fairness import DISPARITIES, score_fairness
-from sstorch.evaluation.scores import SCORES, check_scorable, score_tree
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.evaluation.scores import (
+    DISPARITIES,
+    SCORES,
+    check_scorable,
+    known_groups,
+    score_fairness,
+    score_tree,
+)
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
+from sstorch.soft import SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.soft.batch import with_heats
 
 
 @dataclass(frozen=True)
@@ -147,3 +155,139 @@ def cross_validate(
     told = table[table["chosen"] & (table["part"] == "test")]
     model.metrics_ = {f"cross_validated_{score}": float(told[score].mean()) for score in SCORES}
     return CrossValidation(table, trees, model, batch, folds)
+
+
+ACCURACY = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
+
+
+@dataclass(frozen=True)
+class FairnessPath:
+    """Result of :func:`fairness_path`.
+
+    Attributes:
+        scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, disparities, the
+            training objective, and ``chosen``, true for the start with the lowest training objective.
+        batch: all trained trees; split k is fold k.
+        folds: fold of each row, shape (n,).
+        data: all rows.
+        estimator: parameters of the trees.
+    """
+
+    scores: pd.DataFrame
+    batch: TrainedBatch
+    folds: npt.NDArray[np.int64]
+    data: SurvivalData
+    estimator: SoftSurvivalTree
+
+    def tree(self, rho: float, fold: int, start: int | None = None) -> SoftSurvivalTree:
+        """The tree of a rho, fold and start; of the start with the lowest training objective if None."""
+        k = self.batch.rhos.index(rho)
+        start = self.batch.best_start(fold, k) if start is None else start
+        tree: SoftSurvivalTree = clone(self.estimator)
+        return tree.adopt(self.batch, self.part(fold, "train"), fold, start, k)
+
+    def part(self, fold: int, part: str) -> SurvivalData:
+        """Rows of the ``train`` or ``test`` part of a fold."""
+        inside = self.folds == fold
+        return self.data.subset(inside if part == "test" else ~inside)
+
+    def table(self, chosen: bool = False) -> pd.DataFrame:
+        """Mean of every score by part and rho, over all starts or the chosen one of each fold.
+
+        Scores that are not defined in a fold, since a group is absent there, are left out of the mean.
+        """
+        runs = self.scores[self.scores["chosen"]] if chosen else self.scores
+        numbers = runs.drop(columns=["fold", "start", "chosen"])
+        return numbers.groupby(["part", "rho"], sort=True).mean()
+
+    def pareto(
+        self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
+    ) -> pd.DataFrame:
+        """The rhos that no other beats in both accuracy and disparity, means over the runs."""
+        table = self.table(chosen)
+        own = table[table.index.get_level_values("part") == part].droplevel("part")
+        return pareto_front(own, accuracy, disparity)
+
+
+def fairness_path(
+    estimator: SoftSurvivalTree,
+    data: SurvivalData,
+    rhos: Sequence[float],
+    n_folds: int = 5,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+) -> FairnessPath:
+    """Cross-validate a tree at every strength of its fairness penalty, all as one batch.
+
+    Every rho has the same folds, and its starts begin from the same trees.
+
+    Args:
+        estimator: parameters of the trees, with ``fairness``; its ``rho`` is not read.
+        data: all rows, with their groups.
+        rhos: coefficients, >= 0, different.
+        n_folds: folds, stratified by event.
+        seed: of the folds.
+        callbacks: told of every step.
+
+    Raises:
+        ConfigError: no penalty is chosen, the groups are not known, or a rho is out of range.
+        DataError: a fold cannot be scored, or its training rows are all of one group.
+    """
+    known_groups(data)
+    if estimator.fairness is None:
+        raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
+    values = [clone(estimator).set_params(rho=rho).settings().rho for rho in rhos]
+    if not values or len(set(values)) < len(values):
+        raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
+    folds = make_folds(data, n_folds, seed)
+    splits = [data.subset(folds != fold) for fold in range(n_folds)]
+    settings = estimator.settings()
+    # All runs are averaged, so all are trained to the end.
+    settings = replace(settings, trainer=with_heats(settings.trainer, 0))
+    strengths = [replace(settings.coefficients, rho=rho) for rho in values]
+    batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
+    rows = []
+    for fold, train in enumerate(splits):
+        parts = {"train": train, "test": data.subset(folds == fold)}
+        for k, rho in enumerate(values):
+            best = batch.best_start(fold, k)
+            for start in range(batch.n_starts):
+                tree = clone(estimator).adopt(batch, train, fold, start, k)
+                for part, part_rows in parts.items():
+                    about: dict[str, object] = {
+                        "rho": rho,
+                        "fold": fold,
+                        "start": start,
+                        "part": part,
+                        "chosen": start == best,
+                    }
+                    accuracy = metrics.evaluate(tree, train, part_rows, metrics=ACCURACY)["value"]
+                    about |= {"objective": tree.objective_, **dict(zip(ACCURACY, accuracy, strict=True))}
+                    rows.append(about | score_fairness(tree, part_rows, train))
+    return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
+
+
+def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
+    """Rows of a table that no other row beats: at least as good in both, and better in one.
+
+    Args:
+        table: one row a candidate.
+        accuracy: column, a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
+        disparity: column; less is better.
+
+    Raises:
+        ConfigError: a column that the table does not have.
+        DataError: values are missing.
+    """
+    for name in (accuracy, disparity):
+        if name not in table.columns:
+            raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
+    sign = -1.0 if accuracy.startswith("ibs") else 1.0
+    good, bad = sign * table[accuracy].to_numpy(float), table[disparity].to_numpy(float)
+    if np.isnan(good).any() or np.isnan(bad).any():
+        raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")
+    beaten = [
+        bool(((good >= good[k]) & (bad <= bad[k]) & ((good > good[k]) | (bad < bad[k]))).any())
+        for k in range(len(table))
+    ]
+    return table[~np.array(beaten)].sort_values(disparity)

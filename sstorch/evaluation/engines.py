@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
-from sstorch.estimators.settings import check_device
+from sstorch.checks import check_device
 from sstorch.exceptions import ConfigError
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 
 from sstorch.data import SurvivalData
 from sstorch.evaluation.cross_validation import CrossValidation
-from sstorch.evaluation.fairness import leaf_table
+from sstorch.evaluation.scores import leaf_table
 from sstorch.exceptions import ConfigError
-from sstorch.optim.fingerprint import differences, fingerprint
+from sstorch.files import write_whole
+from sstorch.optim.checkpoint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
-from sstorch.whole_file import write_whole
 
 # Settings of the trainer that earlier versions wrote, at the values that stand for what is done now.
 _RETIRED = {"annealing": None, "annealing_passes": 3, "precision": "double"}

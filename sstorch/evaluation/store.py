@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from filelock import BaseFileLock
 
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim.file_lock import take_lock, try_lock, unlock
-from sstorch.whole_file import write_whole
+from sstorch.files import take_lock, try_lock, unlock, write_whole
 
 # What every row says, in this order.
 COLUMNS = {

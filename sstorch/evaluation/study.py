@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -17,14 +17,43 @@ from filelock import BaseFileLock
 
 from sstorch._version import __version__
 from sstorch.data import Schema, SurvivalData
-from sstorch.evaluation.checksum import data_checksum
 from sstorch.evaluation.cross_validation import make_folds
 from sstorch.evaluation.engines import Engine, Failure
 from sstorch.evaluation.scores import Score, score_predictor
 from sstorch.evaluation.store import ResultStore, TaskKey
 from sstorch.evaluation.study_model import StudyModel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.optim.file_lock import unlock
+from sstorch.files import unlock
+
+_TARGET = ("time_", "event_", "entry_", "weight_")
+
+
+def data_checksum(data: SurvivalData) -> str:
+    """Checksum of everything that a model sees of the rows."""
+    target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
+    frame, extra = data.frame, dict[str, object]()
+    if any(name in frame for name in _TARGET):
+        extra["features"] = _text(frame)
+    schema = Schema.of(frame)
+    # In text a category named "3.0" is the number 3, but it is another feature.
+    words = {name: list(words) for name, words in schema.categories.items() if _could_be_numbers(words)}
+    if words:
+        extra["categories"] = words
+    content = _text(frame.assign(**target)) + (json.dumps(extra, sort_keys=True) if extra else "")
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def _could_be_numbers(words: Iterable[str]) -> bool:
+    """Whether all words are what numbers look like in text."""
+    try:
+        return all(word == str(float(word)) for word in words)
+    except ValueError:
+        return False
+
 
 # Raised when scores or folds change, so that results of before are not taken for those of now.
 _PROTOCOL_VERSION = 1
@@ -44,7 +73,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
+class StudyTask:
     """One model on all folds of one data set: what is computed and stored as a whole.
 
     Attributes:
@@ -66,7 +95,7 @@ class Task:
 
 def plan(
     sources: Sequence[Source], models: Sequence[StudyModel], n_folds: int, seed: int, store: ResultStore
-) -> list[Task]:
+) -> list[StudyTask]:
     """All tasks of a study; what can be refused is refused here, and the folds are written.
 
     Args:
@@ -106,7 +135,7 @@ def plan(
             text = json.dumps(shaping, sort_keys=True)
             config = hashlib.sha256(text.encode()).hexdigest()[:12]
             key = TaskKey(source.label, model.name, model.depth, config)
-            tasks.append(Task(key, source, digest, model, n_folds, seed))
+            tasks.append(StudyTask(key, source, digest, model, n_folds, seed))
     store.check_writable()
     for label, folds in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
@@ -115,7 +144,7 @@ def plan(
     return tasks
 
 
-def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Fit and score one task.
 
     Returns:
@@ -168,14 +197,14 @@ def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
 class Outcome:
     """What became of a task in this process: rows, which are stored, or a failure."""
 
-    task: Task
+    task: StudyTask
     seconds: float
     rows: pd.DataFrame | None = None
     failure: Failure | None = None
 
 
-def run(
-    tasks: Sequence[Task], store: ResultStore, engine: Engine, told: Callable[[Outcome], None]
+def run_tasks(
+    tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, told: Callable[[Outcome], None]
 ) -> list[Outcome]:
     """Carry out the tasks that are not in the store yet, beside any other process that does the same.
 
@@ -197,7 +226,7 @@ def run(
     waiting = [task for task in tasks if not store.holds(task.key)]
     claims: dict[TaskKey, BaseFileLock] = {}
 
-    def claimed(candidates: Sequence[Task]) -> Iterator[Task]:
+    def claimed(candidates: Sequence[StudyTask]) -> Iterator[StudyTask]:
         for task in candidates:
             if (claim := store.claim(task.key)) is not None:
                 claims[task.key] = claim
@@ -229,7 +258,7 @@ def run(
 _loaded: dict[str, SurvivalData] = {}
 
 
-def _data_of(task: Task) -> SurvivalData:
+def _data_of(task: StudyTask) -> SurvivalData:
     if task.digest not in _loaded:
         data = task.source.load()
         if data_checksum(data) != task.digest:

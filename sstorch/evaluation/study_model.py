@@ -1,4 +1,4 @@
-"""What a study compares: models that can be fitted on the folds of any data set."""
+"""Soft trees of a study whose parameters are chosen within the training rows of each fold."""
 
 from __future__ import annotations
 
@@ -10,17 +10,80 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
 from sklearn.base import clone
+from torch import Tensor
 
-from sstorch.data import Schema, SurvivalData
-from sstorch.data.wording import nearest_text
-from sstorch.estimators import SoftSurvivalTree, train_batch
+from sstorch._types import FloatArray
+from sstorch.checks import nearest_text
+from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.evaluation.baselines import Baseline, make_baseline
-from sstorch.evaluation.encoded_tree import EncodedRows, EncodedTree
 from sstorch.evaluation.scores import Predictor
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.nn import make_family
-from sstorch.optim.fingerprint import Fingerprint, fingerprint
+from sstorch.nn import Prediction, SoftTree, make_family
+from sstorch.optim.checkpoint import Fingerprint, fingerprint
+from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft.search import SEARCHED
+from sstorch.soft.tree import tree_log_likelihood
+
+# Elements of the largest intermediate of a prediction.
+_CHUNK_ELEMENTS = 2**22
+
+
+class EncodedRows:
+    """Encoded features of tables, kept for as long as this object is.
+
+    Args:
+        preprocessor: fitted on the training rows.
+        like: tensor whose device and dtype the features take.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, like: Tensor) -> None:
+        self._preprocessor, self._like = preprocessor, like
+        self._known: dict[int, tuple[pd.DataFrame, Tensor]] = {}
+
+    def __call__(self, frame: pd.DataFrame) -> Tensor:
+        """Features (n, p)."""
+        # The table is kept too, so that its identity is not given to another one.
+        if id(frame) not in self._known:
+            features = torch.as_tensor(self._preprocessor.transform(frame))
+            self._known[id(frame)] = frame, features.to(self._like)
+        return self._known[id(frame)][1]
+
+
+class EncodedTree:
+    """One trained tree, without batch dimension.
+
+    Args:
+        module: the tree.
+        prediction: ``"hbp"`` or ``"mixture"``.
+        encode: of the fold, shared by all its trees.
+    """
+
+    def __init__(self, module: SoftTree, prediction: Prediction, encode: EncodedRows) -> None:
+        self._module, self._prediction, self._encode = module, prediction, encode
+
+    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
+        width = 2**self._module.topology.depth if self._prediction == "mixture" else 1
+        size = max(1, _CHUNK_ELEMENTS // (width * len(times)))
+        at = torch.as_tensor(times)
+        with torch.no_grad():
+            parts = [
+                self._module.cumulative_hazard(x, at.to(x.device), self._prediction).neg().exp().cpu()
+                for x in self._encode(X).split(size)
+            ]
+        curves: FloatArray = torch.cat(parts).double().numpy()
+        return np.minimum.accumulate(curves, axis=1) if self._module.family.can_rise else curves
+
+    def log_likelihood(
+        self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None
+    ) -> float:
+        """Mean log-likelihood per row, in the unit of the data."""
+        return tree_log_likelihood(self._module, self._prediction, self._encode(X), *y, entry)
 
 
 @dataclass(frozen=True)
@@ -264,3 +327,79 @@ def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         chosen = dict(zip(lists, values, strict=True))
         told = [f"{name}={value}" for name, value in chosen.items() if name != "depth"]
         yield "".join(f",{text}" for text in told), {**entry, **chosen}
+
+
+class SoftTreeCVModel(StudyModel):
+    """Soft survival trees whose parameters are chosen within the training rows of each fold.
+
+    Args:
+        name: by which the results are known.
+        estimator: the search; the device is the study's.
+    """
+
+    def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
+        super().__init__(name)
+        self.estimator = estimator
+
+    @property
+    def depth(self) -> None:
+        """None: it is chosen; the facts of the task have it for each fold."""
+        return None
+
+    def check(self) -> None:
+        """Check every candidate."""
+        self.estimator.candidates()
+
+    def settings(self) -> Fingerprint:
+        """Everything that is compared and how, and the trainer, but for the device."""
+        search = clone(self.estimator).set_params(device="cpu", verbose=0)
+        found = search.candidates()
+        compared = {name: list(dict.fromkeys(getattr(own, name) for own in found)) for name in SEARCHED}
+        checked = SoftSurvivalTree(**found[0].parameters, **search.shared()).settings()
+        shared = {name: value for name, value in checked.facts().items() if name not in SEARCHED}
+        how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
+        return {
+            **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
+            **fingerprint(shared, "tree"),
+            **fingerprint(checked.trainer, "trainer"),
+            **fingerprint(how, "search"),
+            "tree.prediction": search.prediction,
+        }
+
+    def versions(self) -> dict[str, str]:
+        """That of torch."""
+        return {"torch": importlib.metadata.version("torch")}
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Search and train one fold after the other."""
+        for fold, train in enumerate(splits):
+            search = clone(self.estimator).set_params(device=device).fit_data(train, schema)
+            row = search.cv_results_.astype(object).iloc[search.best_index_]
+            facts = {name: row[name] for name in SEARCHED}
+            facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
+            yield Fit(fold, 0, True, search.tree_.objective_, search, facts)
+
+
+def soft_search_models(
+    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
+) -> list[StudyModel]:
+    """Searches for soft trees by name.
+
+    Args:
+        estimator: parameters that all candidates have.
+        entries: for each name parameters of :class:`~sstorch.SoftSurvivalTreeCV`; a list is compared.
+
+    Raises:
+        ConfigError: there is no such parameter.
+    """
+    names = list(SoftSurvivalTreeCV().get_params(deep=False))
+    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in names}
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for parameter in set(entry) - set(names):
+            hint = nearest_text(parameter, names)
+            raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
+        # What is searched has the values of the search, unless the entry says otherwise.
+        shared = {key: value for key, value in given.items() if key not in SEARCHED}
+        models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
+    return models

@@ -12,11 +12,21 @@ from sstorch.metrics.auc import (
 )
 from sstorch.metrics.brier import brier_score, scaled_brier_score
 from sstorch.metrics.calibration import (
+    DCalibration,
     OneCalibration,
     calibration_curve,
+    d_calibration,
     integrated_calibration_index,
     one_calibration,
     pseudo_observations,
+)
+from sstorch.metrics.censoring import (
+    KaplanMeier,
+    censoring_distribution,
+    censoring_floor,
+    count_beyond,
+    count_floored,
+    ipcw_weights,
 )
 from sstorch.metrics.comparison import (
     PairedComparison,
@@ -31,21 +41,19 @@ from sstorch.metrics.concordance import (
     concordance_uno,
     concordance_uno_risk,
 )
-from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
-from sstorch.metrics.d_calibration import DCalibration, d_calibration
+from sstorch.metrics.curves import (
+    log_likelihood,
+    median_survival_time,
+    negative_log_likelihood,
+    restricted_mean_survival_time,
+)
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
-from sstorch.metrics.grid import evaluation_times
-from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
-from sstorch.metrics.ipcw import (
-    KaplanMeier,
-    censoring_distribution,
-    censoring_floor,
-    count_beyond,
-    count_floored,
-    ipcw_weights,
+from sstorch.metrics.integrated_brier import (
+    evaluation_times,
+    integrated_brier_score,
+    scaled_integrated_brier_score,
 )
-from sstorch.metrics.likelihood import log_likelihood, negative_log_likelihood
 from sstorch.metrics.scoring import RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 

@@ -1,4 +1,4 @@
-r"""Cumulative/dynamic area under the ROC curve under censoring.
+"""Cumulative/dynamic area under the ROC curve under censoring.
 
 At time t, cases are the rows that had their event by t, controls those still at risk after t:
 
@@ -13,20 +13,19 @@ rows.
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.exceptions import DataError
-from sstorch.metrics.checks import (
-    BoolArray,
-    FloatArray,
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import (
+    check_same_order,
+    check_same_unit,
+    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_vector,
     check_weight,
 )
-from sstorch.metrics.conversion import check_same_order
-from sstorch.metrics.ipcw import Ipcw, KaplanMeier, ipcw_weights
-from sstorch.metrics.probabilities import check_survival
-from sstorch.metrics.units import check_same_unit
+from sstorch.exceptions import DataError
+from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
 
 # Elements of one (rows x times) block: 8 MB of float64 an array.
 _BLOCK = 2**20
@@ -60,7 +59,7 @@ def cumulative_dynamic_auc(
         AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, times in different units, or a time
+        DataError: arguments that `sstorch.checks` refuses, times in different units, or a time
             without cases or without controls.
         ConfigError: an unknown `ipcw`, or a floor outside (0, 1].
 
@@ -155,7 +154,7 @@ def mean_cumulative_dynamic_auc(
         The mean, in [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or no event up to the last of `times`.
+        DataError: arguments that `sstorch.checks` refuses, or no event up to the last of `times`.
 
     References:
         Lambert and Chevret (2016), Statistical Methods in Medical Research 25, 2088-2102.

@@ -1,4 +1,4 @@
-r"""Brier score under censoring, in named conventions.
+"""Brier score under censoring, in named conventions.
 
 Each row is weighted by the inverse probability of not being censored, G from the TRAINING rows:
 
@@ -16,20 +16,20 @@ Published values differ by convention, so each has a name:
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import (
-    BoolArray,
-    FloatArray,
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import (
     check_convention,
+    check_grid_unit,
+    check_same_order,
+    check_same_unit,
+    check_survival,
     check_time_event,
     check_times,
     check_train,
     check_weight,
 )
-from sstorch.metrics.conversion import check_same_order
-from sstorch.metrics.ipcw import KaplanMeier, censoring_distribution, censoring_floor
-from sstorch.metrics.probabilities import check_survival
-from sstorch.metrics.units import check_grid_unit, check_same_unit
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 
 # Elements of one (rows x times) block: 4 MB of float64 an array.
 _BLOCK = 2**19
@@ -64,7 +64,7 @@ def brier_score(
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or times in different units.
+        DataError: arguments that `sstorch.checks` refuses, or times in different units.
         ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has
             none.
 

@@ -8,21 +8,180 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2, norm
 
-from sstorch.exceptions import DataError
-from sstorch.metrics.checks import (
-    BoolArray,
-    FloatArray,
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import (
     check_choice,
+    check_grid_unit,
     check_horizon,
+    check_observed_horizon,
+    check_probability,
+    check_same_order,
     check_share,
+    check_survival,
     check_time_event,
+    check_times,
 )
-from sstorch.metrics.conversion import check_same_order
-from sstorch.metrics.d_calibration import check_bins
-from sstorch.metrics.probabilities import check_probability
-from sstorch.metrics.risk_sets import risk_sets
-from sstorch.metrics.smoothing import local_linear
-from sstorch.metrics.units import check_observed_horizon
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.curves import survival_at
+
+
+def local_linear(
+    x: FloatArray, y: FloatArray, points: FloatArray, span: float
+) -> tuple[FloatArray, FloatArray]:
+    """Smooth y over x at some points, with the standard error of the smooth value.
+
+    Around each point the ceil(span n) nearest rows get tricube weights and a straight line. Where they do not
+    vary in x, as with few distinct predictions, the line is level.
+
+    Args:
+        x: shape (n,), finite.
+        y: shape (n,), finite.
+        points: where the curve is wanted, within the range of x and increasing, shape (m,).
+        span: share of the rows, in (0, 1].
+
+    Returns:
+        The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e
+        the residuals from the curve (straight between the points), the error is sqrt(sum l^2 e^2).
+
+    Raises:
+        ConfigError: a span out of range.
+
+    References:
+        Cleveland (1979), Journal of the American Statistical Association 74, 829-836.
+    """
+    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
+    nearest = min(x.size, int(np.ceil(span * x.size)))
+    smoother = [_weights_at(x, point, nearest) for point in points]
+    curve = np.array([row @ y for row in smoother])
+    square = (y - np.interp(x, points, curve)) ** 2
+    error = np.sqrt(np.array([row**2 @ square for row in smoother]))
+    return curve, error
+
+
+def _weights_at(x: FloatArray, point: float, nearest: int) -> FloatArray:
+    """The weights with which the rows enter the smooth value at the point, shape (n,), sum 1."""
+    offset = x - point
+    distance = np.abs(offset)
+    radius = np.partition(distance, nearest - 1)[nearest - 1]
+    if radius == 0.0:  # the point itself holds as many rows as are wanted
+        weight = (distance == 0.0).astype(np.float64)
+    else:
+        weight = np.clip(1.0 - (distance / radius) ** 3, 0.0, None) ** 3
+    mass = weight.sum()
+    mean = (weight @ offset) / mass
+    spread = weight @ (offset - mean) ** 2
+    if spread <= 1e-12 * mass * max(radius, np.finfo(np.float64).tiny) ** 2:
+        level: FloatArray = weight / mass
+        return level
+    tilted: FloatArray = weight * (1.0 / mass - mean * (offset - mean) / spread)
+    return tilted
+
+
+@dataclass(frozen=True, eq=False)
+class DCalibration:
+    """Result of `d_calibration`.
+
+    Attributes:
+        statistic: Pearson's chi-squared of the bins against equal shares.
+        p_value: small where the predicted distributions are not calibrated.
+        table: one row a bin of predicted probability: lower, upper, observed, expected numbers of rows.
+    """
+
+    statistic: float
+    p_value: float
+    table: pd.DataFrame
+
+
+def d_calibration(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    n_bins: int = 10,
+) -> DCalibration:
+    """D-calibration test: S_i(t_i) of calibrated curves is uniform on [0, 1].
+
+    A row with an event counts in the bin [lower, upper) that holds S_i(t_i), 1 in the topmost. A row censored
+    at c is spread over the probabilities below s = S_i(c), where its event must still fall: (s - lower) / s
+    in the bin of s and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin.
+
+    Spread rows vary less than rows in bins, so that the test is conservative under censoring: true curves of
+    500 rows are rejected at 5 % in 4.8 % of 500 simulations without censoring, and in 0.2 % with half of the
+    rows censored (censoring Exp(1)). A large p-value then says little.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        survival: predicted S_i(t_k), shape (n, n_times).
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Put every
+            distinct observed time in it, as `evaluation_times(time, train_time)` does: elsewhere S is read as
+            the right-continuous step function through the grid, and as 1 before the first.
+        n_bins: number of equal bins of [0, 1].
+
+    Returns:
+        Statistic, p-value (chi-squared with n_bins - 1 degrees of freedom) and the table of the bins.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or a grid in another unit than `time`.
+        ConfigError: fewer than two bins.
+
+    References:
+        Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85), section 3.5 and
+        appendix B.
+
+    Examples:
+        >>> survival = [[0.9, 0.7, 0.4], [0.8, 0.2, 0.1]]
+        >>> result = d_calibration([3.0, 2.0], [0, 1], survival, [1.0, 2.0, 3.0], n_bins=2)
+        >>> result.table["observed"].tolist(), round(result.p_value, 4)
+        ([2.0, 0.0], 0.1573)
+    """
+    check_bins(n_bins)
+    row_time, row_event = check_time_event(time, event)
+    grid = check_times(times)
+    curves = check_survival(survival, row_time.size, grid.size)
+    check_same_order(time=time, survival=survival)
+    check_grid_unit(row_time, row_event, grid)
+    own = np.clip(survival_at(curves, grid, row_time), 0.0, 1.0)
+    edges = np.arange(n_bins + 1) / n_bins
+    failed = np.bincount(_bin(own[row_event], edges), minlength=n_bins)
+    observed = failed + _spread(own[~row_event], edges)
+    expected = row_time.size / n_bins
+    statistic = float(((observed - expected) ** 2).sum() / expected)
+    table = pd.DataFrame(
+        {"lower": edges[:-1], "upper": edges[1:], "observed": observed, "expected": np.full(n_bins, expected)}
+    )
+    return DCalibration(statistic, float(chi2.sf(statistic, n_bins - 1)), table)
+
+
+def check_bins(n_bins: int) -> None:
+    """Refuse a number of groups that is no integer >= 2.
+
+    Raises:
+        ConfigError: such a number.
+    """
+    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 2:
+        raise ConfigError(f"n_bins: expected an integer >= 2; got {n_bins!r}.")
+
+
+def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:
+    return np.minimum(np.searchsorted(edges, probability, side="right") - 1, edges.size - 2)
+
+
+def _spread(probability: FloatArray, edges: FloatArray) -> FloatArray:
+    """Sum over rows of the uniform distribution on [0, s], per bin."""
+    certain = probability <= 0.0
+    s = probability[~certain]
+    position, n_bins = _bin(s, edges), edges.size - 1
+    within = np.bincount(position, weights=(s - edges[position]) / s, minlength=n_bins)
+    # A bin gets its width over s from every row whose s lies in a bin above it.
+    inverse = np.bincount(position, weights=1.0 / s, minlength=n_bins)
+    above = np.concatenate((np.cumsum(inverse[:0:-1])[::-1], [0.0]))
+    spread: FloatArray = within + np.diff(edges) * above
+    spread[0] += np.count_nonzero(certain)
+    return spread
+
 
 # Points of the smooth curve; between them it is straight.
 _POINTS = 100
@@ -84,7 +243,7 @@ def one_calibration(
         Statistic, p-value, degrees of freedom and the table of the groups.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, a time outside the observed ones,
+        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones,
             predictions that are all equal, or a group whose variance is 0 although prediction and observation
             differ.
         ConfigError: fewer than two bins, t no time > 0, or an unknown option.
@@ -173,7 +332,7 @@ def calibration_curve(
         lower and upper, cut to [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, a time outside the observed ones, or a
+        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, or a
             single row.
         ConfigError: t no time > 0, or a span or confidence out of range.
 
@@ -252,7 +411,7 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
         Shape (n,); without censoring 1 where the row lived longer than t, else 0.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or a single row.
+        DataError: arguments that `sstorch.checks` refuses, or a single row.
         ConfigError: t no time > 0.
 
     References:

@@ -8,18 +8,10 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import t as student
 
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import IntArray, as_numbers, check_same_order, check_share, check_time_event, check_vector
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    check_share,
-    check_time_event,
-    check_vector,
-)
-from sstorch.metrics.conversion import as_numbers, check_same_order
-from sstorch.metrics.evaluation import METRICS, check_names, score
-from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
+from sstorch.metrics.evaluation import METRICS, Curves, PredictsSurvival, Rows, ScoredRows, check_names, score
 
 ArrayMetric = Callable[[FloatArray, BoolArray, npt.NDArray[np.float64]], float]
 

@@ -1,13 +1,75 @@
-"""What one reads off a survival curve: its value at a time, its median, its restricted mean."""
+"""Curves over time: steps, medians, restricted means and likelihoods."""
 
-from typing import Literal
+import inspect
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sstorch._types import FloatArray
+from sstorch.checks import (
+    check_choice,
+    check_event,
+    check_horizon,
+    check_same_order,
+    check_survival,
+    check_times,
+    check_vector,
+    check_weight,
+    name_rows,
+)
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import FloatArray, check_choice, check_horizon, check_times
-from sstorch.metrics.probabilities import check_survival
+
+
+def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
+    """Ask an estimator for the curves of X.
+
+    Args:
+        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or with that
+            of scikit-survival, ``(X, return_array=False)``, which gives a step function per row: it is 1
+            before its first time and keeps its last value beyond its last one.
+        X: features, as the estimator takes them.
+        grid: strictly increasing times, shape (n_times,).
+
+    Returns:
+        What the estimator gave, or the step functions on the grid, shape (n, n_times).
+
+    Raises:
+        DataError: a method that takes neither times nor `return_array`, or gives no step functions.
+    """
+    predict = model.predict_survival_function
+    try:
+        parameters = inspect.signature(predict).parameters
+    except (TypeError, ValueError):  # compiled code need not have a signature
+        return predict(X, grid)
+    positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_any = any(p.kind == p.VAR_POSITIONAL for p in parameters.values())
+    if "return_array" not in parameters:
+        if "times" in parameters and parameters["times"].kind == inspect.Parameter.KEYWORD_ONLY:
+            return predict(X, times=grid)
+        if takes_any or len(positional) > 1:
+            return predict(X, grid)
+        raise DataError(_expected(model, f"a method that takes ({', '.join(parameters)})"))
+    if "times" in parameters:
+        return predict(X, times=grid)
+    functions = predict(X, return_array=False)
+    if not all(callable(f) and np.ndim(getattr(f, "x", 0.0)) == 1 for f in functions):
+        raise DataError(_expected(model, f"{type(functions).__name__} without step functions"))
+    return np.array([_on_grid(f, grid) for f in functions])
+
+
+def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
+    knots = np.asarray(function.x, dtype=np.float64)
+    within = np.asarray(function(np.clip(grid, knots[0], knots[-1])), dtype=np.float64)
+    curve: FloatArray = np.where(grid < knots[0], 1.0, within)
+    return curve
+
+
+def _expected(model: Any, got: str) -> str:
+    return (
+        f"model: expected {type(model).__name__}.predict_survival_function(X, times) -> (n, n_times), or "
+        f"that of scikit-survival, (X, return_array=False) -> a step function per row; got {got}."
+    )
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:
@@ -40,7 +102,7 @@ def median_survival_time(
         The medians in the unit of `times`, shape (n,).
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses.
+        DataError: arguments that `sstorch.checks` refuses.
         ConfigError: an unknown `beyond`.
 
     Examples:
@@ -76,7 +138,7 @@ def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike,
         The means in the unit of `times`, shape (n,).
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or a grid that ends before tau.
+        DataError: arguments that `sstorch.checks` refuses, or a grid that ends before tau.
         ConfigError: tau is no time > 0.
 
     References:
@@ -111,3 +173,85 @@ def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray
         grid = np.concatenate(([0.0], grid))
         curves = np.pad(curves, ((0, 0), (1, 0)), constant_values=1.0)
     return curves, grid
+
+
+def log_likelihood(
+    event: npt.ArrayLike,
+    cumulative_hazard: npt.ArrayLike,
+    log_hazard: npt.ArrayLike,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean log-likelihood of the rows, each at its own observed time.
+
+    The mean of c_i log h_i(t_i) - H_i(t_i). A row with an event where the hazard is 0 makes it -inf.
+
+    Args:
+        event: True or 1 where the event was observed, shape (n,).
+        cumulative_hazard: H_i(t_i) >= 0, shape (n,), dimensionless.
+        log_hazard: log h_i(t_i), shape (n,), h per unit of time, so that values compare only in the same unit
+            of time. It counts for rows with an event; -inf is allowed.
+        sample_weight: weights >= 0 with a positive sum, shape (n,), or None for equal weights.
+
+    Returns:
+        The (weighted) mean, higher is better, in log per unit of time.
+
+    Raises:
+        DataError: lengths differ, NaN, H < 0, log h = +inf, or weights negative, not finite or all 0.
+
+    References:
+        Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, chapter 3.
+
+    Examples:
+        >>> log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
+        -1.25
+    """
+    check_same_order(
+        event=event, cumulative_hazard=cumulative_hazard, log_hazard=log_hazard, sample_weight=sample_weight
+    )
+    observed = check_event(event)
+    hazard = check_vector(cumulative_hazard, "cumulative_hazard", observed.size)
+    log_h = check_vector(log_hazard, "log_hazard", observed.size)
+    wrong = hazard < 0.0
+    if wrong.any():
+        raise DataError(
+            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {name_rows(wrong)}."
+        )
+    wrong = np.isposinf(log_h)
+    if wrong.any():
+        raise DataError(f"log_hazard: expected values below +inf; got +inf in {name_rows(wrong)}.")
+    terms = np.where(observed, log_h, 0.0) - hazard
+    weight = check_weight(sample_weight, observed.size)
+    if weight is None:
+        return float(terms.mean())
+
+    counted = weight > 0.0  # a row without weight must not turn -inf into NaN
+    return float(np.dot(weight[counted], terms[counted]) / weight.sum())
+
+
+def negative_log_likelihood(
+    event: npt.ArrayLike,
+    cumulative_hazard: npt.ArrayLike,
+    log_hazard: npt.ArrayLike,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Mean negative log-likelihood of the rows: `log_likelihood` with the sign of a loss, lower is better.
+
+    Args:
+        event: as in `log_likelihood`.
+        cumulative_hazard: as in `log_likelihood`.
+        log_hazard: as in `log_likelihood`.
+        sample_weight: as in `log_likelihood`.
+
+    Returns:
+        Minus the mean log-likelihood.
+
+    Raises:
+        DataError: as `log_likelihood`.
+
+    Examples:
+        >>> negative_log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
+        1.25
+    """
+    return -log_likelihood(event, cumulative_hazard, log_hazard, sample_weight=sample_weight)

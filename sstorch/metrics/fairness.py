@@ -6,11 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sstorch._types import FloatArray
+from sstorch.checks import IntArray, check_time_event, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import FloatArray, IntArray, check_time_event, check_vector
+from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.concordance import concordance_harrell
 from sstorch.metrics.curves import median_survival_time, survival_at
-from sstorch.metrics.ipcw import KaplanMeier
 
 
 def group_parity(

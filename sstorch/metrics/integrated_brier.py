@@ -1,4 +1,13 @@
-r"""Brier score averaged over time, in named conventions.
+"""Brier score averaged over time, in named conventions.
+
+On one stretch between grid times, with u in [0, 1] along it, a curve is S = l + d u. The two terms of the
+score integrate to
+
+    int (1 - S)^2 / G dt = (1 - l)^2 M_0 - 2 (1 - l) d M_1 + d^2 M_2,    M_r = int u^r / G dt,
+    int S^2 dt           = l^2 H_0 + 2 l d H_1 + d^2 H_2,                H_r = int u^r dt,
+
+so the moments of the step function 1 / G, known for each stretch and from its start to each test time, are
+all that is needed: O(n n_times) for all rows, however many times G has.
 
 | name | value | window | rule |
 |---|---|---|---|
@@ -28,22 +37,203 @@ reading is taken where the source leaves one open:
 import numpy as np
 import numpy.typing as npt
 
-from sstorch.exceptions import DataError
-from sstorch.metrics.brier import brier_curve, convention_censoring, kaplan_meier_curves
-from sstorch.metrics.checks import (
-    FloatArray,
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import (
+    IntArray,
     check_convention,
+    check_grid_unit,
+    check_same_order,
+    check_same_unit,
+    check_survival,
+    check_time,
     check_time_event,
     check_times,
     check_train,
     check_weight,
 )
-from sstorch.metrics.conversion import check_same_order
-from sstorch.metrics.graf_integral import integrate_graf
-from sstorch.metrics.grid import surtree_window
-from sstorch.metrics.ipcw import KaplanMeier
-from sstorch.metrics.probabilities import check_survival
-from sstorch.metrics.units import check_grid_unit, check_same_unit
+from sstorch.exceptions import DataError
+from sstorch.metrics.brier import (
+    brier_curve,
+    brier_weights,
+    convention_censoring,
+    kaplan_meier_curves,
+    row_blocks,
+)
+from sstorch.metrics.censoring import KaplanMeier
+
+# No gap of a "graf" grid is wider than this share of the follow-up.
+_GRAF_STEPS = 200
+_SURTREE_POINTS = 101
+# What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
+_SURTREE_STEP_BACK = 1e-3
+
+
+def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
+    """The default grid of a convention: curves predicted there can be scored by it without clipping.
+
+    "graf": the distinct positive test times, so that every event time is there and `concordance_harrell` may
+    use the same curves, joined by 200 equal steps up to the largest test time tmax, so that few test rows
+    with wide gaps between them still give a fine integral.
+
+    "sksurv": the distinct test times strictly inside both the test and the training follow-up, the usual
+    protocol. It misses the ends, so give concordance another grid.
+
+    "surtree": from the 10 to the 90 % quantile of the distinct test times, 101 points if they are at most 100
+    units of time apart, else steps of one unit. "osst": the distinct test times.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train_time: observed times of the training rows, shape (n_train,), in the unit of `time`.
+        convention: "graf", "sksurv", "surtree" or "osst".
+
+    Returns:
+        The grid, strictly increasing, shape (n_times,), in the unit of `time`.
+
+    Raises:
+        DataError: times that are not finite and >= 0, or no such grid: all test times are 0, or fewer than
+            two of them lie inside the range.
+        ConfigError: an unknown convention.
+
+    Examples:
+        >>> evaluation_times([1, 2, 3, 4, 5], train_time=[2, 9], convention="sksurv")
+        array([3., 4.])
+    """
+    check_convention(convention)
+    row_time, other_time = check_time(time), check_time(train_time, "train_time")
+    last = row_time.max()
+    if convention == "graf":
+        if last == 0.0:
+            raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
+        return np.union1d(row_time[row_time > 0.0], np.linspace(0.0, last, _GRAF_STEPS + 1)[1:])
+    if convention == "surtree":
+        low, high = surtree_window(row_time)
+        if high - low <= _SURTREE_POINTS - 1:
+            return np.linspace(low, high, _SURTREE_POINTS)
+        return np.union1d(np.arange(low, high), [high])
+    if convention == "osst":
+        grid = np.unique(row_time)
+        if grid.size < 2:
+            raise DataError(f"time: convention 'osst' needs two distinct test times; got only {grid[0]:g}.")
+        return grid
+    low, high = max(row_time.min(), other_time.min()), min(last, other_time.max())
+    grid = np.unique(row_time[(row_time > low) & (row_time < high)])
+    if grid.size < 2:
+        raise DataError(
+            f"time: convention 'sksurv' needs two distinct test times inside ({low:g}, {high:g}), the "
+            f"follow-up shared by test and training rows; got {grid.size}. Use larger folds or 'graf'."
+        )
+    return grid
+
+
+def surtree_window(time: FloatArray) -> tuple[float, float]:
+    """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+
+    Returns:
+        The entries len // 10 and 9 len // 10 of the sorted distinct times, the upper one 1e-3 less where it
+        is the largest.
+
+    Raises:
+        DataError: the two are not in order.
+    """
+    distinct = np.unique(time)
+    low, high = float(distinct[distinct.size // 10]), float(distinct[9 * distinct.size // 10])
+    if high == distinct[-1]:
+        high -= _SURTREE_STEP_BACK
+    if high <= low:
+        raise DataError(
+            f"time: convention 'surtree' needs test times with distinct 10 and 90 % quantiles; got "
+            f"{low:g} and {high:g} from {distinct.size} distinct times. Use larger folds or 'graf'."
+        )
+    return low, high
+
+
+_POWERS = np.arange(3)[:, None]
+
+
+def integrate_graf(
+    time: FloatArray,
+    event: BoolArray,
+    curves: FloatArray,
+    times: FloatArray,
+    censoring: KaplanMeier,
+    min_censoring_prob: float | None,
+    weight: FloatArray | None,
+    last: float,
+) -> float:
+    """(1/last) integral of BS over [0, last]; arguments as in `integrated_brier_score`, checked.
+
+    `last` is the largest test time, or that of rows of which these are some.
+    """
+    if last == 0.0:
+        raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
+    if times[-1] < last:
+        raise DataError(
+            f"times: convention 'graf' integrates up to the largest test time, {last:g}; the grid ends at "
+            f"{times[-1]:g}. evaluation_times(time, train_time) gives a grid that reaches it, if both are in "
+            "one unit."
+        )
+    n_before = int(times[0] > 0.0)  # columns to put before the first: S(0) = 1
+    nodes = np.concatenate((np.zeros(n_before), times))
+    n_pieces = int(np.searchsorted(nodes, last, side="left"))  # the last piece holds tmax
+    nodes = nodes[: n_pieces + 1]
+    starts, widths = nodes[:-1], np.diff(nodes)
+    ends = np.minimum(nodes[1:], last)
+
+    # Between neighbouring knots nothing jumps and no piece ends.
+    knots = np.unique(np.concatenate((starts, [last], time, censoring.times)))
+    knots = knots[knots <= last]
+    piece = np.searchsorted(starts, knots[:-1], side="right") - 1
+    at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf", min_censoring_prob)
+    left, right = ((t - starts[piece]) / widths[piece] for t in (knots[:-1], knots[1:]))
+    increments = (right ** (_POWERS + 1) - left ** (_POWERS + 1)) / (_POWERS + 1) * widths[piece] * at_risk
+    running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
+
+    def moments_to(t: FloatArray, pieces: IntArray) -> FloatArray:
+        """Integral of u^r / G from the start of the piece to t, shape (3, t.size)."""
+        moments: FloatArray = (
+            running[:, np.searchsorted(knots, t)] - running[:, np.searchsorted(knots, starts[pieces])]
+        )
+        return moments
+
+    def lengths_to(t: FloatArray, pieces: IntArray) -> FloatArray:
+        """Integral of u^r from the start of the piece to t, shape (3, t.size)."""
+        share = (t - starts[pieces]) / widths[pieces]
+        lengths: FloatArray = share ** (_POWERS + 1) / (_POWERS + 1) * widths[pieces]
+        return lengths
+
+    all_pieces = np.arange(n_pieces)
+    m, h = moments_to(ends, all_pieces), lengths_to(ends, all_pieces)
+    own_piece = np.searchsorted(starts, time, side="right") - 1
+    own_m = moments_to(time, own_piece)
+    own_h = lengths_to(ends[own_piece], own_piece) - lengths_to(time, own_piece)
+
+    total = 0.0
+    for rows in row_blocks(time.size, n_pieces + 1):
+        values = curves[rows, : n_pieces + 1 - n_before]
+        if n_before:
+            values = np.pad(values, ((0, 0), (1, 0)), constant_values=1.0)
+        low, slope = values[:, :-1], np.diff(values, axis=1)
+        before = all_pieces < own_piece[rows, None]
+        after = all_pieces > own_piece[rows, None]
+        risk = np.sum(_quadratic(low - 1.0, slope, m), axis=1, where=before)
+        failure = np.sum(_quadratic(low, slope, h), axis=1, where=after)
+        own = own_piece[rows, None]
+        low, slope = (np.take_along_axis(a, own, axis=1)[:, 0] for a in (low, slope))
+        risk += _quadratic(low - 1.0, slope, own_m[:, rows])
+        failure += _quadratic(low, slope, own_h[:, rows])
+        loss = risk + at_event[rows] * failure
+        total += float(loss.sum() if weight is None else np.dot(weight[rows], loss))
+    n = time.size if weight is None else weight.sum()
+    return total / float(n * last)
+
+
+def _quadratic(low: FloatArray, slope: FloatArray, moments: FloatArray) -> FloatArray:
+    """Integral of (low + slope u)^2 from the moments of 1, u and u^2."""
+    value: FloatArray = low * low * moments[0] + 2.0 * low * slope * moments[1] + slope * slope * moments[2]
+    return value
 
 
 def integrated_brier_score(
@@ -86,7 +276,7 @@ def integrated_brier_score(
         IBS, dimensionless, 0 is best; for "surtree" 1 is best.
 
     Raises:
-        DataError: arguments that `sstorch.metrics.checks` refuses, or times in different units; for "graf" a
+        DataError: arguments that `sstorch.checks` refuses, or times in different units; for "graf" a
             grid that ends before tmax or tmax = 0; for the others fewer than two times in the range; for
             "surtree" a Kaplan-Meier without error.
         ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has

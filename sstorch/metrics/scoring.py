@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_choice, check_horizon
 from sstorch.data import parse_target
-from sstorch.data.rows import check_same_order, target_parts
+from sstorch.data.columns import check_same_order, target_parts
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import BoolArray, FloatArray, check_choice, check_horizon
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
-from sstorch.metrics.evaluation import METRICS, score
-from sstorch.metrics.scored_rows import ScoredRows
+from sstorch.metrics.evaluation import METRICS, ScoredRows, score
 
 RISK_METRICS = ("c_harrell", "c_uno")
 

@@ -16,9 +16,8 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
-from sstorch.nn.parameters import GateParameters, LeafParameters
-from sstorch.nn.soft_tree import PREDICTIONS, Prediction, SoftTree
-from sstorch.nn.topology import MAX_DEPTH, Topology
+from sstorch.nn.routing import MAX_DEPTH, Topology
+from sstorch.nn.soft_tree import PREDICTIONS, GateParameters, LeafParameters, Prediction, SoftTree
 
 __all__ = [
     "FAMILIES",

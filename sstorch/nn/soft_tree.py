@@ -4,20 +4,179 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import conditional
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
-from sstorch.nn.hazards.inversion import invert, log_time_limit
-from sstorch.nn.leaf import Leaf
-from sstorch.nn.parameters import Features, GateParameters, LeafParameters
-from sstorch.nn.routing import Gate, log_path_probability, most_probable_leaf, visits
-from sstorch.nn.topology import Topology
+from sstorch.nn.hazards.numeric import invert, log_time_limit
+from sstorch.nn.routing import (
+    Gate,
+    Topology,
+    applies,
+    leaf_of_rows,
+    log_path_probability,
+    most_probable_leaf,
+    parameters_of_rows,
+    visits,
+)
+
+
+class Leaf(nn.Module):
+    """Linear predictor and shape parameters of a leaf hazard.
+
+    Attributes:
+        slope: gamma, shape (*batch_shape, p).
+        intercept: gamma_0, shape (*batch_shape,).
+        shape: shape parameters, shape (*batch_shape, m); at x = 0 where they are linear in x.
+        shape_slope: their slopes, shape (*batch_shape, m, p), or None where they are constant.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        family: HazardFamily,
+        batch_shape: tuple[int, ...],
+        device: torch.device | None,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+
+        def zeros(*size: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros((*batch_shape, *size), device=device, dtype=dtype))
+
+        n_shape = len(family.shape_names)
+        self.slope = zeros(n_features)
+        self.intercept = zeros()
+        self.shape = zeros(n_shape)
+        self.shape_slope: nn.Parameter | None = None
+        if family.ancillary == "linear":
+            self.shape_slope = zeros(n_shape, n_features)
+
+    def trained(self) -> tuple[nn.Parameter, ...]:
+        """The parameters that have elements: a family may have no shape."""
+        return tuple(parameter for parameter in self.parameters() if parameter.numel())
+
+    @torch.no_grad()
+    def reset(self, intercept: Tensor, shape: Tensor) -> None:
+        """Become a leaf without covariates: slopes zero, the given intercept and shape parameters."""
+        for parameter in self.parameters():
+            parameter.zero_()
+        self.intercept.copy_(intercept)
+        self.shape.copy_(shape)
+
+
+Features = Tensor | DesignMatrix
+
+
+@dataclass(frozen=True)
+class GateParameters:
+    """Parameters of B gates.
+
+    Attributes:
+        weight: shape (*batch_shape, B, p).
+        bias: shape (*batch_shape, B).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def unflatten(cls, theta: Tensor) -> GateParameters:
+        """Views of one row per gate, weights before bias, shape (..., B, p + 1)."""
+        return cls(theta[..., :-1], theta[..., -1])
+
+    def flatten(self) -> Tensor:
+        """One row per gate, the inverse of :meth:`unflatten`."""
+        return torch.cat([self.weight, self.bias[..., None]], dim=-1)
+
+    def logits(self, x: Features) -> Tensor:
+        """Logits of rows, shape (*batch_shape, B, N)."""
+        return project(x, self.weight, self.bias)
+
+    def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
+        """The same with ``part`` in the place of the gates at ``positions``."""
+        return GateParameters(
+            self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
+        )
+
+    def select(self, problems: Tensor | slice) -> GateParameters:
+        """Those of some problems of a one-dimensional batch: positions (K,), or a slice."""
+        return GateParameters(self.weight[problems], self.bias[problems])
+
+
+@dataclass(frozen=True)
+class LeafParameters:
+    """Parameters of L leaves with m shape parameters.
+
+    Attributes:
+        slope: shape (*batch_shape, L, p).
+        intercept: shape (*batch_shape, L).
+        shape: shape parameters, at x = 0 where they are linear in x, shape (*batch_shape, L, m).
+        shape_slope: their slopes, shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) where the shape
+            parameters are constant.
+    """
+
+    slope: Tensor
+    intercept: Tensor
+    shape: Tensor
+    shape_slope: Tensor
+
+    @classmethod
+    def unflatten(cls, theta: Tensor, n_features: int, n_shape: int) -> LeafParameters:
+        """Views of one row per leaf: slope, intercept, shape, shape_slope, shape (..., L, d)."""
+        ends = n_features + 1, n_features + 1 + n_shape
+        return cls(
+            theta[..., :n_features],
+            theta[..., n_features],
+            theta[..., ends[0] : ends[1]],
+            theta[..., ends[1] :].unflatten(-1, (-1, n_features)),
+        )
+
+    def flatten(self) -> Tensor:
+        """One row per leaf, the inverse of :meth:`unflatten`."""
+        parts = (self.slope, self.intercept[..., None], self.shape, self.shape_slope.flatten(-2))
+        return torch.cat(parts, dim=-1)
+
+    def linear_predictor(self, x: Features) -> Tensor:
+        """Linear predictors of rows, shape (*batch_shape, L, N)."""
+        return project(x, self.slope, self.intercept)
+
+    def shape_parameters(self, x: Features) -> Tensor:
+        """Shape parameters of rows, (*batch_shape, L, N, m), with 1 for N if they are constant."""
+        if self.shape_slope.shape[-2] == 0:
+            return self.shape[..., None, :]
+        rows: Tensor = project(x, self.shape_slope.flatten(-3, -2), self.shape.flatten(-2))
+        # Rows stay contiguous: the shape parameters come last as a view.
+        rows = rows.unflatten(-2, self.shape.shape[-2:])
+        return rows.movedim(-2, -1)
+
+    def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
+        """The same with ``part`` in the place of the leaves at ``positions``."""
+        return LeafParameters(
+            self.slope.index_copy(-2, positions, part.slope),
+            self.intercept.index_copy(-1, positions, part.intercept),
+            self.shape.index_copy(-2, positions, part.shape),
+            self.shape_slope.index_copy(-3, positions, part.shape_slope),
+        )
+
+    def select(self, problems: Tensor | slice) -> LeafParameters:
+        """Those of some problems of a one-dimensional batch: positions (K,), or a slice."""
+        return LeafParameters(
+            self.slope[problems], self.intercept[problems], self.shape[problems], self.shape_slope[problems]
+        )
+
+
+def project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
+    """Linear scores weight . x + bias, shapes (..., K, p) and (..., K) -> (..., K, N), rows last."""
+    if isinstance(x, DesignMatrix):
+        return x.project(weight, bias)
+    return torch.matmul(weight, x.mT) + bias[..., None]
+
 
 Prediction = Literal["hbp", "mixture"]
 PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
@@ -132,8 +291,8 @@ class SoftTree(nn.Module):
         if self.topology.depth == 0:
             shape = (*self.batch_shape, _n_rows(x))
             return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
-        if isinstance(x, Tensor) and conditional.applies(self, x):
-            return conditional.leaf_of_rows(self, x)
+        if isinstance(x, Tensor) and applies(self, x):
+            return leaf_of_rows(self, x)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: Features, node: int) -> Tensor:
@@ -282,8 +441,8 @@ class SoftTree(nn.Module):
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
-        if prediction == "hbp" and conditional.applies(self, x):
-            linear, shape = conditional.parameters_of_rows(self, x)
+        if prediction == "hbp" and applies(self, x):
+            linear, shape = parameters_of_rows(self, x)
             return linear.new_zeros(()), linear[None, :, None], shape[None, :, None]
         linear, shape = self.linear_predictor(x), self.shape_parameters(x)
         if prediction == "mixture":

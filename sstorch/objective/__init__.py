@@ -1,19 +1,9 @@
 """Training objectives: small modules with one value per problem."""
 
-from sstorch.objective.fairness import FAIRNESS, L2Parity
-from sstorch.objective.group_parity import GroupParity
-from sstorch.objective.likelihood import expected_loss, leaf_losses
-from sstorch.objective.penalties import (
-    Fused,
-    GateGroupLasso,
-    GateRidge,
-    Penalty,
-    Ridge,
-    RowPenalty,
-)
-from sstorch.objective.sample import Sample
-from sstorch.objective.shards import Shards
-from sstorch.objective.training import TrainingObjective
+from sstorch.objective.parity import FAIRNESS, GroupParity, L2Parity
+from sstorch.objective.penalties import Fused, GateGroupLasso, GateRidge, Penalty, Ridge, RowPenalty
+from sstorch.objective.rows import Sample, Shards
+from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses
 
 __all__ = [
     "FAIRNESS",

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters
 from sstorch.nn.functional import sigmoid_and_softplus
-from sstorch.objective.sample import Sample
+from sstorch.objective.rows import Sample
 
 
 class _KnownGradient(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.objective.sample import Sample
+from sstorch.objective.rows import Sample
 
 
 class Penalty(nn.Module):

@@ -1,21 +1,22 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
-from sstorch.optim.adam import Adam
-from sstorch.optim.branch_update import THRESHOLDS, Thresholds
 from sstorch.optim.checkpoint import Checkpoint
-from sstorch.optim.cox_start import initialize_cox
-from sstorch.optim.decomposition import Nodec
-from sstorch.optim.function import AutogradFunction, BatchedFunction
-from sstorch.optim.growth import initialize_grown
-from sstorch.optim.hard_tree import HardTree, greedy_tree, initialize_greedy, initialize_hard
-from sstorch.optim.initialization import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.joint import JOINT_RACE, Joint, NodecJoint
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
-from sstorch.optim.race import Heats, Race
-from sstorch.optim.result import OptimizationResult, Status
-from sstorch.optim.run import TrainingRun
-from sstorch.optim.sharded_step import minimize_step
-from sstorch.optim.trainer import Trainer
+from sstorch.optim.joint import JOINT_RACE, Adam, Joint, NodecJoint
+from sstorch.optim.lbfgs import (
+    AutogradFunction,
+    BatchedFunction,
+    LBFGSOptions,
+    OptimizationResult,
+    Status,
+    minimize,
+)
+from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
+from sstorch.optim.run import Heats, Race, Trainer, TrainingRun
+from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.starts.cox import initialize_cox
+from sstorch.optim.starts.grown import initialize_grown
+from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, initialize_hard
+from sstorch.optim.steps.sharded import minimize_step
 
 __all__ = [
     "JOINT_RACE",

@@ -10,17 +10,238 @@ to rounding in the function itself. Decisions are masks; the host only looks whi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import IntEnum
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from sstorch.optim.curvature import CurvatureHistory
-from sstorch.optim.function import BatchedFunction
 from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
-from sstorch.optim.metric import BlockMetric
-from sstorch.optim.result import OptimizationResult, Status
+
+
+class Status(IntEnum):
+    """Why a problem left the minimiser.
+
+    Attributes:
+        RUNNING: Still being minimised; never found in a result.
+        CONVERGED: The gradient is small, or the value no longer decreases measurably.
+        MAX_ITER: The limit on iterations or on evaluations was reached first.
+        STALLED: No decrease was found, not even along steepest descent.
+        NON_FINITE: The start has no finite value or gradient, or every trial step around the
+            returned point had none.
+    """
+
+    RUNNING = 0
+    CONVERGED = 1
+    MAX_ITER = 2
+    STALLED = 3
+    NON_FINITE = 4
+
+
+@dataclass(frozen=True)
+class OptimizationResult:
+    """End points of R problems, on the device and in the dtype of the start.
+
+    Attributes:
+        x: (R, d), the end points.
+        value: (R,), the value at `x`; never above the value at the start.
+        gradient_norm: (R,), maximum norm of the gradient at `x`.
+        status: (R,) int64, a `Status` per problem.
+        n_evaluations: (R,) int64, evaluations a problem asked for, its start included.
+        n_iterations: (R,) int64, line searches that moved the problem.
+        n_batched_evaluations: Calls of the batched function, each of which served every problem
+            still in the batch.
+    """
+
+    x: Tensor
+    value: Tensor
+    gradient_norm: Tensor
+    status: Tensor
+    n_evaluations: Tensor
+    n_iterations: Tensor
+    n_batched_evaluations: int
+
+
+class BatchedFunction(Protocol):
+    """K scalar functions of d variables each."""
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluate each function at its own point.
+
+        Args:
+            x: (K, d), one point per problem, to be left unchanged. It carries no graph.
+
+        Returns:
+            Values (K,) and gradients (K, d). Entries that are not finite mark a point outside the domain.
+        """
+        ...
+
+    def select(self, problems: Tensor) -> BatchedFunction:
+        """Restrict to some of the problems.
+
+        Args:
+            problems: (J,) int64, ascending positions among the current K problems.
+
+        Returns:
+            The function of these J problems, in this order.
+        """
+        ...
+
+
+class AutogradFunction:
+    """A `BatchedFunction` whose gradients come from autograd.
+
+    Args:
+        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends on row k of x alone.
+        problems: (K,) int64, numbers of the problems, or their count to number them from zero.
+    """
+
+    def __init__(self, f: Callable[[Tensor, Tensor], Tensor], problems: Tensor | int) -> None:
+        self._f = f
+        self._problems = torch.arange(problems) if isinstance(problems, int) else problems
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (K,) and gradients (K, d) at x (K, d), also where the caller has switched gradients off."""
+        self._problems = self._problems.to(x.device)
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone().requires_grad_()
+            value = self._f(x, self._problems)
+            (gradient,) = torch.autograd.grad(value.sum(), x)
+        return value.detach(), gradient
+
+    def select(self, problems: Tensor) -> AutogradFunction:
+        """The same function for a subset (J,) of its problems."""
+        return AutogradFunction(self._f, self._problems.to(problems.device)[problems])
+
+
+@dataclass(frozen=True)
+class BlockMetric:
+    """Inverses of positive definite curvature matrices, block by block along the variables.
+
+    Attributes:
+        inverses: shapes (K, n_j, b_j, b_j); the variables are n_1 blocks of b_1, then n_2 of b_2, ...
+    """
+
+    inverses: tuple[Tensor, ...]
+
+    @classmethod
+    def invert(cls, *curvatures: Tensor) -> BlockMetric:
+        """The metric of symmetric blocks (K, n, b, b), made positive definite where they are not."""
+        return cls(tuple(_inverse(curvature) for curvature in curvatures))
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """The step (K, d) that the metric answers to a gradient (K, d): its product with the inverses."""
+        sizes = [inverse.shape[1] * inverse.shape[2] for inverse in self.inverses]
+        parts = [
+            (inverse * part.reshape(len(part), inverse.shape[1], 1, -1)).sum(-1).flatten(1)
+            for inverse, part in zip(self.inverses, gradient.split(sizes, dim=1), strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def select(self, problems: Tensor) -> BlockMetric:
+        """The metric of some of the problems, positions (K',)."""
+        return BlockMetric(tuple(inverse[problems] for inverse in self.inverses))
+
+
+def _inverse(curvature: Tensor) -> Tensor:
+    """Inverses of symmetric (K, n, b, b); off-diagonal parts are dropped where they spoil definiteness."""
+    curvature = torch.nan_to_num(curvature, nan=0.0, posinf=0.0, neginf=0.0)
+    diagonal = curvature.diagonal(dim1=-2, dim2=-1).abs()
+    scale = diagonal.mean(-1, keepdim=True)
+    # A variable without curvature moves as the flattest of the others would.
+    floor = torch.where(scale > 0, scale * torch.finfo(scale.dtype).eps ** 0.5, torch.ones_like(scale))
+    factor, failed = torch.linalg.cholesky_ex(curvature + torch.diag_embed(floor.expand_as(diagonal)))
+    alone = torch.diag_embed((diagonal + floor).sqrt())
+    return torch.cholesky_inverse(torch.where((failed > 0)[..., None, None], alone, factor))
+
+
+@dataclass
+class CurvatureHistory:
+    """The last m curvature pairs of K problems, and the quasi-Newton direction they define.
+
+    With R the upper triangle of S Yᵀ in order of age and D its diagonal, the two loops of L-BFGS (Nocedal and
+    Wright 2006, algorithm 7.4) are two triangular systems, the compact form of Byrd, Nocedal and Schnabel
+    (1994), Mathematical Programming 63, 129-156:
+
+        a = R⁻¹ S g,   q = g - Yᵀ a,   b = R⁻ᵀ (D a - γ Y q),   H g = γ q + Sᵀ b.
+
+    With a metric M, γ M takes the place of γ. R⁻¹ itself is kept. Forgetting the oldest pair strikes a row
+    and a column out of it, a new pair adds a column, and both hold for any order of the rows; so pairs stay
+    where they were written, each problem overwrites its own oldest one, and nothing is shifted or solved. An
+    empty slot is a row and a column of zeros, whatever its s and y. There are m + 1 slots, and the next to be
+    written is always empty.
+    """
+
+    s: Tensor  # (K, m + 1, d)
+    y: Tensor  # (K, m + 1, d)
+    inverse: Tensor  # (K, m + 1, m + 1), R⁻¹
+    diagonal: Tensor  # (K, m + 1), D
+    scale: Tensor  # (K,), γ
+    count: Tensor  # (K,) int64, pairs remembered since the last reset
+
+    @classmethod
+    def empty(cls, x: Tensor, m: int) -> CurvatureHistory:
+        """No pairs yet, for points x (K, d) and at most m pairs each."""
+        k, d = x.shape
+        return cls(
+            s=x.new_zeros(k, m + 1, d),
+            y=x.new_zeros(k, m + 1, d),
+            inverse=x.new_zeros(k, m + 1, m + 1),
+            diagonal=x.new_zeros(k, m + 1),
+            scale=x.new_ones(k),
+            count=torch.zeros(k, dtype=torch.int64, device=x.device),
+        )
+
+    def direction(self, gradient: Tensor, metric: BlockMetric | None = None) -> Tensor:
+        """The step -H g (K, d) for gradients g (K, d), the first guess of H a metric or, if None, 1."""
+        a = _times(self.inverse, _times(self.s, gradient))
+        q = gradient - _combine(a, self.y)
+        q = self.scale[:, None] * (q if metric is None else metric(q))
+        b = _combine(self.diagonal * a - _times(self.y, q), self.inverse)
+        return -(q + _combine(b, self.s))
+
+    def append(self, s: Tensor, y: Tensor, problems: Tensor, metric: BlockMetric | None = None) -> None:
+        """Remember steps s (K, d) and gradient changes y (K, d) where `problems` (K,) and curvature allow."""
+        sy, yy = (s * y).sum(-1), (y * y).sum(-1)
+        keep = problems & (sy > torch.finfo(s.dtype).eps * yy)
+        if metric is not None:
+            yy = (y * metric(y)).sum(-1)
+        slots = torch.arange(self.s.shape[1], device=s.device)
+        slot = (self.count % len(slots))[:, None]
+        self.count = self.count + keep
+        following = (self.count % len(slots))[:, None, None]
+
+        # A pair that is not kept stays invisible, its column being zero.
+        at = slot[:, :, None].expand(-1, 1, s.shape[1])
+        self.s.scatter_(1, at, s[:, None, :])
+        self.y.scatter_(1, at, y[:, None, :])
+        self.diagonal.scatter_(1, slot, sy[:, None])
+        # The column of the inverse: -R⁻¹ (S y) / s·y, and 1 / s·y on the diagonal.
+        column = _times(self.inverse, _times(self.s, y)).masked_fill(slots == slot, -1.0) / -sy[:, None]
+        column = torch.where(keep[:, None], column, 0.0)
+        self.inverse.scatter_(2, slot[:, :, None].expand(-1, len(slots), 1), column[:, :, None])
+        # The oldest pair heads its row and is alone in its column.
+        self.inverse.scatter_(1, following.expand(-1, 1, len(slots)), 0.0)
+        self.scale = torch.where(keep, sy / yy, self.scale)
+
+    def forget(self, problems: Tensor) -> None:
+        """Drop all pairs where `problems` (K,) is true."""
+        self.inverse.masked_fill_(problems[:, None, None], 0.0)
+        self.scale = self.scale.masked_fill(problems, 1.0)
+        self.count = self.count.masked_fill(problems, 0)
+
+
+def _times(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Matrix (K, i, j) times vector (K, j), summed in an order that does not depend on K."""
+    return (matrix * vector[:, None, :]).sum(-1)
+
+
+def _combine(weight: Tensor, matrix: Tensor) -> Tensor:
+    """Sum of the rows of matrix (K, i, j) with weights (K, i)."""
+    return (weight[:, :, None] * matrix).sum(1)
+
 
 # Compaction copies the whole state, so it waits until it saves this share of the rows.
 _COMPACT_AT = 0.8

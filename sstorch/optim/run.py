@@ -1,26 +1,91 @@
-"""A batch in training, as every trainer sees it: points, best points, who still trains, and the records."""
+"""A training run: its problems, their race, records and checkpoints, and the trainers' common part."""
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import cast
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sstorch.monitoring.callbacks import Callback, StepContext
-from sstorch.monitoring.history import History
+from sstorch._version import __version__
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim.checkpoint import Checkpoint
-from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.race import Race
-from sstorch.optim.result import OptimizationResult, Status
-from sstorch.optim.resume import restore, to_arrays
-from sstorch.optim.sharded_step import ShardedStep, minimize_step
+from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
+from sstorch.optim.checkpoint import Arrays, Checkpoint
+from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import JointStep, LeafStep, freeze_except
+from sstorch.optim.steps.sharded import ShardedStep, minimize_step
+
+
+@dataclass(frozen=True)
+class Race:
+    """After some passes only the best starts of each split go on.
+
+    Attributes:
+        after: numbers of the passes after which starts are dropped, increasing.
+        keep: share of the starts that goes on each time, in (0, 1); at least one does.
+
+    Raises:
+        ConfigError: if a value is out of range.
+
+    References:
+        Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and hyperparameter
+        optimization".
+    """
+
+    after: tuple[int, ...] = (3,)
+    keep: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not all(a < b for a, b in zip((0, *self.after), self.after, strict=False)):
+            raise ConfigError(f"race.after must be increasing numbers of passes from 1, got {self.after!r}")
+        if not 0 < self.keep < 1:
+            raise ConfigError(f"race.keep must be in (0, 1), got {self.keep!r}")
+
+    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
+        """Which starts are still in the race.
+
+        Args:
+            value: best objective of each problem so far, shape (R,), problems ordered by split.
+            counts: problems of each split; their sum is R.
+            n_passes: passes done.
+
+        Returns:
+            boolean (R,): those with the lowest values of their split; ties go to the first.
+        """
+        rounds = sum(n_passes >= after for after in self.after)
+        kept = torch.zeros_like(value, dtype=torch.bool)
+        for part, values in zip(kept.split(counts), value.split(counts), strict=True):
+            # ceil, but 0.1 ** 1 * 10 must be one start though it is a little more in floating point.
+            quota = max(1, -int(-(len(values) * self.keep**rounds - 1e-9) // 1))
+            part[values.argsort(stable=True)[:quota]] = True
+        return kept
+
+
+@dataclass(frozen=True)
+class Heats(Race):
+    """A race in which the problems of a split do not all have the same objective.
+
+    Attributes:
+        heats: number of objectives; the problems of a split race in so many groups of equal size, consecutive
+            ones in each.
+    """
+
+    heats: int = 1
+
+    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
+        """See :meth:`Race.survivors`; ``counts`` are multiples of the number of heats."""
+        return super().survivors(
+            value, tuple(n // self.heats for n in counts for _ in range(self.heats)), n_passes
+        )
 
 
 class TrainingRun:
@@ -281,3 +346,137 @@ def _leaf_masses(tree: SoftTree, rows: Shards) -> dict[int, Tensor]:
         return (part.normalised_weight[..., None] * ends).sum(-2)
 
     return dict(zip(tree.topology.leaves, rows.sum(masses).unbind(-1), strict=True))
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What the last bits of a result depend on, beside settings and data."""
+    return {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
+
+
+def to_arrays(run: TrainingRun, notes: Mapping[str, Tensor]) -> Arrays:
+    """The state of a run between two passes.
+
+    Args:
+        run: in training, or finished.
+        notes: of the trainer.
+    """
+    parts: dict[str, Mapping[str, Tensor]] = {
+        "tree": run.tree.state_dict(),
+        "best_tree": run.best_tree.state_dict(),
+        "notes": notes,
+        "run": {
+            "best": run.best,
+            "active": run.active,
+            "n_passes": torch.tensor(run.n_passes),
+            "finished": torch.tensor(run.finished),
+        },
+    }
+    arrays = {
+        f"{part}/{name}": value.detach().cpu().numpy()
+        for part, values in parts.items()
+        for name, value in values.items()
+    }
+    return arrays | {f"history/{name}": values for name, values in run.history.to_arrays().items()}
+
+
+def restore(run: TrainingRun, arrays: Arrays) -> None:
+    """Bring a run with the same initial solutions to the state of :func:`to_arrays`."""
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
+    for key, array in arrays.items():
+        part, name = key.split("/", 1)
+        parts[part][name] = array
+    tensors = {
+        part: {name: torch.from_numpy(array).to(run.best.device) for name, array in parts[part].items()}
+        for part in ("tree", "best_tree", "notes", "run")
+    }
+    run.tree.load_state_dict(tensors["tree"])
+    run.best_tree.load_state_dict(tensors["best_tree"])
+    run.notes = tensors["notes"]
+    run.best, run.active = tensors["run"]["best"], tensors["run"]["active"]
+    run.n_passes, run.finished = int(tensors["run"]["n_passes"]), bool(tensors["run"]["finished"])
+    run.history = History.from_arrays(parts["history"])
+
+
+# The only minimiser that is left of the choice that there was.
+RETIRED_MINIMIZER = {"minimizer": "sstorch.optim.sharded_step.minimize_step"}
+
+
+class Trainer(ABC):
+    """Settings of a way to train a batch.
+
+    Attributes:
+        retired: settings of earlier versions, each at the value that it would have now. They are part of the
+            fingerprint, so that checkpoints and studies of those versions are still recognised.
+    """
+
+    retired: ClassVar[Mapping[str, str | None]] = {}
+
+    @property
+    @abstractmethod
+    def n_passes(self) -> int:
+        """The most passes that are recorded: macro iterations, epochs, or one for a single minimisation."""
+
+    @abstractmethod
+    def advance(self, run: TrainingRun) -> None:
+        """Train the problems of ``run`` that are active."""
+
+    def train(
+        self,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        callbacks: Sequence[Callback] = (),
+        held_out: Sample | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        n_shards: int = 1,
+    ) -> History:
+        """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
+
+        Args:
+            tree: R problems with initial solutions; float64 advised.
+            objective: E.
+            sample: training rows of each problem.
+            callbacks: told of every inner step and pass.
+            held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
+                there instead of the lowest E, and patience counts improvements of it.
+            checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
+                initial solutions, training goes on from the last pass it holds, or is over at once.
+            n_shards: the rows are worked through in so many shards, which several processes of
+                ``torch.distributed`` share; see :class:`~sstorch.objective.Shards`.
+
+        Returns:
+            The records of the run, those from before an interruption included.
+
+        Raises:
+            ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
+                held by another process, or cannot be written; or shards do not go with another setting.
+            FormatError: it is truncated, altered or of an unknown format version.
+        """
+        with ExitStack() as stack:
+            if checkpoint is not None:
+                checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+                checkpoint.identify(
+                    trainer=self,
+                    n_shards=n_shards,
+                    objective=objective,
+                    sample=sample,
+                    held_out=held_out,
+                    start=tree,
+                    environment=environment(sample.weight.device),
+                )
+            rows = Shards.cut(sample, n_shards)
+            held_out_rows = None if held_out is None else Shards.cut(held_out, n_shards)
+            if checkpoint is not None and rows.group is not None:
+                raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
+            if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):
+                raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
+            if not rows.is_whole and len(objective.row_penalties):
+                raise ConfigError("penalties on rows need all of them at once: use a single shard")
+            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint)
+            with run.session(self.n_passes):
+                if not run.finished:
+                    self.advance(run)
+            if not run.finished:
+                run.objective.sparsify(tree, sample)
+                run.finish()
+        return run.history

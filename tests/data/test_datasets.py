@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sstorch.data import Preprocessor, Schema, list_datasets, load_dataset
-from sstorch.data.sources import ENTRIES
-from sstorch.data.sources.package import SKSURV, Package
-from sstorch.data.wheel import Wheel
+from sstorch.data.datasets import ENTRIES
+from sstorch.data.pysurvival import Wheel
+from sstorch.data.sources import SKSURV, Package
 from sstorch.exceptions import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]

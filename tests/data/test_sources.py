@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 
 from sstorch.data import Preprocessor, Schema, load_dataset
-from sstorch.data.sources import ENTRIES
-from sstorch.data.sources.package import SKSURV, SURVSET, Package
-from sstorch.data.sources.pysurvival import PYSURVIVAL
-from sstorch.data.sources.survset import read_survset
+from sstorch.data.datasets import ENTRIES
+from sstorch.data.pysurvival import PYSURVIVAL
+from sstorch.data.sources import SKSURV, SURVSET, Package, read_survset
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +75,7 @@ def load(request, monkeypatch):
             need(package)
         if entry.download:
             monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("pysurvival")))
-            monkeypatch.setattr("sstorch.data.wheel.subprocess.run", None)  # offline from here
+            monkeypatch.setattr("sstorch.data.pysurvival.subprocess.run", None)  # offline from here
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"\d+ times of zero", category=DataWarning)
             return load_dataset(name, **options)
@@ -188,9 +187,7 @@ def uis_dat(tmp_path, monkeypatch):
         # Any order of rows, and empty lines at the end.
         text = changed[::-1].to_csv(sep="\t", header=False, index=False) + "\n\n"
         path.write_text(text)
-        monkeypatch.setattr(
-            "sstorch.data.sources.uis.UIS_DAT_SHA256", hashlib.sha256(text.encode()).hexdigest()
-        )
+        monkeypatch.setattr("sstorch.data.sources.UIS_DAT_SHA256", hashlib.sha256(text.encode()).hexdigest())
         monkeypatch.setenv("SSTORCH_UIS", str(path))
         return path
 

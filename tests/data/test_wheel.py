@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sstorch.data.cache import cache_folder
-from sstorch.data.wheel import Wheel
+from sstorch.data.pysurvival import Wheel, cache_folder
 from sstorch.exceptions import DataError, DataWarning
 
 _BUFFER = io.BytesIO()
@@ -49,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def replace_pip(monkeypatch):
     def replace(pip):
-        monkeypatch.setattr("sstorch.data.wheel.subprocess.run", pip)
+        monkeypatch.setattr("sstorch.data.pysurvival.subprocess.run", pip)
         return pip
 
     return replace

@@ -12,7 +12,8 @@ from sstorch.config import DatasetConfig
 from sstorch.data import Schema
 from sstorch.evaluation import ResultStore, SoftTreeCVModel, make_folds, soft_search_models
 from sstorch.evaluation.engines import Serial
-from sstorch.evaluation.study import plan, run
+from sstorch.evaluation.study import plan
+from sstorch.evaluation.study import run_tasks as run
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
 

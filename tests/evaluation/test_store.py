@@ -15,7 +15,7 @@ import pytest
 from sstorch.evaluation import store as module
 from sstorch.evaluation.store import COLUMNS, ResultStore, TaskKey
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim.file_lock import take_lock, unlock
+from sstorch.files import take_lock, unlock
 
 KEY = TaskKey("gbsg2", "cox", None, "0123456789ab")
 TREE = TaskKey("aids", "sst_llog", 2, "ba9876543210")

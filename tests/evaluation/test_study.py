@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.config import DatasetConfig
 from sstorch.data import Schema
-from sstorch.estimators import train_batch
 from sstorch.evaluation import (
     CURVE_SCORES,
     ResultStore,
@@ -23,10 +22,12 @@ from sstorch.evaluation import (
     score_tree,
     soft_tree_models,
 )
-from sstorch.evaluation.baselines import r_trees
+from sstorch.evaluation.baselines import trees as r_trees
 from sstorch.evaluation.engines import Failure, Processes, Serial, make_engine
-from sstorch.evaluation.study import Outcome, plan, run
+from sstorch.evaluation.study import Outcome, plan
+from sstorch.evaluation.study import run_tasks as run
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.soft import train_batch
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
 ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer="joint")

@@ -5,11 +5,7 @@ from hypothesis import strategies as st
 
 import sstorch.metrics.auc as module
 from sstorch.exceptions import DataError
-from sstorch.metrics import (
-    cumulative_dynamic_auc,
-    cumulative_dynamic_auc_risk,
-    mean_cumulative_dynamic_auc,
-)
+from sstorch.metrics import cumulative_dynamic_auc, cumulative_dynamic_auc_risk, mean_cumulative_dynamic_auc
 
 from .cohorts import cohorts, scored
 from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
-import sstorch.metrics.pairs as module
+import sstorch.metrics.concordance as module
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk
 

@@ -8,8 +8,7 @@ from sstorch import metrics
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import compare, evaluate
-from sstorch.metrics.evaluation import METRICS, score
-from sstorch.metrics.scored_rows import ScoredRows
+from sstorch.metrics.evaluation import METRICS, ScoredRows, score
 
 
 class Exponential:

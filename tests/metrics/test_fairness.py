@@ -8,7 +8,7 @@ from lifelines import KaplanMeierFitter
 
 from sstorch import metrics
 from sstorch.exceptions import DataError
-from sstorch.objective.fairness import log_time_quadrature
+from sstorch.objective.parity import log_time_quadrature
 
 RNG = np.random.default_rng(3)
 TIMES = np.linspace(0.2, 6.0, 40)

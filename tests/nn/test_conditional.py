@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import LogLogistic, SoftTree, conditional
+from sstorch.nn import LogLogistic, SoftTree
+from sstorch.nn import routing as conditional
 
 
 def _tree(depth: int, leaf: Any = "weibull", n_features: int = 4, seed: int = 0) -> SoftTree:

@@ -27,7 +27,7 @@ from sstorch.nn import (
     make_family,
     register_family,
 )
-from sstorch.nn.hazards.knots import knots_at_quantiles
+from sstorch.nn.hazards.numeric import knots_at_quantiles
 
 
 class Derived(HazardFamily):

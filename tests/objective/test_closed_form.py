@@ -7,8 +7,8 @@ from torch import Tensor
 from sstorch.nn import DesignMatrix, HazardFamily, LogisticHazard, LogLogistic, Spline
 from sstorch.nn.functional import sigmoid_and_softplus
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.objective.blocks import CPU_ELEMENTS, problem_blocks
-from sstorch.objective.likelihood import leaf_losses
+from sstorch.objective.rows import CPU_ELEMENTS, problem_blocks
+from sstorch.objective.training import leaf_losses
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
 from tests.batches import random_sample, random_tree, with_entry
 

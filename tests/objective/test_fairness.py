@@ -13,7 +13,7 @@ from torch import Tensor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, PiecewiseExponential, SoftTree, Spline
 from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective, curve_moments
-from sstorch.objective.fairness import log_time_quadrature
+from sstorch.objective.parity import log_time_quadrature
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep
 from tests.batches import random_sample, random_tree, with_groups
 

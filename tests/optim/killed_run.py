@@ -11,16 +11,7 @@ import torch
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
-from sstorch.optim import (
-    Adam,
-    Joint,
-    Nodec,
-    NodecJoint,
-    Race,
-    Trainer,
-    initialize_random,
-    problem_seed,
-)
+from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer, initialize_random, problem_seed
 from tests.batches import random_sample
 
 CASES: dict[str, Trainer] = {

@@ -4,14 +4,7 @@ from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, Shards, leaf_losses
-from sstorch.optim.branch_update import (
-    THRESHOLDS,
-    BranchUpdate,
-    Thresholds,
-    balancing_weights,
-    classify,
-    reassign,
-)
+from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_weights, classify, reassign
 from tests.batches import random_sample, random_tree
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)

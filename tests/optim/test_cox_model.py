@@ -6,7 +6,7 @@ import pytest
 import torch
 from lifelines import CoxPHFitter
 
-from sstorch.optim.cox_model import _PartialLikelihood, cox_cumulative_hazards
+from sstorch.optim.starts.cox import _PartialLikelihood, cox_cumulative_hazards
 
 
 def _rows(seed: int, n: int, late: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,13 +6,13 @@ import torch
 
 from sstorch import SoftSurvivalTree
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.estimators.batch import stack_splits
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
 from sstorch.optim import LBFGSOptions, Nodec, Thresholds, TrainingRun, initialize_random, problem_seed
-from sstorch.optim.decomposition import _Scheduler
+from sstorch.optim.nodec import _Scheduler
+from sstorch.soft.batch import stack_splits
 from tests.batches import random_sample, to_device
 from tests.conftest import devices
 

@@ -8,8 +8,8 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, initialize_greedy, initialize_grown, problem_seed
-from sstorch.optim.growth import MIN_EVENTS, split_leaves
-from sstorch.optim.hard_tree import StartDraw
+from sstorch.optim.starts.grown import MIN_EVENTS, split_leaves
+from sstorch.optim.starts.hard import StartDraw
 from tests.batches import random_sample, with_entry
 
 

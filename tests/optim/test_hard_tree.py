@@ -10,7 +10,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
 from sstorch.optim import HardTree, Nodec, greedy_tree, initialize_greedy, initialize_hard, problem_seed
-from sstorch.optim.hard_tree import log_rank
+from sstorch.optim.starts.hard import log_rank
 from tests.batches import random_sample
 
 

@@ -8,7 +8,7 @@ from sstorch.nn import DesignMatrix, SoftTree, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.initialization import _best_partitions, _partition
+from sstorch.optim.starts.clusters import _best_partitions, _partition
 from tests.batches import random_sample
 
 OBJECTIVE = TrainingObjective(1e-3)

@@ -12,9 +12,7 @@ from scipy.optimize import minimize as scipy_minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from sstorch.optim.function import AutogradFunction, BatchedFunction
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
-from sstorch.optim.result import Status
+from sstorch.optim.lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, Status, minimize
 
 
 @pytest.fixture(autouse=True)

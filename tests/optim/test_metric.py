@@ -6,12 +6,12 @@ from torch import Tensor
 
 from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import TrainingObjective
-from sstorch.objective.blocks import problem_blocks
+from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.metric import BlockMetric
-from sstorch.optim.sharded_step import ShardedStep, minimize_step
-from sstorch.optim.step_curvature import MAX_BLOCK
+from sstorch.optim.lbfgs import BlockMetric
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
+from sstorch.optim.steps.base import MAX_BLOCK
+from sstorch.optim.steps.sharded import ShardedStep, minimize_step
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)

@@ -6,8 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sstorch.monitoring import Callback, StepContext
-from sstorch.monitoring.history import Columns
+from sstorch.monitoring import Callback, Columns, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed

@@ -25,7 +25,7 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Checkpoint, Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
-from sstorch.optim.fingerprint import differences, fingerprint
+from sstorch.optim.checkpoint import differences, fingerprint
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import devices
 from tests.optim.killed_run import CASES, train
@@ -436,7 +436,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
 
     cut_short = clone(tree).set_params(verbose=1)
     with monkeypatch.context() as patch:
-        patch.setattr("sstorch.estimators.soft_survival_tree.ProgressBar", _Stop)
+        patch.setattr("sstorch.soft.tree.ProgressBar", _Stop)
         with pytest.raises(KeyboardInterrupt):
             cut_short.fit(small_data.frame, y, checkpoint=path)
     assert _n_passes(path) == 1
@@ -444,7 +444,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     _assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))
     assert resumed.objective_ == plain.objective_
 
-    monkeypatch.setattr("sstorch.estimators.batch.initialize_kmeans", None)  # refused before starts are made
+    monkeypatch.setattr("sstorch.soft.batch.initialize_kmeans", None)  # refused before starts are made
     for changes, message in (
         ({"random_state": 1}, "settings.seed is 0 there and 1 here"),
         ({"leaf": "weibull"}, "settings.leaf is log_logistic there and weibull here"),

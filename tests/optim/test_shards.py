@@ -12,9 +12,9 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
 from sstorch.optim import Adam, Checkpoint, LBFGSOptions, Nodec, minimize
-from sstorch.optim.branch_update import THRESHOLDS, balancing_weights, classify, reassign
-from sstorch.optim.sharded_step import ShardedStep
+from sstorch.optim.nodec import THRESHOLDS, balancing_weights, classify, reassign
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep
+from sstorch.optim.steps.sharded import ShardedStep
 from tests.batches import random_sample, random_tree
 from tests.optim.sharded_run import train
 

@@ -9,8 +9,6 @@ import torch
 from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.estimators import train_batch
-from sstorch.estimators.batch import _held_in
 from sstorch.evaluation import cross_validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
@@ -28,6 +26,8 @@ from sstorch.optim import (
     problem_seed,
 )
 from sstorch.optim.steps import JointStep
+from sstorch.soft import train_batch
+from sstorch.soft.batch import _held_in
 from tests.batches import random_sample, with_entry
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)

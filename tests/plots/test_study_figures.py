@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sstorch.plots import plot_critical_difference, plot_runs, plot_scores_by_dataset
-from sstorch.plots.critical_difference import indistinguishable
+from sstorch.plots.studies import indistinguishable
 
 
 def test_runs_of_models_within_the_critical_difference() -> None:

@@ -54,7 +54,7 @@ Case = Callable[[], Entry]
 N_ROWS = 120
 TIMES = [5.0, 40.0]
 HORIZON = 30.0
-SAVED = Path(__file__).parents[1] / "estimators" / "saved"
+SAVED = Path(__file__).parents[1] / "soft" / "saved"
 # Rows for the saved trees of earlier versions, which were fitted to such columns.
 SAVED_ROWS = pd.DataFrame(
     {"age": [31.0, 64.5, None, 20.0], "stage": ["I", "III", None, "II"], "smoker": [True, False, True, False]}

@@ -1,22 +1,24 @@
-"""What all baselines share: settings, the packages they need, and the form of what they fit."""
+"""Breslow's baseline hazard, for models of a log relative risk."""
 
 from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from sstorch._types import FloatArray
 from sstorch._version import __version__
+from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
-from sstorch.data.sources.package import pip_install
-from sstorch.exceptions import ConfigError, DataError
-
-FloatArray = npt.NDArray[np.float64]
+from sstorch.data.sources import pip_install
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.metrics.censoring import risk_sets
 
 
 class Curves(Protocol):
@@ -181,3 +183,129 @@ def check_range(name: str, value: float, low: float, high: float = np.inf) -> No
     if not low <= value <= high:
         upper = "" if high == np.inf else f" and <= {high:g}"
         raise ConfigError(f"{name}={value!r} must be >= {low:g}{upper}")
+
+
+# Largest rise of a curve that is taken for rounding; some packages predict in float32.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """Right-continuous step functions: 1 before the first jump, the last value beyond the last one.
+
+    Attributes:
+        jumps: times at which the curves can jump, strictly increasing, shape (n_jumps,).
+        values: gives S at the jumps, shape (n, n_jumps), from rows with the raw columns.
+    """
+
+    jumps: FloatArray
+    values: Callable[[object], FloatArray]
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.evaluation.baselines.base.Curves`."""
+        grid = check_times(times)
+        curves = checked_curves(self.values(X))
+        column = np.searchsorted(self.jumps, grid, side="right") - 1
+        return np.where(column >= 0, curves[:, np.maximum(column, 0)], 1.0)
+
+
+@dataclass(frozen=True)
+class BrokenLineCurves:
+    """Curves that are straight between knots, 1 at time zero, constant beyond the last knot.
+
+    Attributes:
+        knots: times > 0, strictly increasing, shape (n_knots,).
+        values: gives S at the knots, shape (n, n_knots), from rows with the raw columns.
+    """
+
+    knots: FloatArray
+    values: Callable[[object], FloatArray]
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.evaluation.baselines.base.Curves`."""
+        grid = check_times(times)
+        nodes = np.append(0.0, self.knots)
+        curves = np.pad(checked_curves(self.values(X)), ((0, 0), (1, 0)), constant_values=1.0)
+        right = np.clip(np.searchsorted(nodes, grid, side="right"), 1, len(nodes) - 1)
+        share = np.minimum((grid - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
+        joined: FloatArray = curves[:, right - 1] * (1.0 - share) + curves[:, right] * share
+        return joined
+
+
+def checked_curves(curves: npt.ArrayLike) -> FloatArray:
+    """Predicted survival as float64 in [0, 1], not rising, with rounding removed.
+
+    Args:
+        curves: shape (n, n_times).
+
+    Raises:
+        TrainingError: a model predicted NaN, or something that is no survival curve.
+    """
+    values = np.asarray(curves, dtype=np.float64)
+    if np.isnan(values).any():
+        raise TrainingError("the fitted model predicts NaN for some rows")
+    falling: FloatArray = np.minimum.accumulate(np.clip(values, 0.0, 1.0), axis=1)
+    if (np.abs(falling - values) > _ROUNDING).any():
+        raise TrainingError("the fitted model predicts curves that rise or leave [0, 1]")
+    return falling
+
+
+@dataclass(frozen=True)
+class KaplanMeierBaseline(Baseline):
+    """Kaplan-Meier estimate of all training rows, without features."""
+
+    name: ClassVar[str] = "kaplan_meier"
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+        sets = risk_sets(train.time, train.event)
+        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk)
+
+        def values(X: object) -> FloatArray:
+            return np.tile(survival, (len(schema.frame_of(X)), 1))
+
+        return StepCurves(sets.times, values)
+
+
+# Its exponential is a number of float64, and large enough for S = 0.
+_LARGEST_LOG = 700.0
+
+
+@dataclass(frozen=True)
+class BreslowBaseline:
+    """Cumulative baseline hazard, a step function.
+
+    Sums over the rows at risk are added up from the last time on, never subtracted: where risks differ by
+    many orders of magnitude, differences of such sums are rounding noise and can be negative.
+
+    Attributes:
+        jumps: distinct training times, shape (n_jumps,).
+        hazard: cumulative hazard at the jumps of a row with the largest training risk, shape (n_jumps,).
+        largest: log risk of that row.
+    """
+
+    jumps: FloatArray
+    hazard: FloatArray
+    largest: float
+
+    @classmethod
+    def of(cls, log_risk: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> Self:
+        """Estimate it.
+
+        Args:
+            log_risk: of the training rows, shape (n,).
+            time: observed times, shape (n,).
+            event: event indicators, shape (n,).
+        """
+        largest = float(log_risk.max())
+        sets = risk_sets(time, event, np.exp(log_risk - largest))
+        n_events = np.bincount(sets.position, weights=event)
+        share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
+        return cls(sets.times, np.cumsum(share), largest)
+
+    def survival(self, log_risk: FloatArray) -> FloatArray:
+        """S at the jumps, shape (n, n_jumps), of rows with these log risks, shape (n,)."""
+        # An infinite risk would make NaN of a hazard of 0.
+        risk = np.exp(np.minimum(log_risk - self.largest, _LARGEST_LOG))
+        with np.errstate(over="ignore"):
+            curves: FloatArray = np.exp(-np.outer(risk, self.hazard))
+        return curves

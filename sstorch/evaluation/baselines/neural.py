@@ -14,25 +14,23 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from sstorch._types import BoolArray, FloatArray
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.base import (
     PYCOX,
     TORCHTUPLES,
     Baseline,
+    BreslowBaseline,
+    BrokenLineCurves,
     Curves,
     Encoder,
-    FloatArray,
+    StepCurves,
     check_range,
     inner_folds,
 )
-from sstorch.evaluation.baselines.breslow import BreslowBaseline
-from sstorch.evaluation.baselines.step_curves import BrokenLineCurves, StepCurves
 from sstorch.exceptions import TrainingError
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class CoxTime(NeuralBaseline):
 
 
 @dataclass(frozen=True)
-class LogisticHazard(NeuralBaseline):
+class NeuralLogisticHazard(NeuralBaseline):
     """A discrete hazard for each of several intervals, whose ends are quantiles of Kaplan-Meier's estimate.
 
     Between the ends the curves are straight (constant density), from S(0) = 1 on.

@@ -39,8 +39,7 @@ from sstorch.evaluation.report.results import (
 from sstorch.evaluation.report.tables import heading
 from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
-from sstorch.plots.critical_difference import plot_critical_difference
-from sstorch.plots.score_boxes import plot_runs, plot_scores_by_dataset
+from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 
 REFERENCES = ("cox", "rsf")
 # The soft trees of the box plots in the paper.

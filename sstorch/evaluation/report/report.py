@@ -32,9 +32,8 @@ from sstorch.evaluation.report.tables import (
     undefined_section,
 )
 from sstorch.evaluation.store import ResultStore
-from sstorch.exceptions import ConfigError, SstorchError
-from sstorch.exit_codes import EXIT_REFUSED, print_refusal
-from sstorch.whole_file import write_whole
+from sstorch.exceptions import EXIT_REFUSED, ConfigError, SstorchError, print_refusal
+from sstorch.files import write_whole
 
 
 @dataclass(frozen=True)

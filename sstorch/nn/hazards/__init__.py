@@ -5,15 +5,10 @@ from functools import partial
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.exponential import Exponential
-from sstorch.nn.hazards.generalized_gamma import GeneralizedGamma
-from sstorch.nn.hazards.gompertz import Gompertz
-from sstorch.nn.hazards.log_logistic import LogLogistic
-from sstorch.nn.hazards.log_normal import LogNormal
-from sstorch.nn.hazards.logistic_hazard import LogisticHazard
-from sstorch.nn.hazards.piecewise_exponential import PiecewiseExponential
+from sstorch.nn.hazards.gamma import GeneralizedGamma
+from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, LogNormal, Weibull
+from sstorch.nn.hazards.piecewise import LogisticHazard, PiecewiseExponential
 from sstorch.nn.hazards.spline import Spline
-from sstorch.nn.hazards.weibull import Weibull
 
 FAMILIES: dict[str, Callable[..., HazardFamily]] = {
     "exponential": Exponential,

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn.hazards.integration import restricted_mean
-from sstorch.nn.hazards.inversion import invert
-from sstorch.nn.hazards.newton import minimize_small
+from sstorch.nn.hazards.numeric import invert, minimize_small, restricted_mean
 
 Ancillary = Literal["constant", "linear"]
 

@@ -12,14 +12,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.nn.functional import log_expm1, saturating_exp, sigmoid_and_softplus
-from sstorch.nn.hazards import knots as spline_basis
+from sstorch.nn.functional import log_expm1, log_sigmoid_pair, saturating_exp, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary
-from sstorch.nn.hazards.links import aranda_ordaz_link, hazard_link, normal_link, odds_link
-from sstorch.nn.hazards.log_normal import normal_quantile
-from sstorch.nn.hazards.placement import check_placement, placement_times
-from sstorch.nn.hazards.rate import RateFamily
+from sstorch.nn.hazards.numeric import (
+    check_placement,
+    evaluate_basis,
+    knots_at_quantiles,
+    piecewise_polynomials,
+    placement_times,
+)
+from sstorch.nn.hazards.parametric import RateFamily, normal_quantile, normal_terms
+
+
+def hazard_link(eta: Tensor) -> tuple[Tensor, Tensor]:
+    """Proportional hazards: H = exp(eta)."""
+    return saturating_exp(eta), eta
+
+
+def odds_link(eta: Tensor) -> tuple[Tensor, Tensor]:
+    """Proportional odds: H = log(1 + exp(eta))."""
+    log_event, log_survival = log_sigmoid_pair(eta)
+    return -log_survival, log_event
+
+
+def normal_link(eta: Tensor) -> tuple[Tensor, Tensor]:
+    """Probit: H = -log Phi(-eta)."""
+    return normal_terms(eta)
+
+
+def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
+    """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0.
+
+    References:
+        Aranda-Ordaz (1981), Biometrika 68, 357-363.
+    """
+    z = eta + log_theta
+    # Where theta exp(eta) is below rounding error the logarithm is its argument.
+    small = z < -40
+    hazard = torch.where(small, saturating_exp(eta), softplus(z) * torch.exp(-log_theta))
+    return hazard, eta - softplus(z)
+
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
 _NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit", "theta": "spline"}
@@ -29,7 +63,7 @@ class Spline(RateFamily):
     """A natural cubic spline in log time on the scale of hazards, odds, the normal, or in between.
 
     H = link(eta) with eta = g + s(y). The derivative of s is sum_j w_j N_j(y) with the functions N_j >= 0 of
-    :mod:`sstorch.nn.hazards.knots`, constant beyond the boundary knots; s(y) = 0 at the unit of model time.
+    :mod:`sstorch.nn.hazards.numeric`, constant beyond the boundary knots; s(y) = 0 at the unit of model time.
 
     With ``monotone=True`` w_j = exp(shape_j) > 0: no parameter value gives a curve that rises, inside or
     outside the knots. With ``monotone=False`` w_j = shape_j: the same curves as Royston and Parmar's, which
@@ -135,7 +169,7 @@ class Spline(RateFamily):
         """See :meth:`HazardFamily.basis`: I_j, then N_j, j = 1 ... m + 1; none without closed forms."""
         if not self.closed_form:
             return None
-        curves, slopes = spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
+        curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
         return torch.stack([*curves, *slopes], dim=-2)
 
     def loss_and_gradient(
@@ -193,9 +227,7 @@ class Spline(RateFamily):
 
     def design(self, log_time: Tensor) -> Tensor:
         """The functions I_j at log times, (..., m + 1): eta = g + sum_j w_j I_j(y)."""
-        return torch.stack(
-            spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1
-        )
+        return torch.stack(evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1)
 
     def to_scale(self, cumulative_hazard: Tensor) -> Tensor:
         """The eta at which H is reached, any shape; a theta that is learned is taken at its start, 1."""
@@ -237,7 +269,7 @@ class Spline(RateFamily):
 
     def _spline(self, log_time: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """S and s' at log times."""
-        curves, slopes = spline_basis.evaluate(self.table, self.ends, log_time, len(self.batch_shape))
+        curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
         weights = shape[..., : self.n_internal + 1]
         weights = saturating_exp(weights) if self.monotone else weights
         curve, slope = weights[..., 0] * curves[0], weights[..., 0] * slopes[0]
@@ -261,8 +293,8 @@ class Spline(RateFamily):
         knots = (self.table[..., 0, 0], *self.ends.unbind(-1))
         return torch.cat([self._aligned(knot, like).expand(like.shape) for knot in knots], dim=-1)
 
-    def _tables(self, knots: spline_basis.FloatArray) -> tuple[Tensor, Tensor]:
-        table = spline_basis.piecewise_polynomials(knots, self.n_internal)
+    def _tables(self, knots: FloatArray) -> tuple[Tensor, Tensor]:
+        table = piecewise_polynomials(knots, self.n_internal)
         ends = np.r_[knots[1:], [knots[-1]] * (self.n_internal + 2 - len(knots))]
         return torch.as_tensor(table), torch.as_tensor(ends)
 
@@ -271,7 +303,7 @@ class Spline(RateFamily):
     ) -> dict[str, Tensor]:
         if isinstance(self.knots, int):
             rows = placement_times(log_time, event, weight, "knots")
-            knots = [spline_basis.knots_at_quantiles(times, self.n_internal) for times in rows]
+            knots = [knots_at_quantiles(times, self.n_internal) for times in rows]
         else:
             knots = [np.log(self.knots) - scale for scale in log_time_scale.double().cpu().numpy()]
         tables = [self._tables(own) for own in knots]

@@ -5,10 +5,8 @@ nodes, as rows (K, d) of their parameters, node after node.
 """
 
 from sstorch.optim.steps.base import LOSS_CEILING, Step, by_autograd, freeze_except
-from sstorch.optim.steps.branch import BranchStep
 from sstorch.optim.steps.joint import JointStep
-from sstorch.optim.steps.leaf import LeafStep
-from sstorch.optim.steps.logistic import LogisticStep
+from sstorch.optim.steps.node import BranchStep, LeafStep, LogisticStep
 
 __all__ = [
     "LOSS_CEILING",

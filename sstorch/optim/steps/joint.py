@@ -12,10 +12,16 @@ from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.closed_form import tree_value_and_gradients
-from sstorch.objective.likelihood import parameter_losses
-from sstorch.optim.step_curvature import gate_curvature, leaf_curvature, stride_of
-from sstorch.optim.steps.base import LOSS_CEILING, Step, freeze_except
-from sstorch.optim.steps.leaf import leaves_at
+from sstorch.objective.training import parameter_losses
+from sstorch.optim.steps.base import (
+    LOSS_CEILING,
+    Step,
+    freeze_except,
+    gate_curvature,
+    leaf_curvature,
+    stride_of,
+)
+from sstorch.optim.steps.node import leaves_at
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from sstorch.evaluation.baselines.breslow import BreslowBaseline
+from sstorch.evaluation.baselines.base import BreslowBaseline
 
 
 def test_hazard_is_events_over_risks() -> None:

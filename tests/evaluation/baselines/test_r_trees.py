@@ -10,7 +10,7 @@ from lifelines import KaplanMeierFitter
 from sstorch import SurvivalData
 from sstorch.data import Preprocessor, Schema
 from sstorch.evaluation import make_baseline
-from sstorch.evaluation.baselines import r_trees
+from sstorch.evaluation.baselines import trees as r_trees
 from sstorch.exceptions import ConfigError, TrainingError
 
 TIMES = [0.0, 200.0, 400.0, 800.0, 1500.0]

@@ -11,8 +11,8 @@ from lifelines.exceptions import ConvergenceError
 from sstorch import SurvivalData
 from sstorch.data import Preprocessor, Schema
 from sstorch.evaluation import make_baseline
-from sstorch.evaluation.baselines import cox
-from sstorch.evaluation.baselines.cox import Cox, partial_log_likelihood
+from sstorch.evaluation.baselines import regressions as cox
+from sstorch.evaluation.baselines.regressions import Cox, partial_log_likelihood
 from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 
 

@@ -6,7 +6,7 @@ import pytest
 from sstorch import SurvivalData
 from sstorch.data import Preprocessor, Schema
 from sstorch.evaluation import make_baseline
-from sstorch.evaluation.baselines.scikit_survival import grouped_times
+from sstorch.evaluation.baselines.regressions import grouped_times
 
 pytest.importorskip("sksurv")
 from sksurv.ensemble import GradientBoostingSurvivalAnalysis, RandomSurvivalForest

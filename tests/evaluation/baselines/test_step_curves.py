@@ -1,11 +1,7 @@
 import numpy as np
 import pytest
 
-from sstorch.evaluation.baselines.step_curves import (
-    BrokenLineCurves,
-    StepCurves,
-    checked_curves,
-)
+from sstorch.evaluation.baselines.base import BrokenLineCurves, StepCurves, checked_curves
 from sstorch.exceptions import DataError, TrainingError
 
 KNOTS = np.array([2.0, 5.0])

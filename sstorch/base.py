@@ -1,0 +1,176 @@
+"""What survival estimators share: rows to score, times to predict at, curves as frames."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch import metrics
+from sstorch._types import FloatArray
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.columns import clean_features
+from sstorch.exceptions import DataError
+
+CurveKind = Literal["survival", "cumulative_hazard", "hazard"]
+
+
+class FrameEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of estimators that read columns of any kind by the schema of their training rows."""
+
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+
+    @property
+    @abstractmethod
+    def _schema(self) -> Schema:
+        """Columns of the training rows."""
+
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: a target; text, categories and missing values."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read; other columns may hold anything."""
+        return clean_features(self._schema.frame_of(X))
+
+
+class SurvivalEstimator(FrameEstimator):
+    """Base class of the survival estimators.
+
+    Attributes:
+        event_times_: distinct training event times, original units, increasing.
+        zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+    """
+
+    event_times_: FloatArray
+    zero_time_: float
+
+    @abstractmethod
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves as scores need them, (n, n_times), times increasing."""
+
+    @abstractmethod
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        """Curves of rows at checked times, (n, n_times)."""
+
+    @overload
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_survival_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Survival function S(t | x), evaluated exactly at the given times.
+
+        Beyond the last training event the curve of a soft tree's leaf goes on as its family says, and that of
+        an exact tree keeps its value: both are extrapolations.
+
+        Args:
+            X: rows with the training columns.
+            times: (n_times,), >= 0, original units; by default the distinct training event times.
+            as_frame: return a DataFrame with times as columns and the index of ``X``.
+
+        Returns:
+            shape (n_samples, n_times), in [0, 1], falling with t.
+
+        Raises:
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+        """
+        return self._predict_curves("survival", X, times, as_frame)
+
+    @overload
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_cumulative_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
+
+        It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
+        Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
+        """
+        return self._predict_curves("cumulative_hazard", X, times, as_frame)
+
+    def _predict_curves(
+        self, kind: CurveKind, X: object, times: npt.ArrayLike | None, as_frame: bool
+    ) -> FloatArray | pd.DataFrame:
+        check_is_fitted(self)
+        grid = self.event_times_ if times is None else check_times(times)
+        curves = self._curves(kind, X, grid)
+        if not as_frame:
+            return curves
+        return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
+
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
+
+        Args:
+            X: rows with the training columns.
+            y: their times and events, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+
+        Raises:
+            DataError: the data cannot be used, or no two rows can be compared.
+        """
+        data = self._scored(X, y, sample_weight=sample_weight)
+        if not data.event.any():
+            raise DataError("no row has an event, so no two rows can be compared; score more rows")
+        times = np.unique(data.time[data.event])
+        curves = self.falling_curves(data.frame, times)
+        weight = None if sample_weight is None else data.sample_weight
+        return metrics.concordance_harrell(data.time, data.event, curves, times, sample_weight=weight)
+
+    def _scored(
+        self, X: object, y: object, entry: object = None, sample_weight: object = None
+    ) -> SurvivalData:
+        check_is_fitted(self)
+        frame = self._schema.frame_of(X)
+        return SurvivalData(
+            # The numbered rows of an array are no labels that those of y could contradict.
+            frame if isinstance(X, pd.DataFrame) else X,
+            y,
+            sample_weight=sample_weight,
+            entry=entry,
+            require_events=False,
+            zero_time=self.zero_time_,
+        )
+
+
+def check_times(times: npt.ArrayLike) -> FloatArray:
+    """Times of predictions as an array.
+
+    Raises:
+        DataError: no list of finite numbers >= 0.
+    """
+    try:
+        grid = np.asarray(times, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"times must be numbers: {error}") from error
+    if grid.ndim != 1 or grid.size == 0:
+        raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")
+    if not np.isfinite(grid).all() or (grid < 0).any():
+        raise DataError("times must be finite and >= 0")
+    return grid

@@ -1,0 +1,295 @@
+"""Lower bounds on the time of the event that hold with a chosen probability."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import FloatArray
+from sstorch.base import SurvivalEstimator
+from sstorch.checks import check_integer
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.columns import clean_features
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.metrics import KaplanMeier, censoring_distribution
+
+# Times at which a bound is looked for; it is rounded down to one of them.
+_GRID = 512
+# Elements of the curves of rows that are looked at together.
+_CHUNK_ELEMENTS = 2**22
+# So much later, relatively, counts a censoring for the model of it: G just before a time is G there then.
+_LATER = 1e-9
+# A censoring model that is farther from Kaplan-Meier at the cutoff, and not by chance, is warned of.
+_FAR = 0.1
+
+
+class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
+    """Predictive lower bounds L(x) with P(T >= L(X)) >= level, for any model and any right censoring.
+
+    Weighted split conformal prediction with inverse probability of censoring weights. A part of the rows
+    trains the model and the distribution of the censoring times, G(t | x) = P(C > t | x); the others
+    calibrate. Times are looked at up to a ``cutoff`` c: min(T, c) is known of the rows with an event before
+    it and of those that are still observed at it, and a row with the values (x, t) is among these with
+    probability G(min(t, c)- | x), so that weights 1 / G make the rows that are known stand for all. A row
+    before the cutoff scores F(t | x), one at or beyond it can never be missed; the bound is the first time
+    whose score is not among the lowest 1 - level of the weighted scores, with the person's own weight put
+    below them all.
+
+    The coverage holds on average over persons and calibration rows, not for each person, in samples of any
+    size and however wrong the model is, if
+
+    * persons, those predicted too, are independent and from one population;
+    * T and C are independent given x (with ``censoring="kaplan_meier"``: C does not depend on x, either);
+    * G(c- | x) > 0 for all x;
+    * G is known. As it is estimated, coverage can be below by half the mean absolute error of the normalised
+      weights (Lei and Candès).
+
+    Bounds are at most the cutoff; where more than ``level`` of all reach it, they hold with a higher
+    probability than asked for.
+
+    Args:
+        estimator: model, such as :class:`~sstorch.SoftSurvivalTree`; cloned and fitted.
+        level: probability that the bound holds, in (0, 1).
+        calibration: share of the rows, stratified by event, that calibrates, in (0, 1).
+        censoring: ``"kaplan_meier"``, or a model of the time of censoring given x, such as
+            ``SoftSurvivalTree(depth=0)``: cloned and fitted with the roles of event and censoring turned.
+        cutoff: c > 0, original units; None for the last training time at which a share ``uncensored`` of the
+            population is not censored yet.
+        uncensored: that share, in (0, 1): the smaller, the larger the bounds and the weights can be.
+        random_state: seed of the division, an integer.
+
+    Attributes:
+        estimator_: fitted to the training part.
+        censoring_: estimate of G, a :class:`~sstorch.metrics.KaplanMeier` or a fitted model.
+        cutoff_: c.
+        scores_: F(t | x) of the calibration rows that are known, increasing, +inf at and beyond the cutoff.
+        weights_: their weights.
+        effective_size_: (sum w)^2 / sum w^2 of these weights: how many equally weighted rows they are worth.
+
+    References:
+        Tibshirani, Foygel Barber, Candès and Ramdas (2019), "Conformal prediction under covariate shift".
+        Candès, Lei and Ren (2023), "Conformalized survival analysis", JRSS B 85, 24-45: the cutoff and the
+        weights, for censoring times that are all observed.
+        Lei and Candès (2021), "Conformal inference of counterfactuals and individual treatment effects", JRSS
+        B 83, 911-938: estimated weights.
+        Robins and Rotnitzky (1992): the weights 1 / G of events under general right censoring.
+
+    >>> from sstorch import SoftSurvivalTree, load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> tree = SoftSurvivalTree(depth=0, n_starts=1, trainer="joint")
+    >>> bounds = ConformalLowerBound(tree, level=0.8).fit(data.frame, (data.time, data.event))
+    >>> lower = bounds.predict(data.frame)          # days that 80 % of such patients reach
+    >>> lower.shape, bool((lower <= bounds.cutoff_).all())
+    ((686,), True)
+    """
+
+    estimator_: SurvivalEstimator
+    censoring_: KaplanMeier | SurvivalEstimator
+    cutoff_: float
+    scores_: FloatArray
+    weights_: FloatArray
+    effective_size_: float
+
+    def __init__(
+        self,
+        estimator: SurvivalEstimator,
+        level: float = 0.9,
+        calibration: float = 0.5,
+        censoring: Literal["kaplan_meier"] | SurvivalEstimator = "kaplan_meier",
+        cutoff: float | None = None,
+        uncensored: float = 0.2,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.level = level
+        self.calibration = calibration
+        self.censoring = censoring
+        self.cutoff = cutoff
+        self.uncensored = uncensored
+        self.random_state = random_state
+
+    def fit(self, X: object, y: object) -> Self:
+        """Train on a part of the rows and calibrate on the others.
+
+        Args:
+            X: as in :meth:`SoftSurvivalTree.fit`.
+            y: see there.
+
+        Raises:
+            DataError: the data cannot be used, or too few rows can calibrate.
+            ConfigError: a parameter has a value that does not exist.
+        """
+        self._check()
+        data = SurvivalData(X, y)
+        self._schema = Schema.of(data.frame)
+        held = self._calibration_rows(data.event)
+        train, rows = data.subset(~held), data.subset(held)
+        self.estimator_ = clone(self.estimator).fit(train.frame, (train.time, train.event))
+        self.censoring_ = self._fit_censoring(train)
+        self.cutoff_ = self._cutoff(train)
+        self._warn_if_far(train)
+        self._grid = _times(train.time, self.cutoff_)
+        beyond = rows.time >= self.cutoff_
+        known = rows.subset(beyond | rows.event)
+        beyond = known.time >= self.cutoff_
+        score = np.where(beyond, np.inf, 1 - _at_own(self.estimator_, known.frame, known.time))
+        uncensored = self._uncensored_before(known.frame, np.minimum(known.time, self.cutoff_))
+        if not (uncensored > 0).all():
+            raise DataError(
+                f"some rows are all but certain to be censored before the cutoff {self.cutoff_:g}: choose a "
+                "smaller one"
+            )
+        weight = 1 / uncensored
+        order = np.argsort(score, kind="stable")
+        self.scores_, self.weights_ = score[order], weight[order]
+        self.effective_size_ = float(weight.sum() ** 2 / np.square(weight).sum())
+        return self
+
+    def predict(self, X: object, level: float | None = None) -> FloatArray:
+        """Lower bounds on the time of the event.
+
+        Args:
+            X: rows with the training columns.
+            level: another level than that of the parameters; the calibration is the same.
+
+        Returns:
+            shape (n,), original units, from 0 to ``cutoff_``; 0 where too few rows have calibrated for more.
+
+        Raises:
+            ConfigError: ``level`` is out of range.
+        """
+        check_is_fitted(self, "scores_")
+        asked = self.level if level is None else level
+        _check_share("level", asked)
+        frame = clean_features(self._schema.frame_of(X))
+        size = max(1, _CHUNK_ELEMENTS // len(self._grid))
+        chunks = [frame.iloc[first : first + size] for first in range(0, len(frame), size)]
+        return np.concatenate([self._bounds(chunk.reset_index(drop=True), 1 - asked) for chunk in chunks])
+
+    # ------------------------------------------------------------------ internals
+
+    def _bounds(self, frame: pd.DataFrame, alpha: float) -> FloatArray:
+        grid = self._grid
+        failed = 1 - self.estimator_.falling_curves(frame, grid)
+        weight = 1 / np.maximum(self._uncensored_on_grid(frame), np.finfo(np.float64).tiny)
+        # F rises with time and the threshold falls: from the first time on all are inside.
+        inside = failed >= self._threshold(weight, alpha)
+        first = np.where(inside.any(axis=1), inside.argmax(axis=1), len(grid))
+        bounds: FloatArray = np.r_[0.0, grid][first]
+        return bounds
+
+    def _threshold(self, weight: FloatArray, alpha: float) -> FloatArray:
+        """Largest score below which the share alpha of the weights is, with a row of ``weight`` below all.
+
+        -inf where that row alone is more than the share.
+        """
+        below = np.r_[0.0, np.cumsum(self.weights_)]
+        room = alpha * (below[-1] + weight) - weight
+        missed = np.searchsorted(below, room * (1 + 1e-12), side="right") - 1
+        threshold: FloatArray = np.r_[-np.inf, self.scores_, np.inf][missed + 1]
+        return threshold
+
+    def _uncensored_on_grid(self, frame: pd.DataFrame) -> FloatArray:
+        """G just before each time of the grid, (n, n_times), or (1, n_times) if it is the same for all."""
+        if isinstance(self.censoring_, KaplanMeier):
+            return self.censoring_.before(self._grid)[None]
+        return self.censoring_.falling_curves(frame, self._grid)
+
+    def _uncensored_before(self, frame: pd.DataFrame, time: FloatArray) -> FloatArray:
+        """G just before each row's own time, shape (n,)."""
+        if isinstance(self.censoring_, KaplanMeier):
+            return self.censoring_.before(time)
+        return _at_own(self.censoring_, frame, time)
+
+    def _fit_censoring(self, train: SurvivalData) -> KaplanMeier | SurvivalEstimator:
+        if self.censoring == "kaplan_meier" or train.event.all():
+            return censoring_distribution(train.time, train.event)
+        # Somebody with an event is at no more risk of censoring then, and G is wanted just before each time.
+        time = np.where(train.event, train.time, train.time * (1 + _LATER))
+        model: SurvivalEstimator = clone(self.censoring).fit(train.frame, (time, ~train.event))
+        return model
+
+    def _warn_if_far(self, train: SurvivalData) -> None:
+        """Compare the censoring model, on average, with Kaplan-Meier at the cutoff."""
+        if isinstance(self.censoring_, KaplanMeier):
+            return
+        at = np.array([self.cutoff_])
+        known = float(censoring_distribution(train.time, train.event).before(at)[0])
+        rows = train.frame.iloc[: _CHUNK_ELEMENTS // 2]
+        told = float(self.censoring_.falling_curves(rows, at).mean())
+        # About the standard error of Kaplan-Meier, from those who are still observed.
+        error = known * math.sqrt((1 - known) / max(int((train.time >= self.cutoff_).sum()), 1))
+        if abs(told - known) > max(_FAR, 2 * error):
+            warnings.warn(
+                f"just before the cutoff {self.cutoff_:g} the censoring model leaves {told:.0%} uncensored "
+                f"on average, Kaplan-Meier {known:.0%}: the bounds hold only if the model is right. Where "
+                "many are censored at one time, such as the end of a study, a smooth model is not: take "
+                "'kaplan_meier', or trees with steps, or a cutoff before that time",
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def _cutoff(self, train: SurvivalData) -> float:
+        if self.cutoff is not None:
+            if self.cutoff > train.time.max():
+                raise ConfigError(
+                    f"cutoff={self.cutoff:g} is beyond the last training time, {train.time.max():g}, where "
+                    "nothing is known of censoring: choose a smaller one"
+                )
+            return float(self.cutoff)
+        censoring, times = censoring_distribution(train.time, train.event), np.unique(train.time)
+        return float(times[censoring.before(times) >= self.uncensored].max())
+
+    def _calibration_rows(self, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        draws = np.random.default_rng(check_integer("random_state", self.random_state, 0))
+        held = np.zeros(len(event), dtype=bool)
+        for kind in (True, False):
+            rows = draws.permutation(np.flatnonzero(event == kind))
+            held[rows[: round(self.calibration * len(rows))]] = True
+        if not 0 < (held & event).sum() < event.sum():
+            raise DataError(
+                f"calibration={self.calibration:g} of {event.sum()} rows with an event leaves none to "
+                "train or none to calibrate: choose another share, or more rows"
+            )
+        return held
+
+    def _check(self) -> None:
+        for name in ("level", "calibration", "uncensored"):
+            _check_share(name, getattr(self, name))
+        if self.cutoff is not None and not (np.isfinite(self.cutoff) and self.cutoff > 0):
+            raise ConfigError(f"cutoff must be a finite time > 0, or None, got {self.cutoff!r}")
+        for name, model in (("estimator", self.estimator), ("censoring", self.censoring)):
+            if not isinstance(model, SurvivalEstimator) and (name, model) != ("censoring", "kaplan_meier"):
+                known = "an estimator of sstorch" + ", or 'kaplan_meier'" * (name == "censoring")
+                raise ConfigError(f"{name} must be {known}, got {model!r}")
+
+
+def _check_share(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise ConfigError(f"{name} must be in (0, 1), got {value!r}")
+
+
+def _at_own(model: SurvivalEstimator, frame: pd.DataFrame, time: FloatArray) -> FloatArray:
+    """S(t_i | x_i), shape (n,)."""
+    times, place = np.unique(time, return_inverse=True)
+    size = max(1, _CHUNK_ELEMENTS // len(times))
+    found = [
+        model.falling_curves(frame.iloc[first : first + size].reset_index(drop=True), times)
+        for first in range(0, len(frame), size)
+    ]
+    own: FloatArray = np.concatenate(found)[np.arange(len(frame)), place]
+    return own
+
+
+def _times(train: FloatArray, cutoff: float) -> FloatArray:
+    """Increasing times up to the cutoff, as dense as the training times are."""
+    inside = np.r_[0.0, train[train < cutoff], cutoff]
+    grid = np.unique(np.quantile(inside, np.linspace(0, 1, _GRID + 1)))
+    return grid[grid > 0]

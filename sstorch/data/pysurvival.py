@@ -1,0 +1,254 @@
+"""Data sets of pysurvival, read from its source archive.
+
+The one wheel of PySurvival on the package index, made for macOS and Python 3.7, is downloaded for the CSV
+files inside; PySurvival itself is neither installed nor needed.
+"""
+
+import functools
+import hashlib
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from sstorch.data.sources import Entry
+from sstorch.data.survival_data import SurvivalData
+from sstorch.exceptions import DataError, DataWarning
+
+
+def cache_folder() -> Path:
+    """Return the cache folder; it need not exist.
+
+    The environment variable ``SSTORCH_CACHE``, else the folder ``sstorch`` where the system keeps caches:
+    ``%LOCALAPPDATA%`` on Windows, ``~/Library/Caches`` on macOS, ``$XDG_CACHE_HOME`` or ``~/.cache``
+    elsewhere.
+    """
+    if chosen := os.environ.get("SSTORCH_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "sstorch"
+
+
+_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel of the package index, kept in the cache folder.
+
+    The first read downloads it with pip; later ones need no network. Its checksum is compared at every read.
+
+    Attributes:
+        requirement: What pip is asked for, with its version: ``"name==1.0"``.
+        file: Name of the wheel.
+        sha256: Checksum of the wheel, in hexadecimal digits.
+        tags: Options that let pip take a wheel made for another system than this one.
+    """
+
+    requirement: str
+    file: str
+    sha256: str
+    tags: tuple[str, ...] = ()
+
+    def read(self, member: str) -> bytes:
+        """Return a file of the wheel.
+
+        Args:
+            member: Its path inside the wheel.
+
+        Raises:
+            DataError: The wheel can neither be found in the cache nor be downloaded, or is another one than
+                expected; the message says what to do.
+
+        Warns:
+            DataWarning: The wheel in the cache was damaged and has been downloaded again.
+        """
+        folder = cache_folder()
+        content = self._cached(folder)
+        if content is None:
+            content = self._download(folder)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.read(member)
+
+    def command(self, folder: Path) -> list[str]:
+        """Return the arguments of ``python`` that download the wheel into a folder."""
+        quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
+        what = ("--no-deps", "--only-binary=:all:", *self.tags, "--dest", str(folder), self.requirement)
+        return ["-m", "pip", "download", *quiet, *what]
+
+    def _cached(self, folder: Path) -> bytes | None:
+        path = folder / self.file
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DataError(_unusable(folder, error)) from error
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            warnings.warn(
+                f"{path} is damaged (its checksum is wrong) and is downloaded again",
+                DataWarning,
+                stacklevel=3,
+            )
+            return None
+        return content
+
+    def _download(self, folder: Path) -> bytes:
+        """Download aside, compare the checksum, then put the wheel in its place in one step.
+
+        Several processes may do so at once: each has a folder of its own, and all place the same bytes.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as aside:
+                self._run_pip(Path(aside), folder)
+                new = Path(aside) / self.file
+                content = new.read_bytes() if new.is_file() else b""
+                found = hashlib.sha256(content).hexdigest()
+                if found != self.sha256:
+                    raise DataError(
+                        f"what pip downloaded for {self.requirement} is not the {self.file} expected: "
+                        f"its SHA-256 is {found} instead of {self.sha256}. Nothing was kept; try again, "
+                        "and if it stays so, the package index serves another file"
+                    )
+                os.replace(new, folder / self.file)
+                return content
+        except OSError as error:
+            raise DataError(_unusable(folder, error)) from error
+
+    def _run_pip(self, aside: Path, folder: Path) -> None:
+        try:
+            done = subprocess.run(
+                [sys.executable, *self.command(aside)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DataError(self._no_download(folder, f"no end after {_SECONDS} s")) from error
+        if done.returncode:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            # pip says the cause in its last line but warns before it.
+            cause = lines[-1] if lines else f"exit code {done.returncode}"
+            raise DataError(self._no_download(folder, cause))
+
+    def _no_download(self, folder: Path, cause: str) -> str:
+        return (
+            f"pip could not download {self.requirement} ({cause}). It is needed once: connect to the package "
+            f"index and try again, or run on a computer that is connected: python "
+            f"{shlex.join(self.command(Path('.')))}, and copy {self.file} into {folder}"
+        )
+
+
+def _unusable(folder: Path, error: OSError) -> str:
+    return (
+        f"the cache folder {folder} cannot be used ({error.strerror or error}); "
+        "set SSTORCH_CACHE to a folder that can be written"
+    )
+
+
+PYSURVIVAL = Wheel(
+    requirement="pysurvival==0.1.2",
+    file="pysurvival-0.1.2-cp37-cp37m-macosx_10_13_x86_64.whl",
+    sha256="a75621083781d32125e351b3c2159d328c838bff64a3c3ffd0192c3e5944b6b8",
+    tags=(
+        "--python-version=37",
+        "--implementation=cp",
+        "--abi=cp37m",
+        "--platform=macosx_10_13_x86_64",
+    ),
+)
+
+
+def _read(name: str, sep: str = ",") -> pd.DataFrame:
+    content = PYSURVIVAL.read(f"pysurvival/datasets/{name}.csv")
+    # No cell is missing; pandas would take the category None for a missing one.
+    frame = pd.read_csv(io.BytesIO(content), sep=sep, keep_default_na=False)
+    for column in frame.select_dtypes(exclude="number").columns:
+        # Some categories carry blanks at the end: "real_estate ".
+        frame[column] = frame[column].str.strip().astype("category")
+    return frame
+
+
+def _churn() -> SurvivalData:
+    return SurvivalData.from_frame(_read("churn"), time="months_active", event="churned")
+
+
+def _credit() -> SurvivalData:
+    return SurvivalData.from_frame(_read("credit_risk"), time="duration", event="full_repaid")
+
+
+def _employee() -> SurvivalData:
+    frame = _read("employee_attrition").drop_duplicates()
+    return SurvivalData.from_frame(frame, time="time_spend_company", event="left")
+
+
+def _maintenance() -> SurvivalData:
+    return SurvivalData.from_frame(_read("maintenance", sep=";"), time="lifetime", event="broken")
+
+
+_entry = functools.partial(
+    Entry, licence="Apache-2.0; none stated for the data", download="one download of 1.2 MB"
+)
+
+PYSURVIVAL_SETS = (
+    _entry(
+        name="churn",
+        loader=_churn,
+        n=2000,
+        p=12,
+        events=932,
+        time_unit="months",
+        source="PySurvival: churn.csv",
+        notes="customers of a software service; end of the subscription",
+        pitfalls="42 times of zero, all censored; 11 different event times; the last time is an event",
+    ),
+    _entry(
+        name="credit",
+        loader=_credit,
+        n=1000,
+        p=19,
+        events=700,
+        time_unit="months",
+        source="PySurvival: credit_risk.csv",
+        notes="German credits; full repayment",
+        pitfalls="31 different event times",
+    ),
+    _entry(
+        name="employee",
+        loader=_employee,
+        n=11991,
+        p=8,
+        events=1991,
+        time_unit="years",
+        source="PySurvival: employee_attrition.csv, without repeated rows",
+        notes="employees of a firm; leaving it",
+        pitfalls="5 different event times; 3008 of 14999 rows repeat others and are left out",
+    ),
+    _entry(
+        name="maintenance",
+        loader=_maintenance,
+        n=1000,
+        p=5,
+        events=397,
+        time_unit="weeks",
+        source="PySurvival: maintenance.csv",
+        notes="machines; breakdown",
+        pitfalls="16 different event times, none before week 60; the last time is an event",
+    ),
+)

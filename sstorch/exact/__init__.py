@@ -1,0 +1,47 @@
+"""Exact optimal trees over binary features, for survival and for every other separable objective."""
+
+from sstorch.exact.binarize import Binarizer, Rule
+from sstorch.exact.check import check_task
+from sstorch.exact.solve import Counters, Optimum, PathStep, Solution, solve
+from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
+from sstorch.exact.tasks import (
+    Classification,
+    CostSensitive,
+    DecisionCosts,
+    FeatureCosts,
+    HorizonLabels,
+    LeastSquares,
+    Policy,
+    horizon_labels,
+    policy_scores,
+)
+from sstorch.exact.tree import BinaryTree
+
+__all__ = [
+    "Binarizer",
+    "BinaryTree",
+    "BranchCostTask",
+    "Classification",
+    "CostSensitive",
+    "Counters",
+    "DecisionCosts",
+    "DecisionTask",
+    "Entries",
+    "FeatureCosts",
+    "HorizonLabels",
+    "IntegratedBrier",
+    "LeastSquares",
+    "LogLikelihood",
+    "Optimum",
+    "PathStep",
+    "Policy",
+    "Rule",
+    "Solution",
+    "SurvivalTask",
+    "Task",
+    "check_task",
+    "horizon_labels",
+    "policy_scores",
+    "solve",
+]

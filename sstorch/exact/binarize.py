@@ -1,0 +1,342 @@
+"""Binarizer: from columns of any kind to readable 0/1 features, chosen on the training rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_columns_exist
+from sstorch.data import parse_target
+from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
+from sstorch.exact.survival_tasks import nelson_aalen
+from sstorch.exceptions import ConfigError, DataError, FormatError
+
+RuleKind = Literal["above", "between", "is", "other", "missing"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A yes-no question about one column.
+
+    A missing value answers no, except to ``"missing"``.
+
+    Attributes:
+        column: the column's name.
+        kind: ``"above"``, x > low; ``"between"``, low < x <= high, infinite at the ends; ``"is"``, the
+            category `values[0]`; ``"other"``, a category that is none of `values`; ``"missing"``.
+        low: see `kind`.
+        high: see `kind`.
+        values: see `kind`.
+    """
+
+    column: str
+    kind: RuleKind
+    low: float = -np.inf
+    high: float = np.inf
+    values: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The rule in words: ``"age > 45.5"``."""
+        if self.kind == "above":
+            return f"{self.column} > {self.low:.10g}"
+        if self.kind == "between":
+            if self.low == -np.inf:
+                return f"{self.column} <= {self.high:.10g}"
+            if self.high == np.inf:
+                return f"{self.column} > {self.low:.10g}"
+            return f"{self.low:.10g} < {self.column} <= {self.high:.10g}"
+        if self.kind == "is":
+            return f"{self.column} = {self.values[0]}"
+        return f"{self.column} is {'another category' if self.kind == 'other' else 'missing'}"
+
+    def __call__(self, column: pd.Series) -> BoolArray:
+        """The answer for every cell, shape (n,) bool."""
+        if self.kind == "missing":
+            return column.isna().to_numpy(dtype=np.bool_)
+        if self.kind in ("above", "between"):
+            numbers = numeric_values(column, f"column {self.column!r}")
+            return (numbers > self.low) & (numbers <= self.high)
+        cells = labels(column)
+        known: BoolArray = np.array([cell in self.values for cell in cells], dtype=np.bool_)
+        if self.kind == "is":
+            return known
+        return ~known & ~column.isna().to_numpy(dtype=np.bool_)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as a dictionary that JSON can hold: infinite ends are None."""
+        state = asdict(self)
+        for end in ("low", "high"):
+            state[end] = state[end] if np.isfinite(state[end]) else None
+        return state
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild a rule from `to_dict`.
+
+        Raises:
+            FormatError: an entry is missing or altered.
+        """
+        try:
+            kind = state["kind"]
+            if kind not in get_args(RuleKind):
+                raise ValueError(f"kind {kind!r}")
+            return cls(
+                str(state["column"]),
+                kind,
+                -np.inf if state["low"] is None else float(state["low"]),
+                np.inf if state["high"] is None else float(state["high"]),
+                tuple(str(value) for value in state["values"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"a saved rule is incomplete or altered: {error!r}") from error
+
+
+Preset = Literal["surtree", "osst", "all", "quantiles", "boosted"]
+
+
+class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turn numbers and categories into yes-no features, each a `Rule` with a readable name.
+
+    Numbers, by `preset`:
+
+    * ``"surtree"``: x > t at up to `n_thresholds` quantiles of the midpoints between neighbouring sorted
+      values (repeated values count), all distinct midpoints if there are no more.
+    * ``"quantiles"``: the same, without the rule of ``"surtree"`` on rare features.
+    * ``"all"``: x > t at every midpoint between distinct values.
+    * ``"osst"``: `n_bins` bins of equal width, one feature each without the first; columns with at most
+      `n_categories` distinct numbers are taken for categories.
+    * ``"boosted"``: x > t at the thresholds that gradient-boosted stumps on the outcome of the training rows
+      use: on log-rank scores of times and events, or on numbers; needs y.
+
+    Categories: one feature per category, the `n_categories` - 1 most frequent and "another category" where
+    there are more than `n_categories`; of two categories the second; ``"osst"`` leaves out the first.
+    Missing values answer no to every rule, and a column that has some gets the rule "is missing".
+
+    Features that are constant on the training rows, or repeat or complement another one there, are left out.
+    With `merge_columns=False` that other one must be of the same column.
+
+    Args:
+        preset: see above.
+        n_thresholds: most thresholds of a column.
+        n_categories: see above.
+        n_bins: see above.
+        min_share: features that hold in fewer training rows than this share, or in more than 1 - min_share,
+            are left out; None is .01 for ``"surtree"`` and 0 for the others.
+        n_stumps: boosting rounds of ``"boosted"``.
+        random_state: of the boosting.
+        merge_columns: see above; trees whose questions have prices do not merge.
+
+    Attributes:
+        rules_: list of `Rule`, one per feature.
+        feature_names_in_: names of the columns.
+
+    References:
+        Huisman, van der Linden and Demirović (2024), AAAI 38 (``"surtree"``); Zhang, Xin, Seltzer and Rudin
+        (2024), AISTATS (``"osst"``); McTavish et al. (2022), AAAI 36 (thresholds of boosted trees).
+
+    Examples:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"age": [31.0, 45.0, 52.0, 60.0], "sex": ["f", "m", "m", "f"]})
+        >>> binarizer = Binarizer("all").fit(frame)
+        >>> binarizer.get_feature_names_out().tolist()
+        ['age > 38', 'age > 48.5', 'age > 56', 'sex = m']
+        >>> binarizer.transform(frame).astype(int).tolist()
+        [[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
+    """
+
+    rules_: list[Rule]
+    feature_names_in_: npt.NDArray[np.object_]
+
+    def __init__(
+        self,
+        preset: Preset = "surtree",
+        *,
+        n_thresholds: int = 10,
+        n_categories: int = 10,
+        n_bins: int = 4,
+        min_share: float | None = None,
+        n_stumps: int = 50,
+        random_state: int = 0,
+        merge_columns: bool = True,
+    ) -> None:
+        self.preset = preset
+        self.n_thresholds = n_thresholds
+        self.n_categories = n_categories
+        self.n_bins = n_bins
+        self.min_share = min_share
+        self.n_stumps = n_stumps
+        self.random_state = random_state
+        self.merge_columns = merge_columns
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Choose the rules.
+
+        Args:
+            X: DataFrame or array (n, p).
+            y: read by ``"boosted"`` only: times and events as in `SoftSurvivalTree.fit`, or an array of
+                numbers (n,) or (n, m), such as indicators of classes.
+
+        Raises:
+            ConfigError: a setting out of its range, or ``"boosted"`` without y.
+            DataError: a column that cannot be read, or no feature is left.
+        """
+        self._check_settings()
+        frame = as_frame(X)
+        if frame.empty:
+            raise DataError(f"X has the shape {frame.shape}: there is nothing to binarize")
+        candidates: list[Rule] = []
+        boosted = self._boosted(frame, y) if self.preset == "boosted" else {}
+        for name in frame.columns:
+            column = frame[name]
+            if column.isna().any():
+                candidates.append(Rule(str(name), "missing"))
+            if self._is_number(column):
+                candidates += self._number_rules(str(name), column, boosted)
+            else:
+                candidates += self._category_rules(str(name), column)
+        self.rules_ = self._informative(candidates, frame)
+        if not self.rules_:
+            raise DataError("no binary feature tells any training rows apart; the columns are constant")
+        self.feature_names_in_ = np.array(frame.columns, dtype=object)
+        return self
+
+    def transform(self, X: object) -> BoolArray:
+        """The answers, (n, F) bool.
+
+        Raises:
+            DataError: a column of the training frame is missing or cannot be read.
+        """
+        check_is_fitted(self)
+        frame = as_frame(X)
+        check_columns_exist(self.feature_names_in_, list(frame.columns))
+        return np.column_stack([rule(frame[rule.column]) for rule in self.rules_])
+
+    def get_feature_names_out(self, input_features: object = None) -> npt.NDArray[np.object_]:
+        """Names of the rules, (F,)."""
+        check_is_fitted(self)
+        return np.array([rule.name for rule in self.rules_], dtype=object)
+
+    def _check_settings(self) -> None:
+        if self.preset not in get_args(Preset):
+            raise ConfigError(f"preset={self.preset!r} does not exist; choose one of {get_args(Preset)}")
+        for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2), ("n_stumps", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: expected at least {least}")
+        if self.min_share is not None and not 0.0 <= self.min_share < 0.5:
+            raise ConfigError(f"min_share={self.min_share}: expected a share from 0 to below .5, or None")
+
+    def _is_number(self, column: pd.Series) -> bool:
+        if kind_of(column) != "numeric":
+            return False
+        few = column.nunique() <= self.n_categories
+        return not (self.preset == "osst" and few) and column.nunique() > 0
+
+    def _number_rules(self, name: str, column: pd.Series, boosted: dict[str, list[float]]) -> list[Rule]:
+        values = numeric_values(column, f"column {name!r}")
+        check_size(values, f"column {name!r}")
+        values = np.sort(values[~np.isnan(values)])
+        if self.preset == "osst":
+            edges = np.linspace(values[0], values[-1], self.n_bins + 1)[1:-1].tolist()
+            ends = zip(edges, [*edges[1:], np.inf], strict=True)
+            return [Rule(name, "between", low, high) for low, high in ends]
+        if self.preset == "boosted":
+            thresholds = boosted.get(name, [])
+        elif self.preset == "all":
+            thresholds = _midpoints(np.unique(values)).tolist()
+        else:
+            thresholds = self._quantiles(values)
+        return [Rule(name, "above", threshold) for threshold in thresholds]
+
+    def _quantiles(self, values: FloatArray) -> list[float]:
+        every = _midpoints(values)
+        distinct = np.unique(every)
+        if len(distinct) > self.n_thresholds:
+            at = (np.arange(self.n_thresholds) + 0.5) * (len(every) - 1) / self.n_thresholds
+            distinct = np.unique(every[np.rint(at).astype(np.int64)])
+        found: list[float] = distinct.tolist()
+        return found
+
+    def _category_rules(self, name: str, column: pd.Series) -> list[Rule]:
+        cells = pd.Series(labels(column))[column.notna().to_numpy()]
+        counts = cells.value_counts()
+        present = sorted(counts.index)
+        if self.preset == "osst":
+            return [Rule(name, "is", values=(category,)) for category in present[1:]]
+        if len(present) == 2:
+            return [Rule(name, "is", values=(present[1],))]
+        if len(present) > self.n_categories:
+            frequent = sorted(present, key=lambda category: (-counts[category], category))
+            present = sorted(frequent[: self.n_categories - 1])
+            return [
+                *(Rule(name, "is", values=(c,)) for c in present),
+                Rule(name, "other", values=(*present,)),
+            ]
+        return [Rule(name, "is", values=(category,)) for category in present]
+
+    def _boosted(self, frame: pd.DataFrame, y: object) -> dict[str, list[float]]:
+        """Thresholds of boosted stumps, by column."""
+        if y is None:
+            raise ConfigError('preset "boosted" chooses thresholds by the outcome: give fit(X, y)')
+        outcomes = _outcomes(y)
+        if len(outcomes) != len(frame):
+            raise DataError(f"X has {len(frame)} rows, y has {len(outcomes)}")
+        numeric = [str(name) for name in frame.columns if self._is_number(frame[name])]
+        if not numeric:
+            return {}
+        matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
+        median = np.nanmedian(matrix, axis=0)
+        filled = np.where(np.isnan(matrix), median, matrix)
+        found: dict[str, set[float]] = {name: set() for name in numeric}
+        for outcome in outcomes.T:
+            model = GradientBoostingRegressor(
+                n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
+            ).fit(filled, outcome)
+            for (stump,) in model.estimators_:
+                feature = int(stump.tree_.feature[0])
+                if feature >= 0:
+                    found[numeric[feature]].add(float(stump.tree_.threshold[0]))
+        return {name: sorted(thresholds) for name, thresholds in found.items()}
+
+    def _informative(self, candidates: list[Rule], frame: pd.DataFrame) -> list[Rule]:
+        """Without features that are rare, constant, or repeat or complement an earlier one.
+
+        Those of another column count as another question where columns are not merged.
+        """
+        default = 0.01 if self.preset == "surtree" else 0.0
+        share = default if self.min_share is None else self.min_share
+        seen: set[tuple[str, bytes]] = set()
+        kept = []
+        for rule in candidates:
+            answers = rule(frame[rule.column])
+            held = answers.mean()
+            if held <= share or held >= 1.0 - share:
+                continue
+            key = ("" if self.merge_columns else rule.column, np.packbits(answers ^ answers[0]).tobytes())
+            if key not in seen:
+                seen.add(key)
+                kept.append(rule)
+        return kept
+
+
+def _outcomes(y: object) -> FloatArray:
+    """What stumps are boosted on, (n, m)."""
+    if isinstance(y, np.ndarray) and y.dtype.names is None:
+        numbers: FloatArray = y.reshape(len(y), -1).astype(np.float64)
+        return numbers
+    time, event = parse_target(y)
+    scores: FloatArray = (event - nelson_aalen(time, event))[:, None]
+    return scores
+
+
+def _midpoints(values: FloatArray) -> FloatArray:
+    return (values[1:] + values[:-1]) / 2.0

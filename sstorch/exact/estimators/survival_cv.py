@@ -1,0 +1,235 @@
+"""Exact trees whose size is chosen by cross-validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch import metrics
+from sstorch._types import FloatArray
+from sstorch.checks import check_integer
+from sstorch.data import SurvivalData, stratified_folds
+from sstorch.exact.binarize import Binarizer, Preset
+from sstorch.exact.estimators.search import ExactSettings, Objective, Search, answers
+from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
+from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
+from sstorch.exceptions import ConfigError
+
+Choice = Literal["nodes", "depth", "budget", "leaf_penalty"]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A size of tree: a budget, or a penalty per leaf in the unit of the mean loss of a row."""
+
+    depth: int
+    nodes: int
+    penalty: float | None = None
+
+
+class OptimalSurvivalTreeCV(ExactSurvivalTree):
+    """Exact survival tree with depth, number of nodes or leaf penalty chosen by cross-validation.
+
+    Each fold is searched once, on its training rows, with questions that come from these rows; that search
+    holds the trees of all sizes, and those are compared on the rows left out. One more search, of the chosen
+    size, takes all rows.
+
+    Args:
+        max_depth: largest depth tried, 0 to 5.
+        max_nodes: largest number of nodes tried; None is what the depth can hold.
+        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `device`,
+            `time_limit` (of each search), `min_events`, `n_buckets` and `memory`.
+        choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
+            ``"budget"``, every pair of both; ``"leaf_penalty"``, every penalty at which a tree of some fold
+            changes.
+        scoring: ``"loss"``, the loss of `objective` on the rows left out (mean by row of the deviance with
+            the training rows' baseline and hazard ratios; integrated Brier score, convention ``"osst"``), or
+            a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
+        n_folds: folds, stratified by event.
+        one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
+        random_state: seed of the folds.
+
+    Attributes:
+        best_depth_: most questions on a path of the chosen size.
+        best_nodes_: most questions in all.
+        best_leaf_penalty_: penalty per leaf, for all rows; 0 if budgets were compared.
+        best_score_: mean score of the chosen size over folds; of ``"loss"`` with its sign turned.
+        cv_results_: one row per size: depth, nodes, leaf_penalty, mean and standard error of the score over
+            folds, the score of each fold, mean number of leaves.
+        folds_: fold of each row.
+
+    All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows.
+
+    >>> from sstorch import load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> tree = OptimalSurvivalTreeCV(max_depth=2).fit(data.frame, (data.time, data.event))
+    >>> 1 <= tree.best_nodes_ <= 3, len(tree.cv_results_)
+    (True, 4)
+    """
+
+    best_depth_: int
+    best_nodes_: int
+    best_leaf_penalty_: float
+    best_score_: float
+    cv_results_: pd.DataFrame
+    folds_: npt.NDArray[np.int64]
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        objective: Objective = "log_likelihood",
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        leaf_curve: LeafCurveKind = "kaplan_meier",
+        device: str = "cpu",
+        time_limit: float | None = None,
+        min_events: int = 0,
+        n_buckets: int | None = None,
+        memory: int = 4 * 2**30,
+        choose: Choice = "nodes",
+        scoring: Literal["loss"] | Callable[[Any, Any, Any], float] = "loss",
+        n_folds: int = 5,
+        one_standard_error: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.max_depth = max_depth
+        self.max_nodes = max_nodes
+        self.objective = objective
+        self.min_leaf = min_leaf
+        self.binarize = binarize
+        self.leaf_curve = leaf_curve
+        self.device = device
+        self.time_limit = time_limit
+        self.min_events = min_events
+        self.n_buckets = n_buckets
+        self.memory = memory
+        self.choose = choose
+        self.scoring = scoring
+        self.n_folds = n_folds
+        self.one_standard_error = one_standard_error
+        self.random_state = random_state
+
+    def fit(self, X: object, y: object) -> Self:
+        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
+        settings = self._check()
+        data = SurvivalData(X, y)
+        n_folds = check_integer("n_folds", self.n_folds, 2)
+        folds = stratified_folds(data.event, n_folds, check_integer("random_state", self.random_state, 0))
+        searches = [settings.search(data.subset(folds != fold)) for fold in range(n_folds)]
+        candidates = _candidates(searches, self.choose)
+        scores, leaves = np.empty((len(candidates), n_folds)), np.empty((len(candidates), n_folds))
+        for fold, search in enumerate(searches):
+            rows = data.subset(folds == fold)
+            known: dict[tuple[int, int], tuple[float, int]] = {}
+            for number, candidate in enumerate(candidates):
+                size = _size(candidate, search)
+                if size not in known:
+                    known[size] = _score(search, size, rows, self.scoring)
+                scores[number, fold], leaves[number, fold] = known[size]
+        best = self._choose(scores)
+        chosen = candidates[best]
+        penalty = 0.0 if chosen.penalty is None else chosen.penalty * _unit(settings, len(data))
+        self.best_depth_, self.best_nodes_, self.best_leaf_penalty_ = chosen.depth, chosen.nodes, penalty
+        self.best_score_ = float(scores[best].mean())
+        self.folds_ = folds
+        self.cv_results_ = pd.DataFrame(
+            {
+                "depth": [c.depth for c in candidates],
+                "nodes": [c.nodes for c in candidates],
+                "leaf_penalty": [(c.penalty or 0.0) * _unit(settings, len(data)) for c in candidates],
+                "mean_score": scores.mean(axis=1),
+                "standard_error": scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
+                "mean_leaves": leaves.mean(axis=1),
+                **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
+            }
+        )
+        final = replace(settings, max_depth=chosen.depth, max_nodes=chosen.nodes, leaf_penalty=penalty)
+        return self._adopt(final.search(data))
+
+    def _check(self) -> ExactSettings:
+        if self.choose not in get_args(Choice):
+            raise ConfigError(f"choose must be one of {', '.join(get_args(Choice))}, got {self.choose!r}")
+        if self.scoring != "loss" and not callable(self.scoring):
+            raise ConfigError(
+                f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
+                f"{self.scoring!r}"
+            )
+        names = set(ExactSettings.__dataclass_fields__) - {"leaf_penalty"}
+        return ExactSettings.check(**{name: getattr(self, name) for name in names}, leaf_penalty=0.0)
+
+    def _choose(self, scores: FloatArray) -> int:
+        """Number of the best size; they come from small to large trees, the first of a tie is taken."""
+        mean = scores.mean(axis=1)
+        best = int(mean.argmax())
+        if not self.one_standard_error:
+            return best
+        error = float(scores[best].std(ddof=1)) / math.sqrt(scores.shape[1])
+        return int((mean >= mean[best] - error).argmax())
+
+
+def _candidates(searches: list[Search], choose: Choice) -> list[_Candidate]:
+    """Sizes to compare, small trees first."""
+    solution = searches[0].solution
+    depth, nodes = solution.max_depth, solution.max_nodes
+    if choose == "nodes":
+        return [_Candidate(depth, n) for n in range(nodes + 1)]
+    if choose == "depth":
+        return [_Candidate(d, min(2**d - 1, nodes)) for d in range(depth + 1)]
+    if choose == "budget":
+        return [_Candidate(d, n) for d, n in solution.optima]
+    changes = {
+        step.leaf_penalty / _unit(search.settings, len(search.data))
+        for search in searches
+        for step in search.solution.path()
+    }
+    steps = np.array(sorted(changes - {0.0}))
+    # Between two changes no fold's tree changes: one penalty there stands for all.
+    between = [0.0, *np.sqrt(steps[1:] * steps[:-1]), *(2.0 * steps[-1:])]
+    return [_Candidate(depth, nodes, float(value)) for value in reversed(between)]
+
+
+def _unit(settings: ExactSettings, n_rows: int) -> float:
+    """What a penalty per leaf is multiplied with: the log-likelihood is a total over rows, the IBS a mean."""
+    return float(n_rows) if settings.objective == "log_likelihood" else 1.0
+
+
+def _size(candidate: _Candidate, search: Search) -> tuple[int, int]:
+    """Depth and nodes of a fold's tree for a candidate."""
+    solution, penalty = search.solution, candidate.penalty
+    if penalty is not None:
+        penalty *= _unit(search.settings, len(search.data))
+    optimum = solution.optimum(depth=candidate.depth, nodes=candidate.nodes, leaf_penalty=penalty)
+    return optimum.depth, optimum.nodes
+
+
+def _score(search: Search, size: tuple[int, int], rows: SurvivalData, scoring: Any) -> tuple[float, int]:
+    """Score on rows left out, greater is better, and number of leaves, of a fold's tree."""
+    train, settings = search.data, search.settings
+    tree = search.solution.tree(depth=size[0], nodes=size[1])
+    if scoring != "loss":
+        fitted = OptimalSurvivalTree()._grow(search, tree)
+        return float(scoring(fitted, rows.frame, (rows.given_time, rows.event))), tree.n_leaves
+    leaf, here = tree.apply(search.features), tree.apply(answers(search.rules, rows.frame))
+    if settings.objective == "log_likelihood":
+        ratio = hazard_ratios(leaf, tree.n_leaves, train.time, train.event)[here]
+        hazard = BaselineHazard.of(train.time, train.event).at(rows.time)
+        deviance = hazard * ratio - rows.event * (np.log(hazard) + np.log(ratio) + 1.0)
+        return -float(deviance.mean()), tree.n_leaves
+    curves = leaf_curves(leaf, tree.n_leaves, train.time, train.event, settings.leaf_curve)
+    grid = metrics.evaluation_times(rows.time, train.time, "osst")
+    score = metrics.integrated_brier_score(
+        rows.time,
+        rows.event,
+        curves.survival_at(grid)[here],
+        grid,
+        train=(train.time, train.event),
+        convention="osst",
+    )
+    return -score, tree.n_leaves

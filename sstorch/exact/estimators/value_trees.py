@@ -1,0 +1,342 @@
+"""Exact trees whose leaves hold a value: regression and policies."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import names_text
+from sstorch.data.columns import check_same_order
+from sstorch.exact.binarize import Binarizer, Preset
+from sstorch.exact.estimators.base import ArrayLeaves
+from sstorch.exact.estimators.objectives import TargetRows, number_target
+from sstorch.exact.tasks import LeastSquares, Policy, finite_matrix
+from sstorch.exceptions import DataError
+
+
+class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
+    """Regression tree of least mean squared error among all trees of its size, over yes-no questions.
+
+    "Optimal" is meant as in :class:`OptimalTreeClassifier`: for these rows and these questions.
+
+    Args:
+        max_depth: most questions on a path, 0 (a single leaf) to 5.
+        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
+        leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
+        min_leaf: least number of training rows of a leaf.
+        binarize: as for :class:`OptimalTreeClassifier`.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
+        memory: bytes that the search may take.
+
+    Attributes:
+        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
+        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        loss_: weighted mean squared error of the training rows.
+        objective_: `loss_` and `leaf_penalty` for each leaf.
+        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
+        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
+        leaf_value_: weighted mean of each leaf, (L,).
+        leaf_deviation_: weighted standard deviation within each leaf, (L,).
+        leaf_rows_: training rows of each leaf, (L,).
+        optima_: least loss for every budget (depth, nodes) from the same search.
+        path_: nodes and loss of the best tree for every leaf penalty.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+        n_samples_fit_: number of training rows with weight.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    >>> tree = OptimalTreeRegressor(max_depth=2, min_leaf=10).fit(X, y)
+    >>> tree.certified_, round(tree.loss_, 1), round(tree.score(X, y), 3)
+    (True, 3454.2, 0.417)
+    """
+
+    _format = "sstorch.optimal_tree_regressor"
+    _arrays = ("leaf_rows_", "leaf_value_", "leaf_deviation_")
+
+    leaf_value_: FloatArray
+    leaf_deviation_: FloatArray
+    leaf_rows_: IntArray
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        leaf_penalty: float = 0.0,
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        device: str = "cpu",
+        time_limit: float | None = None,
+        memory: int = 4 * 2**30,
+    ) -> None:
+        self.max_depth = max_depth
+        self.max_nodes = max_nodes
+        self.leaf_penalty = leaf_penalty
+        self.min_leaf = min_leaf
+        self.binarize = binarize
+        self.device = device
+        self.time_limit = time_limit
+        self.memory = memory
+
+    def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
+        """Search for the tree.
+
+        Args:
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
+                (n, p); with ``binarize=False`` columns of 0 and 1.
+            y: numbers, (n,).
+            sample_weight: (n,), >= 0; rows of weight 0 are left out.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
+                depth: the message estimates memory and time.
+        """
+        settings = self._check()
+        rows = TargetRows.check(X, y, number_target(y), sample_weight)
+        task = LeastSquares(rows.target, sample_weight=rows.weight)
+        search = settings.search_frame(rows.frame, lambda _: task, rows.target)
+        tree = search.solution.tree()
+        self._adopt_search(search)
+        self._adopt_tree(search, tree)
+        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
+        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
+        self.leaf_value_ = task.decisions(leaf, n_leaves)
+        weight = np.bincount(leaf, rows.weight, minlength=n_leaves)
+        squares = np.bincount(leaf, rows.weight * (rows.target - self.leaf_value_[leaf]) ** 2, n_leaves)
+        self.leaf_deviation_ = np.sqrt(squares / weight)
+        return self
+
+    def predict(self, X: object) -> FloatArray:
+        """Mean of the training rows in the leaf of each row, (n,)."""
+        leaf = self.apply(X)
+        return self.leaf_value_[leaf]
+
+    @property
+    def leaf_table_(self) -> pd.DataFrame:
+        """Training rows, mean and standard deviation, by leaf."""
+        check_is_fitted(self, "tree_")
+        return pd.DataFrame(
+            {"rows": self.leaf_rows_, "mean": self.leaf_value_, "deviation": self.leaf_deviation_},
+            index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
+        )
+
+    def leaf_texts(self) -> list[str]:
+        """A line on each leaf: its number, mean and rows."""
+        table = self.leaf_table_
+        return [
+            f"leaf {number}: {mean:.5g}, {rows} row{'s' * (rows != 1)}"
+            for number, mean, rows in zip(table.index, table["mean"], table["rows"], strict=True)
+        ]
+
+    def summary(self) -> str:
+        """What was searched and found, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
+        lines = [
+            f"Exact regression tree: {self._shape_text()}, {self.n_samples_fit_} rows",
+            f"mean squared error, {self._proof_text()}",
+            self.export_text(),
+            "",
+            "Leaves",
+            self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
+        ]
+        return "\n".join(lines)
+
+
+class OptimalPolicyTree(ArrayLeaves):
+    """Tree that assigns treatments: greatest mean score of all trees of its size, over yes-no questions.
+
+    Scores estimate what each row would have from each treatment: see `sstorch.exact.policy_scores` for
+    those from observed outcomes (direct, inverse propensity, doubly robust); survival models give them as
+    probabilities at a horizon or restricted means under each treatment. "Optimal" is meant for these scores,
+    these rows and these questions: the value of a policy on its own training rows is too good, so that it is
+    to be judged by :meth:`score` on others.
+
+    Args:
+        max_depth: most questions on a path, 0 (one treatment for all) to 5.
+        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
+        leaf_penalty: mean score that each leaf has to bring at least, >= 0.
+        min_leaf: least number of training rows of a leaf.
+        binarize: as for :class:`OptimalTreeClassifier`.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
+        memory: bytes that the search may take.
+
+    Attributes:
+        treatments_: (K,), names of the columns of the scores, or 0 .. K - 1.
+        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
+        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        loss_: minus the mean score of the training rows under their treatments.
+        objective_: `loss_` and `leaf_penalty` for each leaf.
+        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
+        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
+        leaf_treatment_: position in `treatments_` of each leaf's treatment, (L,).
+        leaf_value_: mean score of each leaf under every treatment, (L, K).
+        leaf_rows_: training rows of each leaf, (L,).
+        optima_: least loss for every budget (depth, nodes) from the same search.
+        path_: nodes and loss of the best tree for every leaf penalty.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+        n_samples_fit_: number of training rows.
+
+    >>> import pandas as pd
+    >>> X = pd.DataFrame({"age": [40.0, 45.0, 50.0, 60.0, 65.0, 70.0]})
+    >>> scores = pd.DataFrame({"drug": [3.0, 2.0, 2.5, 0.5, 0.0, 0.5], "none": [1.0] * 6})
+    >>> tree = OptimalPolicyTree(max_depth=1).fit(X, scores)
+    >>> print(tree.export_text())
+    if age > 55:
+      leaf 1: none, value 1 of 3 rows
+    else:
+      leaf 0: drug, value 2.5 of 3 rows
+    >>> tree.predict(X).tolist(), tree.score(X, scores)
+    (['drug', 'drug', 'drug', 'none', 'none', 'none'], 1.75)
+    """
+
+    _format = "sstorch.optimal_policy_tree"
+    _arrays = ("leaf_rows_", "leaf_value_", "leaf_treatment_")
+    _labels = "treatments_"
+
+    treatments_: npt.NDArray[Any]
+    leaf_treatment_: IntArray
+    leaf_value_: FloatArray
+    leaf_rows_: IntArray
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        leaf_penalty: float = 0.0,
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        device: str = "cpu",
+        time_limit: float | None = None,
+        memory: int = 4 * 2**30,
+    ) -> None:
+        self.max_depth = max_depth
+        self.max_nodes = max_nodes
+        self.leaf_penalty = leaf_penalty
+        self.min_leaf = min_leaf
+        self.binarize = binarize
+        self.device = device
+        self.time_limit = time_limit
+        self.memory = memory
+
+    def fit(self, X: object, y: object) -> Self:
+        """Search for the tree.
+
+        Args:
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
+                (n, p); with ``binarize=False`` columns of 0 and 1.
+            y: score of each row under each treatment, higher is better, (n, K), array or DataFrame.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
+                depth: the message estimates memory and time.
+        """
+        settings = self._check()
+        rows = TargetRows.check(X, y, _scores(y), None)
+        task = Policy(rows.target)
+        gain = rows.target - rows.target.mean(axis=1, keepdims=True)
+        search = settings.search_frame(rows.frame, lambda _: task, gain)
+        tree = search.solution.tree()
+        self._adopt_search(search)
+        self._adopt_tree(search, tree)
+        n_treatments = rows.target.shape[1]
+        names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(n_treatments))
+        self.treatments_ = np.array(names)
+        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
+        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
+        self.leaf_treatment_ = task.decisions(leaf, n_leaves)
+        self.leaf_value_ = -task.leaf_costs(leaf, n_leaves) / self.leaf_rows_[:, None]
+        return self
+
+    def predict(self, X: object) -> npt.NDArray[Any]:
+        """Treatment of each row, (n,)."""
+        leaf = self.apply(X)
+        return self.treatments_[self.leaf_treatment_[leaf]]
+
+    def score(self, X: object, y: object) -> float:
+        """Mean score of rows under the treatments that the tree gives them; higher is better.
+
+        Args:
+            X: rows with the training columns.
+            y: their scores under each treatment, (n, K), in the order of `treatments_`, or a DataFrame with
+                these columns.
+
+        Raises:
+            DataError: the data cannot be used, or stand in another order.
+        """
+        leaf = self.apply(X)
+        if isinstance(y, pd.DataFrame):
+            check_same_order(("X", X), ("y", y))
+            names, given = self.treatments_.tolist(), y.columns.tolist()
+            if len(given) != len(names) or set(given) != set(names):
+                raise DataError(
+                    f"y has the columns {names_text(given)}, the treatments are {names_text(names)}"
+                )
+            y = y[names]
+        scores = _scores(y)
+        if scores.shape != (len(leaf), len(self.treatments_)):
+            raise DataError(
+                f"y has the shape {scores.shape}; give scores of {len(leaf)} rows under "
+                f"{len(self.treatments_)} treatments"
+            )
+        return float(scores[np.arange(len(leaf)), self.leaf_treatment_[leaf]].mean())
+
+    @property
+    def leaf_table_(self) -> pd.DataFrame:
+        """Training rows, treatment and mean score under every treatment, by leaf."""
+        check_is_fitted(self, "tree_")
+        names = self.treatments_.tolist()
+        return pd.DataFrame(
+            {
+                "rows": self.leaf_rows_,
+                "treatment": self.treatments_[self.leaf_treatment_],
+                **{f"value of {name}": self.leaf_value_[:, k] for k, name in enumerate(names)},
+            },
+            index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
+        )
+
+    def leaf_texts(self) -> list[str]:
+        """A line on each leaf: its number, treatment, mean score and rows."""
+        table = self.leaf_table_
+        value = self.leaf_value_[np.arange(len(table)), self.leaf_treatment_]
+        return [
+            f"leaf {number}: {name}, value {mean:.4g} of {rows} row{'s' * (rows != 1)}"
+            for number, name, mean, rows in zip(
+                table.index, table["treatment"].tolist(), value, table["rows"], strict=True
+            )
+        ]
+
+    def summary(self) -> str:
+        """What was searched and found, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
+        lines = [
+            f"Exact policy tree: {self._shape_text()}, {self.n_samples_fit_} rows, "
+            f"{len(self.treatments_)} treatments",
+            f"minus mean score, {self._proof_text()}",
+            self.export_text(),
+            "",
+            "Leaves",
+            self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
+        ]
+        return "\n".join(lines)
+
+
+def _scores(y: object) -> FloatArray:
+    """Scores, (n, K).
+
+    Raises:
+        DataError: no matrix of finite numbers.
+    """
+    if y is None:
+        raise DataError("this estimator requires y to be passed, but the target y is None")
+    return finite_matrix(y, "y, the scores of treatments")  # type: ignore[arg-type]

@@ -1,0 +1,24 @@
+"""Exact trees for objectives of two totals: Pareto fronts, fairness, and the area under the ROC curve."""
+
+from sstorch.exact.fronts.problem import FrontTask, Order, check_front_task
+from sstorch.exact.fronts.roc_hull import RankingTree, RocSolution, solve_roc_hull
+from sstorch.exact.fronts.solve import DecidedTree, FrontCounters, FrontSolution, solve_front
+from sstorch.exact.fronts.tasks import ConfusionFront, FairSurvival, GroupFairness, disparity, f_beta
+
+__all__ = [
+    "ConfusionFront",
+    "DecidedTree",
+    "FairSurvival",
+    "FrontCounters",
+    "FrontSolution",
+    "FrontTask",
+    "GroupFairness",
+    "Order",
+    "RankingTree",
+    "RocSolution",
+    "check_front_task",
+    "disparity",
+    "f_beta",
+    "solve_front",
+    "solve_roc_hull",
+]

@@ -1,0 +1,293 @@
+"""Problems of two totals, and a check that a task of one's own keeps the rules."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.problem import Budget
+from sstorch.exact.task import Entries
+from sstorch.exceptions import ConfigError
+
+Order = Literal["pareto", "balance"]
+
+# Both parts of a point that no tree reaches; sums of eight of them still fit 64 bits.
+UNREACHABLE = 2**58
+# Absolute totals are below 2**55, so that sums with an unreachable point stay above this.
+REACHED = 2**57
+
+
+class FrontTask(Protocol):
+    """An objective that is a function of two totals over leaves, both integers.
+
+    A leaf has one or more candidate solutions: a decision, such as a class, and a point, the two amounts that
+    the leaf adds to the totals under that decision. A point is a function of sums over the leaf's rows. The
+    points of two subtrees are added; of the trees below a node only those stay that another does not beat:
+
+    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger.
+    * ``"balance"``: the first total is a cost, the second is signed and has to end within ± `limit`; (a, b)
+      is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
+      is missing on one side can be made up for on the other.
+
+    Addition keeps both orders, so what is beaten below a node is beaten at the root (Theorem 4.6 of the
+    reference), and any score that never falls when a total improves is read off the front of whole trees.
+
+    Attributes:
+        n_rows: N.
+        order: which of the two.
+        linear: whether a leaf's point under a decision is the sum of its rows' points, so that a test with
+            the same decision on both sides is as good as none.
+        limit: with ``"balance"``, the largest absolute second total; otherwise not read.
+        names: of the totals, in the user's units.
+        unit: what 1 is in each total, in the user's units.
+        offset: what the totals of every tree contain besides, in the user's units.
+
+    References:
+        van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
+        decision trees using dynamic programming, NeurIPS 36.
+    """
+
+    @property
+    def n_rows(self) -> int: ...  # noqa: D102
+    @property
+    def order(self) -> Order: ...  # noqa: D102
+    @property
+    def linear(self) -> bool: ...  # noqa: D102
+    @property
+    def limit(self) -> int: ...  # noqa: D102
+    @property
+    def names(self) -> tuple[str, str]: ...  # noqa: D102
+    @property
+    def unit(self) -> tuple[float, float]: ...  # noqa: D102
+    @property
+    def offset(self) -> tuple[float, float]: ...  # noqa: D102
+
+    def channels(self) -> IntArray:
+        """(C, N), what each row adds to the sums of its leaf; sums of absolute values below 2^53."""
+        ...
+
+    def points(self, sums: Tensor) -> Tensor:
+        """Candidate points (2, K, ...) of leaves from their sums (C, ...), all int64, for K decisions."""
+        ...
+
+    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
+        """The totals (2,) of a tree from its definition, row by row.
+
+        Args:
+            leaf: (N,), the leaf of each row.
+            decision: (L,), the decision 0 .. K - 1 of each leaf.
+        """
+        ...
+
+    def score(self, totals: IntArray) -> FloatArray:
+        """(n,), how good totals (n, 2) are: larger is better, and never falls when a total improves.
+
+        With ``"balance"`` to improve is: a smaller first total, a second one nearer to 0.
+        """
+        ...
+
+
+def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
+    """Whether points (2, ...) leave no reason to keep others, (...) bool, below the root; see `FrontTask`."""
+    if order == "pareto":
+        return (first <= second).all(0)
+    return (first[0] <= second[0]) & (first[1] == second[1])
+
+
+def pair_cells(pairs: Tensor) -> Tensor:
+    """Cells of the pairs {a, c}, by inclusion and exclusion.
+
+    Args:
+        pairs: (C, 1 + F, 1 + F) as `Moments.pairs` gives them: sums over the rows in which a and c are 1,
+            the first of each axis asking for neither.
+
+    Returns:
+        (C, s_a, s_c, F, F), s = 1 where the literal is 1.
+    """
+    total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
+    cells = pairs.new_empty(len(pairs), 2, 2, *both.shape[1:])
+    cells[:, 1, 1] = both
+    torch.sub(a, both, out=cells[:, 1, 0])
+    torch.sub(c, both, out=cells[:, 0, 1])
+    torch.sub(total - a, cells[:, 0, 1], out=cells[:, 0, 0])
+    return cells
+
+
+class FrontProblem:
+    """Rows to grow trees on, a task and the least rows of a leaf.
+
+    Args:
+        task: the objective.
+        moments: the task's channels, and the number of rows as the last one.
+        min_leaf: least number of rows of a leaf.
+        pairs: sums (C, 1 + F, 1 + F) over the rows of two literals, as `Moments.pairs` gives them, where they
+            are known already.
+    """
+
+    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, pairs: Tensor | None = None) -> None:
+        self.task, self.moments, self.min_leaf = task, moments, min_leaf
+        self._pairs = next(moments.pairs()) if pairs is None else pairs
+
+    @classmethod
+    def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
+        """All rows of a task."""
+        channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
+        rows = np.arange(task.n_rows, dtype=np.int64)
+        entries = Entries(rows, np.zeros_like(rows), channels.astype(np.float64))
+        return cls(task, Moments.of(patterns, entries, 1, device), min_leaf)
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return self.moments.n_features
+
+    def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
+        """The rows in which the literal of a feature is 0, and those in which it is 1."""
+        has = self.moments.has(feature)
+        present = FrontProblem(self.task, self.moments.where(has), self.min_leaf)
+        # Literals are mostly 0: the products of the many rows are the difference of two known ones.
+        absent = self._pairs - present._pairs
+        return FrontProblem(self.task, self.moments.where(~has), self.min_leaf, absent), present
+
+    @cached_property
+    def leaf(self) -> Tensor:
+        """(2, K): the points of all rows as one leaf."""
+        return self._points(self._pairs[:, 0, 0])
+
+    @cached_property
+    def largest(self) -> int:
+        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of more rows."""
+        points = torch.cat([self.leaf, self._leaves.flatten(1), self._stumps.flatten(1)], dim=1)
+        return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
+
+    def children(self, below: Budget) -> Tensor:
+        """(2, 2, F, M): points of all trees within a budget among the rows of each literal.
+
+        Args:
+            below: (0, 0), a leaf, or (1, 1), a leaf or one test.
+        """
+        return self._stumps if below.nodes else self._leaves
+
+    @cached_property
+    def _leaves(self) -> Tensor:
+        single, total = self._pairs[:, 1:, 0], self._pairs[:, :1, 0]
+        points = self._points(torch.stack([total - single, single], dim=1))
+        return points.movedim(1, -1)
+
+    @cached_property
+    def _stumps(self) -> Tensor:
+        """The tests c among the rows of each literal (s, a), for the pairs of decisions that are of use."""
+        points = self._points(pair_cells(self._pairs))  # (2, K, s_a, s_c, A, F)
+        decisions = range(points.shape[1])
+        pairs = [
+            points[:, first, :, 0] + points[:, second, :, 1]
+            for first in decisions
+            for second in decisions
+            if first != second or not self.task.linear
+        ]
+        return torch.cat([*pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
+
+    def _points(self, sums: Tensor) -> Tensor:
+        sums = sums.to(torch.int64)
+        points = self.task.points(sums[:-1])
+        return points.masked_fill_(sums[-1] < self.min_leaf, UNREACHABLE)
+
+
+def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, seed: int = 0) -> None:
+    """Check on random leaves, trees and totals that a task is separable, as far as that can be tested.
+
+    * Channels are integers, one for each row, and points are integers made of sums of channels.
+    * The totals of a partition of the rows are the sums of its leaves' points, whatever their decisions.
+    * Sums of points do not depend on their order or grouping (no overflow), and keep the task's order: what
+      beats a point below a node also beats it when the same point is added to both.
+    * The score never falls when a total improves.
+
+    Args:
+        task: the objective.
+        features: binary matrix, (N, p), of the task's rows.
+        n_trials: random partitions and pairs of totals.
+        seed: of the random choices.
+
+    Raises:
+        ConfigError: the first promise that is not kept, with the numbers that show it.
+        DataError: `features` is not binary.
+    """
+    matrix, _ = check_binary(features)
+    channels = task.channels()
+    if channels.dtype != np.int64 or channels.ndim != 2 or channels.shape[1] != task.n_rows:
+        raise ConfigError(
+            f"channels: expected int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
+        )
+    problem = FrontProblem.of(task, Patterns.of(matrix), 1, torch.device("cpu"))
+    if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != 2:
+        raise ConfigError(
+            f"points: expected int64 of shape (2, K, ...), got {problem.leaf.dtype} of "
+            f"{tuple(problem.leaf.shape)}"
+        )
+    rng = np.random.default_rng(seed)
+    reached = [_check_totals(task, rng) for _ in range(n_trials)]
+    points = torch.from_numpy(np.array(reached).T)
+    _check_order(task, points, rng)
+    _check_score(task, np.array(reached), rng)
+
+
+def _check_totals(task: FrontTask, rng: np.random.Generator) -> IntArray:
+    """Totals of a random partition, which have to be the sum of its leaves' points."""
+    n_leaves = int(rng.integers(1, min(8, task.n_rows) + 1))
+    leaf = rng.permutation(np.arange(task.n_rows) % n_leaves)
+    channels = task.channels()
+    sums = np.stack([channels[:, leaf == number].sum(axis=1) for number in range(n_leaves)], axis=1)
+    points = task.points(torch.from_numpy(sums)).numpy()
+    decision = rng.integers(0, points.shape[1], n_leaves)
+    expected = points[:, decision, np.arange(n_leaves)].sum(axis=1)
+    totals: IntArray = np.asarray(task.totals(leaf, decision))
+    if not np.array_equal(totals, expected):
+        raise ConfigError(
+            f"totals: a partition into {n_leaves} leaves has {totals.tolist()} by definition, but its points "
+            f"add up to {expected.tolist()}: the task is not a sum over leaves"
+        )
+    return totals
+
+
+def _check_order(task: FrontTask, points: Tensor, rng: np.random.Generator) -> None:
+    """Addition is that of whole numbers, and keeps the order."""
+    largest = int(points.abs().max())
+    if largest >= 2**55:
+        raise ConfigError(f"points: totals up to {largest} are too large, at most 2**55 is possible")
+    n = points.shape[1]
+    first, second, third = (torch.from_numpy(rng.integers(0, n, 20 * n)) for _ in range(3))
+    a, c = points[:, first], points[:, third]
+    gain = torch.from_numpy(rng.integers(0, max(2, largest // 8), (2, 20 * n)))
+    if task.order == "balance":
+        gain[1] = 0
+    b = torch.where(torch.from_numpy(rng.random(20 * n) < 0.5), points[:, second], a + gain)
+    better = beats(task.order, a, b)
+    if not torch.equal((a + b) + c, a + (b + c)) or not beats(task.order, a + c, b + c)[better].all():
+        raise ConfigError(
+            f"order={task.order!r}: adding a point to two others changes which one beats the other"
+        )
+
+
+def _check_score(task: FrontTask, totals: IntArray, rng: np.random.Generator) -> None:
+    """Between the least and largest totals met, a better total never has a smaller score."""
+    low, high = totals.min(axis=0), totals.max(axis=0)
+    if task.order == "balance":
+        low[1], high[1] = 0, min(task.limit, int(np.abs(totals[:, 1]).max()))
+    worse = rng.integers(low, high + 1, (400, 2))
+    better = worse.copy()
+    changed = rng.integers(0, 2, len(worse))
+    rows = np.arange(len(worse))
+    better[rows, changed] = rng.integers(low[changed], worse[rows, changed] + 1)
+    fallen = np.flatnonzero(~(task.score(better) >= task.score(worse) - 1e-12))
+    if len(fallen):
+        i = fallen[0]
+        raise ConfigError(
+            f"score: totals {better[i].tolist()} are better than {worse[i].tolist()}, but score less: "
+            f"{task.score(better[i : i + 1])[0]:.6g} < {task.score(worse[i : i + 1])[0]:.6g}"
+        )

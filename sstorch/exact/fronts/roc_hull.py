@@ -1,0 +1,236 @@
+"""The area under the ROC curve of a tree's leaves, exact at depth 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.fronts.problem import pair_cells
+from sstorch.exact.fronts.tasks import two_values, whole_weights
+from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.task import Entries
+from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class RankingTree:
+    """A tree whose leaves are ranked by their share of positive rows.
+
+    Attributes:
+        tree: the tests.
+        rate: (L,), share of positive rows of each leaf, by weight.
+        auc: area under the ROC curve on the rows of the search.
+    """
+
+    tree: BinaryTree
+    rate: FloatArray
+    auc: float
+
+    def predict(self, features: npt.ArrayLike) -> FloatArray:
+        """The leaf's share of positive rows, (n,), for a binary matrix (n, p)."""
+        return self.rate[self.tree.apply(features)]
+
+
+class _Best(NamedTuple):
+    """A tree by its tests: at the root, where that is 0, where it is 1; None is a leaf."""
+
+    area: int
+    tests: tuple[int | None, int | None, int | None]
+
+
+class RocSolution:
+    """The trees of largest area under the ROC curve for every number of nodes up to 3.
+
+    Attributes:
+        auc: the largest area for at most 0, 1, ... branch nodes.
+    """
+
+    def __init__(
+        self,
+        features: BoolArray,
+        names: list[str],
+        patterns: Patterns,
+        best: list[_Best],
+        y: IntArray,
+        weight: IntArray,
+    ) -> None:
+        self._features, self._names, self._patterns = features, names, patterns
+        self._best, self._y, self._weight = best, y, weight
+        self._product = int(weight[y == 1].sum()) * int(weight[y == 0].sum())
+        self.auc = [0.5 + b.area / (2 * self._product) for b in best]
+
+    def table(self) -> pd.DataFrame:
+        """Nodes and largest area."""
+        return pd.DataFrame({"nodes": range(len(self.auc)), "auc": self.auc})
+
+    def tree(self, nodes: int | None = None) -> RankingTree:
+        """The tree of largest area with at most so many branch nodes; of equal ones, the smallest.
+
+        Raises:
+            ConfigError: more nodes than were searched, or fewer than 0.
+            TrainingError: the area, recomputed from the rows, is not that of the search.
+        """
+        most = len(self._best) - 1 if nodes is None else nodes
+        if not 0 <= most < len(self._best):
+            raise ConfigError(f"nodes={most}: this search covers 0 to {len(self._best) - 1}")
+        area = self._best[most].area
+        best = next(b for b in self._best if b.area == area)
+        tree = BinaryTree.build(self._nested(*best.tests), self._names)
+        leaf = tree.apply(self._features)
+        weight = np.bincount(leaf, self._weight, tree.n_leaves)
+        rate = np.bincount(leaf, self._weight * self._y, tree.n_leaves) / np.where(weight > 0.0, weight, 1.0)
+        auc = _area_of_ranks(rate[leaf], self._y, self._weight)
+        if abs(auc - self.auc[most]) > 1e-9:
+            raise TrainingError(
+                f"the tree has the area {auc!r}, but the search reports {self.auc[most]!r}; please report it"
+            )
+        return RankingTree(tree, rate, auc)
+
+    def _nested(self, root: int | None, absent: int | None, present: int | None) -> Nested:
+        if root is None:
+            return None
+        children: list[Nested] = [
+            None if test is None else (int(self._patterns.columns[test]), None, None)
+            for test in (absent, present)
+        ]
+        if self._patterns.flipped[root]:
+            children.reverse()
+        return int(self._patterns.columns[root]), children[0], children[1]
+
+
+def solve_roc_hull(
+    features: object,
+    y: npt.ArrayLike,
+    max_depth: int = 2,
+    max_nodes: int | None = None,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    min_leaf: int = 1,
+    device: str | torch.device = "cpu",
+) -> RocSolution:
+    """Find the trees of depth up to 2 whose leaves have the largest area under the ROC curve.
+
+    The leaves are ranked by their share of positive rows, which makes the curve its own convex hull (the AUC
+    of GOSDT). With p_i positive and n_i negative rows in leaf i, P and N in all, the area counts pairs:
+
+        2 P N AUC = Σ_i p_i n_i + Σ_{i<j} 2 max(p_i n_j, p_j n_i)
+                  = P N + Σ_{i<j} |p_i n_j - p_j n_i|,
+
+    since 2 max(a, b) = a + b + |a - b| and all products p_i n_j add up to P N. The terms join leaves of both
+    sides of the root, so the best subtrees cannot be found one by one, and no front of totals of subtrees
+    would do: what a leaf adds depends on all others. But at depth 2, with four leaves a, b | c, d, all F^3
+    trees are a sum of six such terms, two of which depend on one side only: matrices (F, F) for every root,
+    evaluated for all trees. The result is exact, in integers. A split never lowers the area
+    (|(a + b) x c| <= |a x c| + |b x c|).
+
+    Args:
+        features: binary matrix, array or DataFrame (N, p).
+        y: 0 or 1, shape (N,).
+        max_depth: 0 to 2. Deeper trees would have to be enumerated, too, F^7 of them.
+        max_nodes: most branch nodes; None is what the depth can hold.
+        sample_weight: multiples of 2**-20, or None for one each.
+        min_leaf: least number of rows of a leaf.
+        device: where to search.
+
+    Raises:
+        DataError: features or labels cannot be used.
+        ConfigError: an argument out of its range, or weights that are not exact.
+
+    References:
+        Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,
+        ICML.
+
+    Examples:
+        >>> import numpy as np
+        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1]])
+        >>> found = solve_roc_hull(features, [0, 0, 1, 0, 1, 1])
+        >>> [round(area, 4) for area in found.auc], found.tree().rate.tolist()
+        ([0.5, 0.6667, 0.7778, 0.7778], [0.0, 1.0, 0.5])
+    """
+    matrix, names = check_binary(features)
+    labels = two_values("y", y, "positive")
+    weight, _ = whole_weights(sample_weight, len(labels))
+    if len(matrix) != len(labels):
+        raise DataError(f"features: {len(matrix)} rows, but y has {len(labels)}")
+    if not 0 <= max_depth <= 2:
+        raise ConfigError(f"max_depth={max_depth}: the area is optimised for depths 0 to 2")
+    if max_nodes is not None and max_nodes < 0:
+        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    if not 1 <= min_leaf <= len(matrix):
+        raise ConfigError(f"min_leaf={min_leaf}: expected 1 to the {len(matrix)} rows")
+    product = int(weight[labels == 1].sum()) * int(weight[labels == 0].sum())
+    if not 0 < product < 2**60:
+        raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")
+    patterns = Patterns.of(matrix)
+    rows = np.arange(len(matrix), dtype=np.int64)
+    channels = np.stack([weight * labels, weight * (1 - labels), np.ones_like(labels)]).astype(np.float64)
+    moments = Moments.of(patterns, Entries(rows, np.zeros_like(rows), channels), 1, torch.device(device))
+    most = min(2**max_depth - 1, 3 if max_nodes is None else max_nodes)
+    return RocSolution(matrix, names, patterns, _search(moments, most, min_leaf), labels, weight)
+
+
+def _search(moments: Moments, most: int, min_leaf: int) -> list[_Best]:
+    best = [_Best(0, (None, None, None))]
+    n = moments.n_features
+    if most == 0 or n == 0:
+        return best * (most + 1)
+    singles, total = next(moments.singles()), next(moments.total())
+    sides = torch.stack([total[:, None] - singles, singles], dim=1).to(torch.int64)  # (3, 2, F)
+    allowed = sides[2] >= min_leaf
+    area = _cross(sides[:, 0], sides[:, 1]).masked_fill(~allowed.all(0), -1)
+    value, root = area.max(0)
+    best.append(max(best[0], _Best(int(value), (int(root), None, None)), key=lambda b: b.area))
+    if most == 1:
+        return best
+    cells = pair_cells(next(moments.pairs())).to(torch.int64)  # (3, s_a, s_c, A, F)
+    splits = (cells[2] >= min_leaf).all(1)  # (s_a, A, F)
+    inside = _cross(cells[:, :, 0], cells[:, :, 1])
+    best.append(best[1])
+    for side in (0, 1):
+        other = sides[:, 1 - side].unsqueeze(-1)
+        area = inside[side] + _cross(cells[:, side, 0], other) + _cross(cells[:, side, 1], other)
+        area = area.masked_fill(~(splits[side] & allowed[1 - side].unsqueeze(-1)), -1)
+        value, place = area.flatten().max(0)
+        feature, test = divmod(int(place), n)
+        tests = (feature, test, None) if side == 0 else (feature, None, test)
+        best[2] = max(best[2], _Best(int(value), tests), key=lambda b: b.area)
+    if most == 2:
+        return best
+    best.append(best[2])
+    step = max(1, _CHUNK // (n * n))
+    for begin in range(0, n, step):
+        part = slice(begin, begin + step)
+        absent, present = cells[:, 0, :, part].unsqueeze(-1), cells[:, 1, :, part].unsqueeze(-2)
+        area = inside[0, part].unsqueeze(-1) + inside[1, part].unsqueeze(-2)
+        for first in (0, 1):
+            for second in (0, 1):
+                area += _cross(absent[:, first], present[:, second])
+        area.masked_fill_(~(splits[0, part].unsqueeze(-1) & splits[1, part].unsqueeze(-2)), -1)
+        value, place = area.flatten().max(0)
+        feature, pair = divmod(int(place), n * n)
+        found = _Best(int(value), (begin + feature, pair // n, pair % n))
+        best[3] = max(best[3], found, key=lambda b: b.area)
+    return best
+
+
+def _cross(first: Tensor, second: Tensor) -> Tensor:
+    """|p_1 n_2 - p_2 n_1|."""
+    return (first[0] * second[1] - second[0] * first[1]).abs_()
+
+
+def _area_of_ranks(rate: FloatArray, y: IntArray, weight: IntArray) -> float:
+    """Share of pairs of a positive and a negative row that the rates order rightly, ties counted half."""
+    _, rank = np.unique(rate, return_inverse=True)
+    positive, negative = np.bincount(rank, weight * y), np.bincount(rank, weight * (1 - y))
+    below = np.cumsum(negative) - negative
+    return float((positive * (below + negative / 2)).sum() / (positive.sum() * negative.sum()))

@@ -1,0 +1,437 @@
+"""Solve a problem of two totals exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
+from sstorch.exact.fronts.search import (
+    Floors,
+    balance_front,
+    cheapest_tree,
+    corners,
+    join,
+    normals,
+    pareto_front,
+)
+from sstorch.exact.moments import Patterns, check_binary
+from sstorch.exact.problem import Budget, budget, budgets, splits
+from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+
+# A leaf is its decision, a branch node (feature, subtree where 0, subtree where 1).
+Decided = int | tuple[int, "Decided", "Decided"]
+
+_CHUNK = 1 << 22
+
+
+def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided:
+    """A smallest tree within a budget of depth 0, 1 or 2 that has a point (2,).
+
+    Raises:
+        TrainingError: there is none.
+    """
+    for smaller in budgets(target.depth, target.nodes):
+        found = _locate(problem, smaller, point)
+        if found is not None:
+            return found
+    raise TrainingError(f"no tree has the totals {point.tolist()} of the search; please report this")
+
+
+def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided | None:
+    if target.nodes == 0:
+        same = torch.nonzero((problem.leaf == point[:, None]).all(0))[:, 0]
+        return int(same[0]) if len(same) else None
+    if problem.n_features == 0:
+        return None
+    for halves in splits(target):
+        left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
+        step = max(1, _CHUNK // (left.shape[-1] * right.shape[-1]))
+        for begin in range(0, problem.n_features, step):
+            wanted = point[:, None, None] - left[:, begin : begin + step]
+            # (J, l, r) where the right child has what is missing.
+            same = (wanted[0].unsqueeze(2) == right[0, begin : begin + step].unsqueeze(1)) & (
+                wanted[1].unsqueeze(2) == right[1, begin : begin + step].unsqueeze(1)
+            )
+            same &= (left[0, begin : begin + step] < REACHED).unsqueeze(2)
+            places = torch.nonzero(same)
+            if len(places):
+                offset, first, _ = places[0].tolist()
+                feature = begin + offset
+                return below(problem, feature, halves, left[:, feature, first], point)
+    return None
+
+
+def below(
+    problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
+) -> Decided:
+    """The tree with a test at the root, and subtrees within two budgets.
+
+    Args:
+        problem: rows and task.
+        feature: the test.
+        halves: budgets of the two subtrees.
+        left: point (2,) of the subtree where the literal is 0.
+        point: that of the tree.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    absent, present = problem.split(feature)
+    return feature, locate(absent, halves[0], left), locate(present, halves[1], point - left)
+
+
+def in_columns(tree: Decided, patterns: Patterns) -> tuple[Nested, list[int]]:
+    """A tree in columns of the matrix instead of literals, and the decisions of its leaves in preorder."""
+    if isinstance(tree, int):
+        return None, [tree]
+    feature, *children = tree
+    parts = [in_columns(child, patterns) for child in children]
+    if patterns.flipped[feature]:
+        parts.reverse()
+    (absent, first), (present, second) = parts
+    return (int(patterns.columns[feature]), absent, present), first + second
+
+
+Score = Callable[[IntArray], FloatArray]
+# Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
+Origin = tuple[int, int, Tensor] | None
+
+
+@dataclass(frozen=True)
+class FrontCounters:
+    """What a search did.
+
+    Attributes:
+        n_rows: N.
+        n_patterns: distinct rows of the binary matrix.
+        n_features: distinct columns that split anything.
+        seconds: time of the search, without preparation.
+    """
+
+    n_rows: int
+    n_patterns: int
+    n_features: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DecidedTree:
+    """A tree and the decisions of its leaves.
+
+    Attributes:
+        tree: the tests.
+        decision: (L,), the decision of each leaf, 0 .. K - 1; for classes, the class.
+        totals: (2,), the two totals on the rows of the search, integers.
+        score: of the totals.
+    """
+
+    tree: BinaryTree
+    decision: IntArray
+    totals: IntArray
+    score: float
+
+    def predict(self, features: npt.ArrayLike) -> IntArray:
+        """The decision for each row of a binary matrix (n, p), shape (n,).
+
+        Raises:
+            DataError: another number of columns than the tree was grown on.
+        """
+        return self.decision[self.tree.apply(features)]
+
+
+class FrontSolution:
+    """Trees that no other tree beats, from one search.
+
+    Attributes:
+        task: the objective.
+        totals: (n, 2) int64, the totals of the front's trees by increasing first total.
+        certified: whether no tree within the budget beats one of the front; False only where a time limit cut
+            the search short.
+        lower_bound: with the order ``"balance"`` at depth 3, the least first total (integer units) that a
+            tree within the limit can have; equal to that of the best tree if certified.
+        counters: what the search did.
+    """
+
+    def __init__(
+        self,
+        *,
+        features: BoolArray,
+        names: Sequence[str],
+        patterns: Patterns,
+        problem: FrontProblem,
+        target: Budget,
+        points: Tensor,
+        origins: Sequence[Origin],
+        certified: bool,
+        lower_bound: float,
+        counters: FrontCounters,
+    ) -> None:
+        if not points.shape[1]:
+            raise DataError("no tree meets min_leaf and the limit of the task; loosen one of them")
+        self._features, self._names, self._patterns = features, tuple(names), patterns
+        self._problem, self._target = problem, target
+        self._points, self._origins = points, origins
+        self.task: FrontTask = problem.task
+        self.totals: IntArray = points.T.cpu().numpy()
+        self.certified, self.counters = certified, counters
+        self.lower_bound = float(self.totals[:, 0].min()) if certified else lower_bound
+
+    def __len__(self) -> int:
+        return len(self.totals)
+
+    @property
+    def values(self) -> FloatArray:
+        """(n, 2), the totals in the user's units."""
+        found: FloatArray = self.totals * np.array(self.task.unit) + np.array(self.task.offset)
+        return found
+
+    @property
+    def certificate(self) -> str:
+        """``"optimal"``, or that the time limit cut the search short."""
+        return "optimal" if self.certified else "not proved: the time limit cut the search short"
+
+    def table(self, score: Score | None = None) -> pd.DataFrame:
+        """The front: both totals in the user's units, and the score."""
+        table = pd.DataFrame(self.values, columns=list(self.task.names))
+        for column, unit in zip(table.columns, self.task.unit, strict=True):
+            if unit == 1.0:
+                table[column] = table[column].astype(np.int64)
+        return table.assign(score=self._scores(score))
+
+    def best(self, score: Score | None = None) -> int:
+        """Number of the point with the largest score, the first of equal ones.
+
+        Args:
+            score: from totals (n, 2) to (n,), larger is better; None is that of the task. It must not fall
+                when a total improves: only then is the best point of the front the best of all trees.
+
+        Raises:
+            ConfigError: the score is not a number for some point.
+        """
+        return int(np.argmax(self._scores(score)))
+
+    def tree(self, number: int | None = None, *, score: Score | None = None) -> DecidedTree:
+        """The tree of a point of the front.
+
+        Args:
+            number: of the point; None is the best one.
+            score: as in `best`.
+
+        Raises:
+            ConfigError: there is no such point.
+            TrainingError: the tree's totals, recomputed from the rows, are not those of the search.
+        """
+        number = self.best(score) if number is None else number
+        if not 0 <= number < len(self):
+            raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
+        point, origin, problem = self._points[:, number], self._origins[number], self._problem
+        if origin is None:
+            found = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
+        else:
+            feature, split, left = origin
+            found = below(problem, feature, splits(self._target)[split], left, point)
+        nested, decisions = in_columns(found, self._patterns)
+        tree, decision = BinaryTree.build(nested, self._names), np.array(decisions, dtype=np.int64)
+        totals = self.task.totals(tree.apply(self._features), decision)
+        if not np.array_equal(totals, self.totals[number]):
+            raise TrainingError(
+                f"the tree has the totals {totals.tolist()}, but the search reports "
+                f"{self.totals[number].tolist()}; please report this"
+            )
+        return DecidedTree(tree, decision, totals, float(self._scores(score)[number]))
+
+    def _scores(self, score: Score | None) -> FloatArray:
+        scores = np.asarray((self.task.score if score is None else score)(self.totals), dtype=np.float64)
+        if scores.shape != (len(self),) or np.isnan(scores).any():
+            raise ConfigError(
+                f"score: expected one number for each of the {len(self)} points, got {scores.shape}, "
+                f"{int(np.isnan(scores).sum())} not a number"
+            )
+        return scores
+
+
+MAX_FRONT_DEPTH = 3
+
+
+def solve_front(
+    features: object,
+    task: FrontTask,
+    max_depth: int = 2,
+    max_nodes: int | None = None,
+    *,
+    min_leaf: int = 1,
+    time_limit: float | None = None,
+    memory: int = 4 * 2**30,
+    device: str | torch.device = "cpu",
+) -> FrontSolution:
+    """Find the trees that no other tree beats in both totals of a task.
+
+    The search is exhaustive; totals are integers and compared exactly. The front is complete, but for tasks
+    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit.
+
+    Args:
+        features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
+        task: the objective, made from the same rows.
+        max_depth: most tests on a path, 0 to 3; a stump has depth 1.
+        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
+        min_leaf: least number of rows of a leaf.
+        time_limit: seconds, or None. If they do not suffice at depth 3, the front holds what was found.
+        memory: bytes that the search may take.
+        device: where to search.
+
+    Returns:
+        The front, and the tree of each of its points.
+
+    Raises:
+        DataError: `features` is not binary or has another number of rows than the task, or there are fewer
+            rows than `min_leaf`.
+        ConfigError: an argument out of its range, or too many features for the memory.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sstorch.exact.fronts import ConfusionFront, solve_front
+        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [1, 1]])
+        >>> found = solve_front(features, ConfusionFront([0, 0, 1, 0, 1, 1]), max_depth=2)
+        >>> found.table()
+           false negatives  false positives     score
+        0                0                1  0.857143
+        1                2                0  0.500000
+        >>> best = found.tree()
+        >>> best.predict(features).tolist()
+        [0, 0, 1, 1, 1, 1]
+    """
+    matrix, names = check_binary(features)
+    target = _check(matrix.shape[0], task, max_depth, max_nodes, min_leaf, time_limit)
+    patterns = Patterns.of(matrix)
+    _check_memory(patterns, task, target.depth, memory)
+    problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
+    begin = time.perf_counter()
+    deadline = float("inf") if time_limit is None else begin + time_limit
+    small = budget(min(2, target.depth), target.nodes)
+    search = pareto_front if task.order == "pareto" else balance_front
+    points = search(problem, small, memory)
+    origins: list[Origin] = [None] * points.shape[1]
+    n_roots, lower_bound = problem.n_features, -float("inf")
+    if target.depth > 2:
+        if task.order == "pareto":
+            points, origins, n_roots = _pareto_roots(problem, target, points, memory // 2, deadline)
+        else:
+            points, origins, lower_bound, complete = _cheapest_root(problem, target, points, memory, deadline)
+            n_roots = problem.n_features if complete else -1
+    return FrontSolution(
+        features=matrix,
+        names=names,
+        patterns=patterns,
+        problem=problem,
+        target=target,
+        points=points,
+        origins=origins,
+        certified=n_roots == problem.n_features,
+        lower_bound=lower_bound,
+        counters=FrontCounters(
+            len(matrix), len(patterns.literals), problem.n_features, time.perf_counter() - begin
+        ),
+    )
+
+
+def _pareto_roots(
+    problem: FrontProblem, target: Budget, found: Tensor, memory: int, deadline: float
+) -> tuple[Tensor, list[Origin], int]:
+    """Add all trees of depth 3, root by root, to a front.
+
+    A tree improves the front only if it is at or below one of its corners in both costs, and then in every
+    weighted sum of them; a root, or a second test, whose least sum exceeds all of these is left out.
+    """
+    origins: list[Origin] = [None] * found.shape[1]
+    weights = normals(found, problem.largest)
+    for feature in range(problem.n_features):
+        if time.perf_counter() > deadline:
+            return found, origins, feature
+        absent, present = problem.split(feature)
+        for split, (first, second) in enumerate(splits(target)):
+            floors = Floors(absent, first, weights), Floors(present, second, weights)
+            most = weights @ corners(found).to(torch.float64)
+            least = floors[0].least + floors[1].least
+            most = most[:, (most >= least[:, None]).all(0)]
+            if not most.shape[1]:
+                continue
+            left = pareto_front(absent, first, memory, floors[0].kept(floors[1].least, most))
+            right = pareto_front(present, second, memory, floors[1].kept(floors[0].least, most))
+            width = right.shape[1]
+            for part in left.split(max(1, memory // (64 * width)), dim=1):
+                n = found.shape[1]
+                found, index = join(found, part, right)
+                origins = [
+                    origins[i] if i < n else (feature, split, part[:, (i - n) // width])
+                    for i in index.tolist()
+                ]
+    return found, origins, problem.n_features
+
+
+def _cheapest_root(
+    problem: FrontProblem, target: Budget, found: Tensor, memory: int, deadline: float
+) -> tuple[Tensor, list[Origin], float, bool]:
+    """The cheapest tree of depth 3, or the cheapest of a front of smaller ones."""
+    known = found[:, found[0].argmin()] if found.shape[1] else None
+    result = cheapest_tree(problem, target, known, memory // 2, deadline)
+    if result.root is not None:
+        root = result.root
+        origin: Origin = (root.feature, root.split, root.left)
+        return root.point[:, None], [origin], result.lower_bound, result.complete
+    cheapest = found[:, :0] if known is None else known[:, None]
+    return cheapest, [None] * cheapest.shape[1], result.lower_bound, result.complete
+
+
+def _check(
+    n_rows: int,
+    task: FrontTask,
+    max_depth: int,
+    max_nodes: int | None,
+    min_leaf: int,
+    time_limit: float | None,
+) -> Budget:
+    """Check the arguments; returns the budget."""
+    if not 0 <= max_depth <= MAX_FRONT_DEPTH:
+        raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
+    if max_nodes is not None and max_nodes < 0:
+        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    if min_leaf < 1:
+        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
+    if time_limit is not None and not time_limit > 0.0:
+        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
+    if n_rows != task.n_rows:
+        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
+    if min_leaf > n_rows:
+        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+    total = np.abs(task.channels()).sum(axis=1, dtype=np.float64)
+    if (total >= 2.0**53).any():
+        raise ConfigError(
+            "the channels of the task are too large to be summed exactly: their absolute values sum to "
+            f"{total.max():.3g}, at most 2**53 is possible; use coarser weights"
+        )
+    most = 2**max_depth - 1
+    return budget(max_depth, most if max_nodes is None else min(max_nodes, most))
+
+
+def _check_memory(patterns: Patterns, task: FrontTask, depth: int, memory: int) -> None:
+    n, rows = patterns.n_features, len(patterns.literals)
+    channels = task.channels()
+    n_decisions = task.points(torch.zeros((len(channels), 1), dtype=torch.int64)).shape[1]
+    tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 16 * n_decisions**2)
+    need = tables + 8 * rows * (n + 2) * (2 + len(channels))
+    if need > memory:
+        raise ConfigError(
+            f"{n} different binary features and {rows} different rows take about {need / 2**30:.1f} GiB "
+            f"(memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the binarizer, or a "
+            "larger memory"
+        )

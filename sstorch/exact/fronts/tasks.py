@@ -1,0 +1,462 @@
+"""Objectives of two totals: confusion counts, fairness between groups, fair survival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from math import ceil, floor, log2
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.exact.survival_tasks import LogLikelihood
+from sstorch.exceptions import ConfigError, DataError
+
+_WEIGHT_BITS = 20
+
+
+def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
+    """A column of 0 and 1, of both, as integers.
+
+    Args:
+        name: of the argument, for messages.
+        values: (N,).
+        meaning: what a row of 1 is, for messages.
+
+    Raises:
+        DataError: not one-dimensional, another value, or only one of the two.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or not len(array):
+        raise DataError(f"{name}: expected a column of 0 and 1, got the shape {array.shape}")
+    if not np.isin(array, (0, 1)).all():
+        other = array[~np.isin(array, (0, 1))][0]
+        raise DataError(f"{name}: expected 0 and 1 (1 is {meaning}), found {other!r}")
+    whole = array.astype(np.int64)
+    if whole.min() == whole.max():
+        raise DataError(f"{name}: all rows are {whole[0]}, there is nothing to tell apart")
+    return whole
+
+
+def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, float]:
+    """Weights as integers, and what 1 of them is.
+
+    Raises:
+        DataError: another number of weights than rows, or one that is negative or not finite.
+        ConfigError: weights that are no multiples of 2**-20.
+    """
+    if weight is None:
+        return np.ones(n_rows, dtype=np.int64), 1.0
+    array: FloatArray = np.asarray(weight, dtype=np.float64)
+    if array.shape != (n_rows,):
+        raise DataError(
+            f"sample_weight: expected one for each of the {n_rows} rows, got the shape {array.shape}"
+        )
+    if not np.isfinite(array).all() or (array < 0.0).any():
+        raise DataError("sample_weight: expected finite numbers of at least 0")
+    for bits in range(_WEIGHT_BITS + 1):
+        scaled = array * 2.0**bits
+        if (scaled == np.round(scaled)).all():
+            return scaled.astype(np.int64), 2.0**-bits
+    raise ConfigError(
+        f"sample_weight: fronts are compared exactly and take multiples of 2**-{_WEIGHT_BITS} only; round "
+        "them, such as np.round(sample_weight * 1024) / 1024"
+    )
+
+
+def share(name: str, value: float) -> Fraction:
+    """A number from 0 to 1 as the decimal number it is written as.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name}={value!r}: expected a number from 0 to 1")
+    return Fraction(Decimal(repr(float(value))))
+
+
+Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
+# From false negatives, false positives, positives and negatives to a score.
+Measure = Callable[[FloatArray, FloatArray, float, float], FloatArray]
+
+
+class ConfusionFront:
+    """The front of false negatives and false positives of trees that classify.
+
+    A leaf of P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1. Any measure that
+    never rises with either number has its optimum on the front, and one search serves all of them. Labels
+    of leaves are free: a leaf need not have the class of its majority.
+
+    Args:
+        y: 0 or 1, shape (N,).
+        sample_weight: multiples of 2**-20 (whole numbers, say); None counts each once. Weights other
+            than these would not be added exactly: round them first.
+        metric: what is best: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 where it is
+            negative or not defined), or a function of false negatives (n,), false positives (n,), and the
+            weights of all positive and of all negative rows.
+
+    Raises:
+        DataError: labels other than 0 and 1, or all alike, or wrong weights.
+        ConfigError: an unknown metric, or weights that are not exact.
+
+    References:
+        Demirović and Stuckey (2021), Optimal decision trees for nonlinear metrics, AAAI 35.
+    """
+
+    order: Literal["pareto"] = "pareto"
+    linear = True
+    limit = 0
+    names = ("false negatives", "false positives")
+    offset = (0.0, 0.0)
+
+    def __init__(
+        self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric | Measure = "f1"
+    ) -> None:
+        self.y = two_values("y", y, "positive")
+        self.weight, unit = whole_weights(sample_weight, len(self.y))
+        self.n_rows, self.unit = len(self.y), (unit, unit)
+        self.positives = unit * float(self.weight[self.y == 1].sum())
+        self.negatives = unit * float(self.weight[self.y == 0].sum())
+        if not (self.positives and self.negatives):
+            raise ConfigError("sample_weight: all rows of one class have the weight 0")
+        self.metric = metric
+        self.score = self.by(metric)
+
+    def channels(self) -> IntArray:
+        """Weights of positive and of negative rows, (2, N)."""
+        return np.stack([self.weight * self.y, self.weight * (1 - self.y)])
+
+    def points(self, sums: Tensor) -> Tensor:
+        """(P, 0) and (0, N)."""
+        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points[0, 0], points[1, 1] = sums
+        return points
+
+    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
+        """False negatives and false positives."""
+        predicted = decision[leaf]
+        missed, alarmed = (self.y == 1) & (predicted == 0), (self.y == 0) & (predicted == 1)
+        return np.array([self.weight[missed].sum(), self.weight[alarmed].sum()], dtype=np.int64)
+
+    def by(self, metric: Metric | Measure) -> Callable[[IntArray], FloatArray]:
+        """A score for `FrontSolution.best` and `tree`.
+
+        Raises:
+            ConfigError: an unknown metric.
+        """
+        measure = metric if callable(metric) else _MEASURES.get(metric)
+        if measure is None:
+            raise ConfigError(f"metric={metric!r} does not exist; choose one of {get_args(Metric)}")
+        return partial(self._score, measure)
+
+    def _score(self, measure: Measure, totals: IntArray) -> FloatArray:
+        missed, alarmed = (totals * np.array(self.unit)).T
+        return measure(missed, alarmed, self.positives, self.negatives)
+
+
+def f_beta(beta: float) -> Measure:
+    """The F-beta score, in which recall counts beta times as much as precision; 0 without a hit.
+
+    Raises:
+        ConfigError: `beta` is not positive.
+    """
+    if not 0.0 < beta < float("inf"):
+        raise ConfigError(f"beta={beta!r}: expected a positive number")
+
+    def measure(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
+        hits = (1.0 + beta**2) * (positives - missed)
+        found: FloatArray = hits / (hits + beta**2 * missed + alarmed)
+        return found
+
+    return measure
+
+
+def _accuracy(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
+    found: FloatArray = 1.0 - (missed + alarmed) / (positives + negatives)
+    return found
+
+
+def _balanced(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
+    found: FloatArray = 1.0 - (missed / positives + alarmed / negatives) / 2.0
+    return found
+
+
+def _mcc(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
+    """(t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives t > f.
+
+    The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t > t - f: it
+    rises with t, and, with the classes exchanged, falls with f.
+    """
+    flagged = positives - missed + alarmed
+    rest = positives + negatives - flagged
+    rates = 1.0 - missed / positives - alarmed / negatives
+    spread = flagged * rest
+    found = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
+    return np.where((spread > 0.0) & (rates > 0.0), found, 0.0)
+
+
+_MEASURES: dict[str, Measure] = {
+    "accuracy": _accuracy,
+    "balanced_accuracy": _balanced,
+    "f1": f_beta(1.0),
+    "mcc": _mcc,
+}
+
+
+Parity = Literal["demographic_parity", "equal_opportunity"]
+
+
+class GroupFairness:
+    """Fewest errors of trees that give two groups class 1 about equally often.
+
+    With n_g of N_g rows of group g, by weight, in the leaves of class 1, the disparity of a tree is n_0 / N_0
+    less n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so the limit on its absolute value
+    is met exactly, without a tolerance. The tree may split on every column it is given: leave the sensitive
+    one out of the features if it should not.
+
+    Args:
+        y: 0 or 1, shape (N,).
+        group: 0 or 1, the sensitive group of each row.
+        parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
+            y = 1.
+        sample_weight: multiples of 2**-20 (whole numbers, say); None counts each row once. Censoring weights
+            have to be rounded first.
+        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
+
+    Raises:
+        DataError: labels or groups other than 0 and 1, or all alike, a group without rows to compare, or
+            wrong weights.
+        ConfigError: an unknown parity, a limit out of its range, or weights that are not exact.
+
+    References:
+        van der Linden, de Weerdt and Demirović (2022), Fair and optimal decision trees: a dynamic programming
+        approach, NeurIPS 35.
+    """
+
+    order: Literal["balance"] = "balance"
+    linear = True
+    names = ("errors", "disparity")
+    offset = (0.0, 0.0)
+
+    def __init__(
+        self,
+        y: npt.ArrayLike,
+        group: npt.ArrayLike,
+        parity: Parity = "demographic_parity",
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        max_disparity: float = 0.05,
+    ) -> None:
+        if parity not in get_args(Parity):
+            raise ConfigError(f"parity={parity!r} does not exist; choose one of {get_args(Parity)}")
+        self.y, self.group = two_values("y", y, "positive"), two_values("group", group, "one of the groups")
+        if len(self.group) != len(self.y):
+            raise DataError(f"group: {len(self.group)} rows, but y has {len(self.y)}")
+        self.parity, self.max_disparity, self.n_rows = parity, max_disparity, len(self.y)
+        compared = np.ones(self.n_rows, dtype=np.bool_) if parity == "demographic_parity" else self.y == 1
+        self.weight, unit = whole_weights(sample_weight, self.n_rows)
+        self._balance, scale = group_balance(self.group, compared, self.weight)
+        self.limit = floor(share("max_disparity", max_disparity) * scale)
+        self.unit = (unit, 1.0 / scale)
+        self.total_weight = unit * float(self.weight.sum())
+
+    def channels(self) -> IntArray:
+        """Positive and negative rows, and what class 1 adds to the disparity, (3, N)."""
+        return np.stack([self.weight * self.y, self.weight * (1 - self.y), self._balance])
+
+    def points(self, sums: Tensor) -> Tensor:
+        """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
+        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points[0, 0], points[0, 1], points[1, 1] = sums
+        return points
+
+    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
+        """Errors, and N_1 n_0 - N_0 n_1."""
+        predicted = decision[leaf]
+        errors = self.weight[predicted != self.y].sum()
+        return np.array([errors, self._balance[predicted == 1].sum()], dtype=np.int64)
+
+    def score(self, totals: IntArray) -> FloatArray:
+        """Accuracy."""
+        scores: FloatArray = 1.0 - totals[:, 0] / (self.total_weight / self.unit[0])
+        return scores
+
+
+def group_balance(group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray) -> tuple[IntArray, int]:
+    """What each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
+
+    Args:
+        group: 0 or 1, (N,).
+        compared: the rows that are compared, (N,).
+        weight: of the rows, (N,), whole numbers.
+
+    Raises:
+        DataError: a group has no row that is compared.
+        ConfigError: weights are so fine that the numbers do not fit.
+    """
+    sizes = [int(weight[compared & (group == number)].sum()) for number in (0, 1)]
+    for number, size in enumerate(sizes):
+        if not size:
+            raise DataError(f"group: no row of group {number} is compared, so there is no share of it")
+    if sizes[0] * sizes[1] >= 2**52:
+        raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
+    balance = weight * np.where(compared, np.where(group == 0, sizes[1], -sizes[0]), 0)
+    return balance.astype(np.int64), sizes[0] * sizes[1]
+
+
+def disparity(
+    predicted: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    y: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Difference of the mean predictions of two groups, on any rows: of all, or of those with y = 1.
+
+    Args:
+        predicted: of each row, shape (n,): classes 0 and 1, whose mean is the share that gets class 1, or
+            predicted survival.
+        group: group of each row, 0 or 1.
+        y: None for all rows (demographic parity); the true classes for equal opportunity.
+        sample_weight: of each row, or None.
+
+    Returns:
+        Mean of group 0 less that of group 1, with the sizes that the groups have in these rows.
+
+    Raises:
+        DataError: unequal lengths, predictions that are not finite, or a group without rows to compare.
+    """
+    values: FloatArray = np.asarray(predicted, dtype=np.float64)
+    groups = np.asarray(group)
+    compared = np.ones(len(groups), dtype=np.bool_) if y is None else np.asarray(y) == 1
+    weight = np.ones(len(groups)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    shapes = [array.shape for array in (values, groups, compared, weight)]
+    if groups.ndim != 1 or len(set(shapes)) > 1:
+        raise DataError(f"predicted, group, y and sample_weight have the shapes {shapes}")
+    if not np.isfinite(values).all():
+        raise DataError("predicted: expected finite numbers")
+    means = []
+    for number in (0, 1):
+        rows = compared & (groups == number)
+        if not weight[rows].sum() > 0.0:
+            raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
+        means.append(float(np.average(values[rows], weights=weight[rows])))
+    return means[0] - means[1]
+
+
+_LOSS_BITS = 30
+_SURVIVAL_BITS = 20
+# Sums of hazards have so many bits in all, which float64 holds exactly.
+_SUM_BITS = 52
+
+
+class FairSurvival:
+    """Least deviance of survival trees whose mean predicted survival at a horizon is alike in two groups.
+
+    A leaf has the hazard θ Λ'(t) of `LogLikelihood`, θ = E / H (0.5 / H without events), and predicts
+    S = exp(-θ Λ(horizon)). The disparity of a tree is the mean of S over the rows of group 0 less that over
+    the rows of group 1: a difference of absolute risks at a time that has a meaning in the clinic, in
+    percentage points. It needs no threshold that calls a leaf high risk, takes censored rows as they are, and
+    is separable: times N_0 N_1 it is the sum over leaves of S (N_1 n_0 - N_0 n_1), n_g the leaf's rows of
+    group g. As with all parity of predictions, a limit also levels differences that are real; read the
+    observed survival of the groups beside it.
+
+    The leaf leaves nothing to decide, so every tree has one point. Losses, hazards and S are taken in fixed
+    point (multiples of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), which makes comparisons
+    exact.
+
+    Args:
+        time: observed times, shape (N,).
+        event: True or 1 where the event was observed, shape (N,).
+        group: 0 or 1, the sensitive group of each row.
+        horizon: the time at which survival is compared, in the unit of `time`.
+        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
+
+    Raises:
+        DataError: see `LogLikelihood`; groups other than 0 and 1, or all alike.
+        ConfigError: no event up to the horizon, a horizon beyond all times, or a limit out of its range; or
+            too many rows for the fixed point.
+    """
+
+    order: Literal["balance"] = "balance"
+    linear = False
+    names = ("loss", "survival disparity")
+
+    def __init__(
+        self,
+        time: npt.ArrayLike,
+        event: npt.ArrayLike,
+        group: npt.ArrayLike,
+        *,
+        horizon: float,
+        max_disparity: float = 0.05,
+    ) -> None:
+        likelihood = LogLikelihood(time, event)
+        self.event, self.n_rows = likelihood.event, likelihood.n_rows
+        self.group = two_values("group", group, "one of the groups")
+        if len(self.group) != self.n_rows:
+            raise DataError(f"group: {len(self.group)} rows, but there are {self.n_rows} times")
+        seen = self.event & (likelihood.time <= horizon)
+        if not seen.any() or not horizon <= float(likelihood.time.max()):
+            raise ConfigError(
+                f"horizon={horizon!r}: expected a time from the first event on, up to the last observed time"
+            )
+        self.horizon, self.max_disparity = float(horizon), max_disparity
+        # Λ is a step function: at the horizon it is that of the last event before it.
+        self._hazard_then = float(likelihood.hazard[seen].max())
+        total = float(likelihood.hazard.sum())
+        self._hazard_unit = 2.0 ** (ceil(log2(total)) - _SUM_BITS)
+        self._hazard = np.round(likelihood.hazard / self._hazard_unit).astype(np.int64)
+        every = np.ones(self.n_rows, dtype=np.int64)
+        self._balance, scale = group_balance(self.group, every == 1, every)
+        self._scale = scale << _SURVIVAL_BITS
+        if self._scale >= 2**54 or total >= 2.0**20:
+            raise ConfigError(f"{self.n_rows} rows are too many for exact sums; take a sample of them")
+        self.limit = floor(share("max_disparity", max_disparity) * self._scale)
+        self.unit = (2.0**-_LOSS_BITS, 1.0 / self._scale)
+        self.offset = (likelihood.constant, 0.0)
+
+    def channels(self) -> IntArray:
+        """Events, hazards and what predicted survival is multiplied with in the disparity, (3, N)."""
+        return np.stack([self.event.astype(np.int64), self._hazard, self._balance])
+
+    def points(self, sums: Tensor) -> Tensor:
+        """One point: -E log(E / H), and S (N_1 n_0 - N_0 n_1)."""
+        events, hazard, balance = sums
+        exposure = hazard.clamp_min(1).to(torch.float64) * self._hazard_unit
+        count = events.to(torch.float64)
+        loss = -count * torch.log((count / exposure).clamp_min_(1e-300))
+        survival = torch.exp(-count.clamp_min_(0.5) / exposure * self._hazard_then)
+        return torch.stack(
+            [
+                torch.round(loss * 2.0**_LOSS_BITS).to(torch.int64),
+                torch.round(survival * 2.0**_SURVIVAL_BITS).to(torch.int64) * balance,
+            ]
+        ).unsqueeze(1)
+
+    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
+        """Loss and disparity, leaf by leaf."""
+        total = np.zeros(2, dtype=np.int64)
+        for number in range(len(decision)):
+            sums = self.channels()[:, leaf == number].sum(axis=1)
+            total += self.points(torch.from_numpy(sums))[:, 0].numpy()
+        return total
+
+    def predicted_survival(self, leaf: IntArray) -> FloatArray:
+        """S(horizon) of each leaf of a partition of the rows, (N,) leaf of each row."""
+        events = np.bincount(leaf, weights=self.event)
+        exposure = np.bincount(leaf, weights=self._hazard * self._hazard_unit)
+        ratio = np.maximum(events, 0.5) / np.where(exposure > 0.0, exposure, 1.0)
+        survival: FloatArray = np.exp(-ratio * self._hazard_then)
+        return survival
+
+    def score(self, totals: IntArray) -> FloatArray:
+        """The loss with its sign turned, per row."""
+        scores: FloatArray = -(totals[:, 0] * self.unit[0] + self.offset[0]) / self.n_rows
+        return scores

@@ -1,0 +1,301 @@
+"""Totals of rows by the features that they have: patterns, products and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, IntArray
+from sstorch.exact.task import Entries
+from sstorch.exceptions import DataError
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Distinct rows of a binary matrix, over its distinct columns.
+
+    Columns that are constant, or that repeat or complement another one, split nothing anew and are left out.
+    A column that is 1 in more than half of the rows is turned over, so that products of columns are sparse.
+
+    Attributes:
+        literals: (U, F) uint8, the distinct rows.
+        columns: (F,), the column of the matrix behind each feature.
+        flipped: (F,) bool, True where a literal of 1 means a matrix entry of 0.
+        of_row: (N,), the distinct row that each row of the matrix is.
+    """
+
+    literals: npt.NDArray[np.uint8]
+    columns: IntArray
+    flipped: BoolArray
+    of_row: IntArray
+
+    @classmethod
+    def of(cls, features: BoolArray, merge_columns: bool = True) -> Patterns:
+        """Collapse the rows and columns of an (N, p) boolean matrix.
+
+        Args:
+            features: the matrix.
+            merge_columns: False keeps columns that repeat or complement others: tests may cost differently.
+        """
+        n = len(features)
+        counts = features.sum(axis=0, dtype=np.int64)
+        flipped = (2 * counts > n) | ((2 * counts == n) & features[0])
+        turned = features ^ flipped
+        packed = np.packbits(turned.T, axis=1)
+        first: dict[bytes, int] = {}
+        for column in np.flatnonzero((counts > 0) & (counts < n)):
+            key = packed[column].tobytes() if merge_columns else str(column).encode()
+            first.setdefault(key, int(column))
+        columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+        literals = np.ascontiguousarray(turned[:, columns]).view(np.uint8)
+        index, of_row = _distinct_rows(literals)
+        return cls(literals[index], columns, flipped[columns], of_row)
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return int(self.literals.shape[1])
+
+    def tensor(self, device: torch.device) -> Tensor:
+        """(U, F + 2) float64: a column of ones, the literals, a column of ones."""
+        padded = np.ones((len(self.literals), self.n_features + 2))
+        padded[:, 1:-1] = self.literals
+        return torch.from_numpy(padded).to(device)
+
+
+def check_binary(features: object) -> tuple[BoolArray, list[str]]:
+    """The feature matrix as (N, p) booleans, and the names of its columns.
+
+    Raises:
+        DataError: not two-dimensional, no rows or columns, or an entry that is neither 0 nor 1; the message
+            names the first column with such an entry.
+    """
+    if isinstance(features, pd.DataFrame):
+        names = [str(name) for name in features.columns]
+        array: npt.NDArray[Any] = features.to_numpy()
+    else:
+        array = np.asarray(features)
+        names = [f"x{j}" for j in range(array.shape[1])] if array.ndim == 2 else []
+    if array.ndim != 2 or 0 in array.shape:
+        raise DataError(f"features: expected a matrix with rows and columns, got the shape {array.shape}")
+    if array.dtype == np.bool_:
+        return array, names
+    binary = np.isin(array, (0, 1))
+    if not binary.all():
+        column = int(np.flatnonzero(~binary.all(axis=0))[0])
+        row = int(np.flatnonzero(~binary[:, column])[0])
+        raise DataError(
+            f"features: column {names[column]!r} holds {array[row, column]!r} in row {row}, "
+            "but exact trees split on 0/1 columns; use sstorch.exact.Binarizer first"
+        )
+    return array.astype(np.bool_), names
+
+
+def _distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+    """Index of the first of each group of equal rows, and the group of every row."""
+    packed = np.packbits(literals, axis=1)
+    words = -(-packed.shape[1] // 8)
+    padded = np.zeros((len(packed), max(words, 1) * 8), dtype=np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    keys = padded.view(np.uint64)
+    if keys.shape[1] == 1:
+        _, index, of_row = np.unique(keys[:, 0], return_index=True, return_inverse=True)
+    else:
+        _, index, of_row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return index.astype(np.int64), of_row.reshape(-1).astype(np.int64)
+
+
+# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
+_BITS = 46
+_BASE_BITS = 8
+_LARGEST_SUM = 2.0**53
+# With fewer rows it takes longer to put the digits of sums together than it saves.
+MANY_ROWS = 1000
+
+
+def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
+
+    Integers stay as they are.
+
+    Returns:
+        The values (C, E), and the unit of each channel (C,).
+    """
+    size = values.abs()
+    largest = size.amax(1).clamp_min(1e-300)
+    unit = torch.exp2(torch.ceil(torch.log2(largest)) - _BITS)
+    coarsest = torch.exp2(torch.ceil(torch.log2(size.sum(1).clamp_min(1e-300) / _LARGEST_SUM)))
+    unit = torch.maximum(unit, coarsest)
+    whole = (values == values.round()).all(1)
+    unit = torch.where(whole, torch.ones_like(unit), unit)
+    return torch.round(values / unit[:, None]) * unit[:, None], unit
+
+
+@cache
+def _has_int8_instructions() -> bool:
+    supported = getattr(torch.cpu, "_is_vnni_supported", None)
+    return hasattr(torch, "_int_mm") and supported is not None and bool(supported())
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Sums over rows of values times products of literals, exact.
+
+    Attributes:
+        literals: (U, F) uint8, on the device of the search.
+        values: (C, U) float64, multiples of `unit` by channel.
+        unit: (C,).
+        int8: whether to multiply digits of 8 bits instead of float64; the sums are the same.
+    """
+
+    literals: Tensor
+    values: Tensor
+    unit: Tensor
+    int8: bool
+
+    @classmethod
+    def of(cls, literals: Tensor, values: Tensor, unit: Tensor) -> RowSums:
+        """With 8-bit digits where they are faster: many rows, on a processor with instructions for them."""
+        int8 = literals.device.type == "cpu" and len(literals) >= MANY_ROWS and _has_int8_instructions()
+        return cls(literals, values, unit, int8)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(U, F) literals in the dtype of the products."""
+        return self.literals.to(torch.int8 if self.int8 else torch.float64).contiguous()
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """(F, U), the same."""
+        return self.rows.T.contiguous()
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(U, G), the values in the dtype of the products, G digits in all; without digits G = C."""
+        return (self._digits[0] if self.int8 else self.values).T.contiguous()
+
+    def weighted(self, products: Tensor, rows: Tensor | None = None) -> Tensor:
+        """(n, G, L): products of literals (n, L), times the weights of all or of some rows."""
+        weights = self.weights if rows is None else self.weights.index_select(0, rows)
+        return weights.unsqueeze(2) * products.unsqueeze(1)
+
+    @cached_property
+    def _digits(self) -> tuple[Tensor, list[tuple[int, int, float]]]:
+        """Signed digits of all channels, and for each its channel's number, its place and its worth."""
+        rows, places = [], []
+        whole = torch.round(self.values / self.unit[:, None]).to(torch.int64)
+        for channel, rest in enumerate(whole):
+            place = 0
+            while place == 0 or bool(rest.any()):
+                digit = ((rest + 128) & 255) - 128
+                rows.append(digit.to(torch.int8))
+                worth = float(self.unit[channel]) * 2.0 ** (_BASE_BITS * place)
+                places.append((channel, place, worth))
+                rest = (rest - digit) >> _BASE_BITS
+                place += 1
+        return torch.stack(rows), places
+
+    def multiply(self, products: Tensor, weighted: Tensor) -> Tensor:
+        """Sums over rows of values times products of literals.
+
+        Args:
+            products: (R, n).
+            weighted: (n, G, L), products times weights.
+
+        Returns:
+            (C, R, L) float64.
+        """
+        _, n_digits, size = weighted.shape
+        if not self.int8:
+            sums = (products @ weighted.flatten(1)).view(-1, n_digits, size)
+            return sums.movedim(1, 0)
+        digits = torch._int_mm(products, weighted.flatten(1)).view(-1, n_digits, size)
+        out = self.values.new_empty(len(self.values), len(products), size)
+        for number, (channel, place, worth) in enumerate(self._digits[1]):
+            if place == 0:
+                torch.mul(digits[:, number], worth, out=out[channel])
+            else:
+                out[channel].add_(digits[:, number], alpha=worth)
+        return out
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The entries of a task, collapsed over equal rows, and sums of them over products of literals.
+
+    Attributes:
+        literals: (E, F + 2) float64, the literals of each entry's row between two columns of ones.
+        values: (C, E), what each entry adds; multiples of a power of two of which all sums are exact.
+        unit: (C,), that power of two.
+        steps: (S + 1,), where the entries of each step begin; entries are sorted by step.
+    """
+
+    literals: Tensor
+    values: Tensor
+    unit: Tensor
+    steps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, patterns: Patterns, entries: Entries, n_steps: int, device: torch.device) -> Moments:
+        """Add up the entries of equal rows in the same step."""
+        n_patterns = len(patterns.literals)
+        key = entries.step * n_patterns + patterns.of_row[entries.row]
+        if n_steps == 1:
+            group, position = np.arange(n_patterns, dtype=np.int64), key
+        else:
+            group, position = np.unique(key, return_inverse=True)
+        values = np.stack([np.bincount(position, weights=v, minlength=len(group)) for v in entries.values])
+        begin = np.searchsorted(group, np.arange(n_steps + 1) * n_patterns)
+        literals = patterns.tensor(device)
+        if n_steps > 1:
+            literals = literals[torch.from_numpy(group % n_patterns).to(device)]
+        exact, unit = quantise(torch.from_numpy(values).to(device))
+        return cls(literals, exact, unit, tuple(begin.tolist()))
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return self.literals.shape[1] - 2
+
+    def row_sums(self) -> RowSums:
+        """The rows and values of a task with one step."""
+        return RowSums.of(self.literals[:, 1:-1], self.values, self.unit)
+
+    def where(self, kept: Tensor) -> Moments:
+        """The entries whose rows are `kept`, (E,) bool."""
+        before = torch.nn.functional.pad(kept.cumsum(0), (1, 0)).tolist()
+        return Moments(
+            self.literals[kept], self.values[:, kept], self.unit, tuple(int(before[s]) for s in self.steps)
+        )
+
+    def has(self, feature: int) -> Tensor:
+        """(E,) bool: rows in which the literal of a feature is 1."""
+        return self.literals[:, feature + 1] > 0.0
+
+    def total(self) -> Iterator[Tensor]:
+        """Sums over all rows, (C,) for each step."""
+        for begin, end in self._ranges():
+            yield self.values[:, begin:end].sum(1)
+
+    def singles(self) -> Iterator[Tensor]:
+        """Sums over the rows of each literal, (C, F) for each step."""
+        for begin, end in self._ranges():
+            yield self.values[:, begin:end] @ self.literals[begin:end, 1:-1]
+
+    def pairs(self) -> Iterator[Tensor]:
+        """Sums over the rows of two literals, (C, 1 + F, 1 + F) for each step; the first ask for none."""
+        rows = self.literals[:, :-1]
+        for begin, end in self._ranges():
+            part = rows[begin:end]
+            yield (self.values[:, begin:end].unsqueeze(1) * part.T) @ part
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        return zip(self.steps[:-1], self.steps[1:], strict=True)

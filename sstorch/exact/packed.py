@@ -1,0 +1,346 @@
+"""Rows as packed bits: products of indicators by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations, pairwise
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import IntArray
+from sstorch.exact.blocks import Accumulate
+from sstorch.exact.moments import MANY_ROWS, Moments, RowSums
+
+# Doubles of one array of cells: several of them fit the second level cache.
+CELLS_AT_ONCE = 1 << 15
+# First features of triples that share a matrix product: fewer waste less, more need fewer products.
+_FIRST_AT_ONCE = 12
+
+
+@lru_cache(maxsize=64)
+def members(n: int, k: int) -> IntArray:
+    """(k, C(n, k)), the k-sets of 0 .. n - 1 in colexicographic order, each in falling order.
+
+    The sets below any feature come first: the first C(m, k) are those of 0 .. m - 1.
+    """
+    if k == 0:
+        return np.zeros((0, 1), dtype=np.int64)
+    smaller = members(n, k - 1)
+    parts = [
+        np.vstack([np.full(comb(top, k - 1), top), smaller[:, : comb(top, k - 1)]]) for top in range(k - 1, n)
+    ]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((k, 0), dtype=np.int64)
+
+
+@lru_cache(maxsize=16)
+def _binomials(n: int) -> IntArray:
+    return np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64)
+
+
+def _rank(sets: IntArray, n: int) -> IntArray:
+    """Position of sets (k, ...) in falling order among those of the same size."""
+    table, k = _binomials(n), len(sets)
+    rank = np.zeros(sets.shape[1:], dtype=np.int64)
+    for i, element in enumerate(sets):
+        rank += table[element, k - i]
+    return rank
+
+
+def offset(n: int, k: int) -> int:
+    """Number of sets smaller than k."""
+    return sum(comb(n, j) for j in range(k))
+
+
+@lru_cache(maxsize=32)
+def subsets(n: int, k: int, device: torch.device) -> Tensor:
+    """(2, ..., 2, C(n, k)) position of the subset of each k-set that has the elements with index 1.
+
+    Positions count all sets of 0, 1, 2, ... elements.
+    """
+    sets, table = members(n, k), _binomials(n)
+    index = np.empty((2,) * k + (sets.shape[1],), dtype=np.int64)
+    # From the smallest element on: with one more element, chosen or not.
+    ranks: dict[tuple[int, ...], IntArray] = {(): np.zeros(sets.shape[1], dtype=np.int64)}
+    for element in sets[::-1]:
+        ranks = {
+            (chosen, *mask): rank + table[element, sum(mask) + 1] if chosen else rank
+            for mask, rank in ranks.items()
+            for chosen in (0, 1)
+        }
+    for mask, rank in ranks.items():
+        np.add(rank, offset(n, sum(mask)), out=index[mask])
+    return torch.from_numpy(index).to(device)
+
+
+@lru_cache(maxsize=32)
+def supersets(n: int, k: int, device: torch.device) -> Tensor:
+    """(n - k + 1, C(n, k - 1)) for each smaller set, the k-sets it is split into.
+
+    A position j C(n, k) + r stands for the k-set of rank r without its j-th largest element.
+    """
+    sets = members(n, k)
+    ranks = np.concatenate([_rank(np.delete(sets, j, axis=0), n) for j in range(k)])
+    order = np.argsort(ranks, kind="stable")
+    return torch.from_numpy(np.ascontiguousarray(order.reshape(-1, n - k + 1).T)).to(device)
+
+
+@lru_cache(maxsize=32)
+def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.device) -> Tensor:
+    """(all sets up to k elements,) where the table of right by left products has each set's moment."""
+    width = offset(n, n_left + 1)
+    places = []
+    for size in range(k + 1):
+        sets = members(n, size)
+        on_right = min(size, n_right)
+        left, right = sets[: size - on_right], sets[size - on_right :]
+        row = offset(n, on_right) + _rank(right, n)
+        places.append(row * width + offset(n, size - on_right) + _rank(left, n))
+    return torch.from_numpy(np.concatenate(places)).to(device)
+
+
+def _products(columns: Tensor, k: int) -> Tensor:
+    """(all sets up to k elements, n_rows) products of columns (F, n_rows)."""
+    n, n_rows = columns.shape
+    blocks = [columns.new_ones(1, n_rows)]
+    for size in range(1, k + 1):
+        smaller = blocks[-1]
+        out = columns.new_empty(comb(n, size), n_rows)
+        for top in range(size - 1, n):
+            start, count = comb(top, size), comb(top, size - 1)
+            torch.mul(columns[top], smaller[:count], out=out[start : start + count])
+        blocks.append(out)
+    return torch.cat(blocks)
+
+
+class PackedCells:
+    """Cells of all sets of up to `depth` features, for a task without steps.
+
+    Args:
+        sums: rows and their values.
+        depth: D.
+    """
+
+    def __init__(self, sums: RowSums, depth: int) -> None:
+        self._n = len(sums.columns)
+        if depth == 3 and len(sums.rows) >= MANY_ROWS:
+            self._moments = self._by_first(sums)
+            return
+        if depth == 4 and len(sums.rows) >= MANY_ROWS:
+            self._moments = self._by_second(sums)
+            return
+        n_left = depth // 2
+        n_right = depth - n_left
+        right = _products(sums.columns, n_right)
+        left = right[: offset(self._n, n_left + 1)].T
+        table = sums.multiply(right, sums.weighted(left)).flatten(1)
+        places = _product_places(self._n, depth, n_left, n_right, table.device)
+        self._moments = _gather(table, places)
+
+    def cells(self, k: int, part: slice) -> Iterator[Tensor]:
+        """Sets of k features: (C, s_1, ..., s_k, n_sets), in falling order of the features."""
+        yield signed(self._moments, self._n, k, part)
+
+    def _by_first(self, sums: RowSums) -> Tensor:
+        """Moments of up to 3 features: some first features at a time, with the pairs below them."""
+        n = self._n
+        pairs = _products(sums.columns, 2)
+        small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
+        two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
+        found = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
+        for start in range(2, n, _FIRST_AT_ONCE):
+            stop = min(n, start + _FIRST_AT_ONCE)
+            below = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
+            three = sums.multiply(below, sums.weighted(sums.rows[:, start:stop]))
+            found += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+        return torch.cat(found, dim=1)
+
+    def _by_second(self, sums: RowSums) -> Tensor:
+        """Moments of up to 4 features: for each second feature, those above it with the pairs below it."""
+        n = self._n
+        moments = sums.values.new_empty(len(sums.values), offset(n, 5))
+        smaller = self._by_first(sums)
+        moments[:, : smaller.shape[1]] = smaller
+        for b in range(2, n - 1):
+            rows = sums.columns[b].nonzero()[:, 0]
+            literals = sums.columns.index_select(1, rows)
+            pairs = _products(literals[:b], 2)[b + 1 :]
+            found = sums.multiply(pairs, sums.weighted(literals[b + 1 :].T.contiguous(), rows))
+            for a in range(b + 1, n):
+                start = offset(n, 4) + comb(a, 4) + comb(b, 3)
+                moments[:, start : start + comb(b, 2)] = found[..., a - b - 1]
+        return moments
+
+
+def _gather(table: Tensor, index: Tensor) -> Tensor:
+    """(C, n) the columns of a table; faster than `index_select` along the last axis."""
+    return table.gather(1, index.expand(len(table), -1))
+
+
+def ranges(size: int, step: int) -> Iterator[slice]:
+    """0 .. size in parts of at most `step`."""
+    for start in range(0, size, step):
+        yield slice(start, min(size, start + step))
+
+
+def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
+    """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
+    index = subsets(n, k, moments.device)[..., part]
+    cells = _gather(moments, index.flatten()).view(len(moments), *index.shape)
+    for axis in range(1, k + 1):
+        cells.select(axis, 0).sub_(cells.select(axis, 1))
+    return cells
+
+
+# From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
+FEW_ROWS = 4
+# Rows for which it is held at once in which cells they lie.
+_ROWS_AT_ONCE = 256
+
+
+class FeaturePart(NamedTuple):
+    """Neighbouring sets of k features in colexicographic order.
+
+    Attributes:
+        size: k.
+        sets: their range among all sets of this size.
+        runs: the features above the two smallest, and how many pairs there are below these.
+    """
+
+    size: int
+    sets: slice
+    runs: tuple[tuple[tuple[int, ...], int], ...]
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        count: int = self.sets.stop - self.sets.start
+        return count << self.size
+
+
+def parts(n: int, size: int, most: int) -> Iterator[FeaturePart]:
+    """All sets of a size, at most as many at once, but at least those with the same features on top."""
+    if size == 0:
+        yield FeaturePart(0, slice(0, 1), ())
+        return
+    begin = count = 0
+    runs: list[tuple[tuple[int, ...], int]] = []
+    for top in _tops(n, size):
+        pairs = comb(top[-1] if top else n, min(size, 2))
+        if runs and count + pairs > most:
+            yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
+            begin, count, runs = begin + count, 0, []
+        runs.append((top, pairs))
+        count += pairs
+    yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
+
+
+def chunks(n: int, depth: int, most: int) -> Iterator[list[FeaturePart]]:
+    """All sets of up to `depth` features, small sizes together; at most so many cells, as far as can be."""
+    chunk: list[FeaturePart] = []
+    cells = 0
+    for size in range(depth + 1):
+        for part in parts(n, size, max(1, most >> size)):
+            more = part.cells
+            if chunk and cells + more > most:
+                yield chunk
+                chunk, cells = [], 0
+            chunk.append(part)
+            cells += more
+    yield chunk
+
+
+def _tops(n: int, size: int) -> list[tuple[int, ...]]:
+    """All but the two smallest features, falling, of sets of a size in colexicographic order."""
+    return sorted(top[::-1] for top in combinations(range(2, n), max(size - 2, 0)))
+
+
+class IndicatorCells:
+    """Cells of all sets of up to `depth` features, for each step of a task.
+
+    Args:
+        moments: the task's entries.
+        accumulate: the task's.
+        depth: D.
+    """
+
+    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
+        self._accumulate, self._values = accumulate, moments.values
+        self._steps = list(pairwise(moments.steps))
+        self._many = {
+            number: PackedCells(_row_sums(moments, begin, end), depth)
+            for number, (begin, end) in enumerate(self._steps)
+            if end - begin >= FEW_ROWS
+        }
+        small = [step for number, step in enumerate(self._steps) if number not in self._many]
+        self._ends = _ends([end - begin for begin, end in small])
+        few = [torch.arange(*step) for step in small]
+        rows = moments.literals[torch.cat(few).to(moments.values.device) if few else []][:, 1:-1]
+        present = rows.to(torch.uint8)
+        # (rows, 2, F), and (rows, 2, 2, C(F, 2)): the signs of all single features and pairs.
+        self._single = torch.stack([1 - present, present], dim=1)
+        n = present.shape[1]
+        self._pairs = present.new_empty(len(present), 2, 2, comb(n, 2))
+        for x in range(1, n):
+            below = self._single[:, None, :, :x]
+            run = slice(comb(x, 2), comb(x + 1, 2))
+            torch.bitwise_and(self._single[:, :, None, x : x + 1], below, out=self._pairs[..., run])
+
+    def cells(self, chunk: Sequence[FeaturePart]) -> Iterator[Tensor]:
+        """(C, all cells) of each step: of each part signs in falling order of the features, then sets."""
+        return self._accumulate(self._sums(chunk))
+
+    def _sums(self, chunk: Sequence[FeaturePart]) -> Iterator[Tensor]:
+        within, first, at, ends = None, 0, 0, iter(self._ends)
+        for number, (begin, end) in enumerate(self._steps):
+            many = self._many.get(number)
+            if many is not None:
+                cells = [next(many.cells(part.size, part.sets)).flatten(1) for part in chunk]
+                yield torch.cat(cells, dim=1) if len(cells) > 1 else cells[0]
+                continue
+            if within is None or at + end - begin > first + len(within):
+                first, last = at, next(ends)
+                within = torch.cat([self._within(part, slice(first, last)) for part in chunk], dim=1)
+            rows = within[at - first : at + end - begin - first].to(self._values.dtype)
+            at += end - begin
+            yield self._values[:, begin:end] @ rows
+
+    def _within(self, part: FeaturePart, rows: slice) -> Tensor:
+        """(rows, cells) uint8: which rows of small steps lie in which cell."""
+        single, pair = self._single[rows], self._pairs[rows]
+        count, n_rows = part.sets.stop - part.sets.start, len(single)
+        if part.size <= 2:
+            every = (single.new_ones(n_rows, 1), single, pair)[part.size]
+            return every.flatten(1)
+        out = single.new_empty(n_rows, *(2,) * part.size, count)
+        place = 0
+        for top, pairs in part.runs:
+            above = single[:, :, top[0]]
+            for feature in top[1:]:
+                above = above.unsqueeze(-1) & single[:, :, feature].view(n_rows, *(1,) * (above.ndim - 1), 2)
+            torch.bitwise_and(
+                above.view(*above.shape, 1, 1, 1),
+                pair[..., :pairs].view(n_rows, *(1,) * len(top), 2, 2, pairs),
+                out=out[..., place : place + pairs],
+            )
+            place += pairs
+        return out.flatten(1)
+
+
+def _row_sums(moments: Moments, begin: int, end: int) -> RowSums:
+    return RowSums.of(moments.literals[begin:end, 1:-1], moments.values[:, begin:end], moments.unit)
+
+
+def _ends(sizes: Sequence[int]) -> list[int]:
+    """Where groups of whole steps of these sizes end, each of about `_ROWS_AT_ONCE` rows."""
+    ends, begin, end = [], 0, 0
+    for size in sizes:
+        if end > begin and end + size - begin > _ROWS_AT_ONCE:
+            ends.append(end)
+            begin = end
+        end += size
+    return [*ends, end]

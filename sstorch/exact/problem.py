@@ -1,0 +1,392 @@
+"""The problem that a search solves: levels, states, branching, and the estimate of its work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.moments import Moments
+from sstorch.exact.packed import PackedCells, members
+from sstorch.exact.task import BranchCostTask, Task
+from sstorch.exact.tree import BinaryTree
+from sstorch.exceptions import ConfigError
+
+
+class Budget(NamedTuple):
+    """What a subtree may use at most.
+
+    Attributes:
+        depth: tests on the longest path.
+        nodes: branch nodes, `depth <= nodes <= 2 ** depth - 1`.
+    """
+
+    depth: int
+    nodes: int
+
+
+def budget(depth: int, nodes: int) -> Budget:
+    """The smallest equivalent budget: n nodes are never deeper than n, nor more than the depth can hold."""
+    nodes = min(nodes, 2**depth - 1)
+    return Budget(min(depth, nodes), nodes)
+
+
+@cache
+def budgets(depth: int, max_nodes: int) -> tuple[Budget, ...]:
+    """All different budgets up to a depth and a number of nodes, (0, 0) first, smaller ones before larger."""
+    return tuple(Budget(d, n) for d in range(depth + 1) for n in range(d, 2**d) if n <= max_nodes)
+
+
+@cache
+def splits(target: Budget) -> tuple[tuple[Budget, Budget], ...]:
+    """The budgets of the two subtrees below a root that uses one node of `target`."""
+    most = 2 ** (target.depth - 1) - 1
+    rest = target.nodes - 1
+    return tuple(
+        (budget(target.depth - 1, left), budget(target.depth - 1, rest - left))
+        for left in range(max(0, rest - most), min(most, rest) + 1)
+    )
+
+
+INFINITY = float("inf")
+
+
+class Levels:
+    """Least cost of subtrees, by the set of literals above them and by budget.
+
+    A set of k features x1 > x2 > ... with a sign each has one entry per budget of depth up to D - k, that of
+    the leaf itself excepted. `tables[k]` is (n_budgets, 2, ..., 2, F, ..., F), indexed by signs and features
+    in falling order, for k = 1 and 2. Of sets of 3, `triples` is (n_budgets, 2, 2, 2, C(F, 2), F): signs in
+    falling order, the pair x2 > x3 in colexicographic order, x1; of sets of 4, `quads[x2]` is (n_budgets,
+    2, 2, 2, 2, C(x2, 2), F - x2 - 1): the pair x3 > x4, x1.
+
+    Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
+    (2, ..., 2, C(F, k)), and there are no other tables. There `paid[k]` has what rows pay for tests, as
+    `Payments.at` gives it; it is empty where tests are free.
+
+    Args:
+        n_features: F.
+        depth: D.
+        max_nodes: budgets with more nodes are not kept.
+    """
+
+    def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
+        self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
+        self.tables: dict[int, Tensor] = {}
+        self.triples = torch.empty(0)
+        self.quads: list[Tensor] = []
+        self.packed: dict[int, dict[Budget, Tensor]] = {}
+        self.paid: dict[int, Tensor] = {}
+
+    def allocate(self, like: Tensor) -> None:
+        """Tables of infinite cost, on the device of a tensor."""
+        n = self.n_features
+
+        def table(k: int, *shape: int) -> Tensor:
+            return like.new_full((len(self.budgets(k)) - 1, *(2,) * k, *shape), INFINITY)
+
+        self.tables = {k: table(k, *(n,) * k) for k in range(min(max(self.depth, 1), 3))}
+        if self.depth >= 4:
+            self.triples = table(3, comb(n, 2), n)
+        if self.depth == 5:
+            self.quads = [table(4, comb(x, 2), n - x - 1) for x in range(n)]
+
+    def budgets(self, k: int) -> tuple[Budget, ...]:
+        """Budgets below a set of k literals, (0, 0) first."""
+        return budgets(self.depth - k, self.max_nodes)
+
+    def values(self, k: int, leaf: Tensor, table: Tensor) -> dict[Budget, Tensor]:
+        """Least cost of every budget: that of the leaf, and the table's, larger budgets never worse."""
+        found = {Budget(0, 0): leaf}
+        for state, value in zip(self.budgets(k)[1:], table, strict=True):
+            smaller = [s for s in found if s.depth <= state.depth and s.nodes <= state.nodes]
+            best = max(smaller, key=lambda s: (s.nodes, s.depth))
+            found[state] = torch.minimum(value, found[best])
+        return found
+
+    def split(self, k: int, values: dict[Budget, Tensor], sign: int) -> list[Tensor]:
+        """Cost of the sets without one of their literals, split by it, for every budget but the leaf's.
+
+        Args:
+            k: size of the sets in `values`.
+            values: as `values` gives them.
+            sign: axis of the literal's sign.
+        """
+        if k == self.depth:
+            leaf = values[Budget(0, 0)]
+            return [leaf.select(sign, 0) + leaf.select(sign, 1)]
+        without = {state: value.select(sign, 0) for state, value in values.items()}
+        with_it = {state: value.select(sign, 1) for state, value in values.items()}
+        found = []
+        for target in self.budgets(k - 1)[1:]:
+            sums = [without[left] + with_it[right] for left, right in splits(target)]
+            found.append(reduce(torch.minimum, sums))
+        return found
+
+    @staticmethod
+    def absorb(views: Tensor, found: Sequence[Tensor]) -> None:
+        """Keep the smaller of what a part of a table holds, (n_budgets, ...), and what was found."""
+        for i, value in enumerate(found):
+            view = views[i]
+            torch.minimum(view, value, out=view)
+
+
+# Up to so many cells, all sets of a size may lie in one array.
+PACKED_CELLS = 1 << 23
+# Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
+_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
+# Doubles of the cells of a block, of the rows in them, and of what is made of both.
+_WORKSPACE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Work:
+    """Size of a search.
+
+    Attributes:
+        cells: leaves to be evaluated, each over all steps of the task.
+        bytes: memory of the tables and of what is needed beside them.
+        seconds: on one core, to within a factor of about three.
+    """
+
+    cells: int
+    bytes: int
+    seconds: float
+
+
+def estimate(
+    n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int, *, packed: bool = False
+) -> Work:
+    """Work of a search.
+
+    Args:
+        n_entries: entries after equal rows are collapsed.
+        n_features: F.
+        n_steps: steps of the task.
+        n_channels: channels of the task.
+        depth: D.
+        packed: whether all sets of a size lie in one array, however many there are.
+    """
+    sets = [comb(n_features, k) for k in range(depth + 1)]
+    cells = sum(2**k * s for k, s in enumerate(sets))
+    flops = 2 * n_channels * n_entries * sets[depth]
+    tables = sum(2**k * n_features**k * (2 if k == depth - 1 else 4) for k in range(1, min(depth, 4)))
+    if depth == 5:
+        tables += 16 * sum((n_features - x) * x * x for x in range(n_features))
+    if packed:  # with what is paid for tests, and products of literals in each row
+        tables = cells * (2 * depth + 6) + n_entries * sum(sets[: 1 + depth - depth // 2])
+    elif sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
+        tables += (cells * (depth + 6)) if depth else 0
+    if n_steps == 1:
+        moments = n_channels * n_features ** min(depth, 3)
+    else:  # the signs of pairs, in bytes
+        moments = n_entries * comb(n_features, 2) // 2
+    work = (n_entries * (n_features + 2 + n_channels) * 2) + moments
+    if sets[depth] << depth > 1 << 16:
+        work += _WORKSPACE
+    seconds = cells * n_steps * _SECONDS_PER_CELL + flops * _SECONDS_PER_FLOP
+    return Work(cells, 8 * (tables + work), seconds)
+
+
+def check(work: Work, n_features: int, depth: int, memory: int) -> None:
+    """Refuse a search that does not fit the memory, or would take years.
+
+    Raises:
+        ConfigError: the message gives the estimate and the remedy.
+    """
+    too_long = work.seconds > 1e7
+    if work.bytes <= memory and not too_long:
+        return
+    raise ConfigError(
+        f"{n_features} different binary features are too many for depth {depth}: {work.cells:.2g} leaves to "
+        f"evaluate, about {work.bytes / 2**30:.1f} GiB and {_duration(work.seconds)} on one core "
+        f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds in the "
+        "binarizer, or a larger memory"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400 * 365.25, "years"), (86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.2g} seconds"
+
+
+BranchCost = Callable[[IntArray, IntArray], FloatArray]
+
+
+def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
+    """What a row pays for a test, by features above and tested; None where tests are free.
+
+    Args:
+        task: the objective.
+        columns: (F,), the column of the matrix behind each feature.
+    """
+    if not isinstance(task, BranchCostTask):
+        return None
+    return lambda above, feature: _checked(task, columns[above], columns[feature])
+
+
+def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatArray:
+    price = np.asarray(task.branch_cost(above, feature), dtype=np.float64)
+    if price.shape != feature.shape or not np.isfinite(price).all() or (price < 0.0).any():
+        raise ConfigError(
+            f"branch_cost of the task gives {price.tolist()[:3] if price.ndim else price} for "
+            f"{len(feature)} tests; expected one finite cost >= 0 for each"
+        )
+    return price
+
+
+class Payments:
+    """What the rows of each set of literals pay when it is split.
+
+    Args:
+        sizes: entries whose first channel counts rows.
+        cost: of a test, by features.
+        depth: D.
+    """
+
+    def __init__(self, sizes: Moments, cost: BranchCost, depth: int) -> None:
+        self._rows, self._cost, self._n = PackedCells(sizes.row_sums(), depth), cost, sizes.n_features
+
+    def at(self, k: int) -> Tensor:
+        """(2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature.
+
+        The axes of signs are those of the k - 1 features left.
+        """
+        (rows,) = (cells[0] for cells in self._rows.cells(k, slice(None)))
+        sets = members(self._n, k)
+        paid = []
+        for j in range(k):
+            price = torch.from_numpy(self._cost(np.delete(sets, j, axis=0), sets[j])).to(rows.device)
+            paid.append((rows.select(j, 0) + rows.select(j, 1)) * price)
+        return torch.stack(paid, dim=-2)
+
+
+def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
+    """What all rows pay for the tests of a tree, row by row from the definition; 0 where tests are free.
+
+    Args:
+        task: the objective.
+        tree: over the columns of the matrix.
+        features: (N, p).
+    """
+    if not isinstance(task, BranchCostTask):
+        return 0.0
+
+    def below(node: int, rows: IntArray, above: tuple[int, ...]) -> float:
+        column = int(tree.feature[node])
+        if column < 0:
+            return 0.0
+        tested = np.array(above, dtype=np.int64)[:, None]
+        price = float(_checked(task, tested, np.array([column], dtype=np.int64))[0])
+        answers, deeper = features[rows, column], (*above, column)
+        absent = below(int(tree.absent[node]), rows[~answers], deeper)
+        return len(rows) * price + absent + below(int(tree.present[node]), rows[answers], deeper)
+
+    return below(0, np.arange(len(features), dtype=np.int64), ())
+
+
+class Problem:
+    """Rows to grow trees on, a task, and the conditions that leaves have to meet.
+
+    Args:
+        task: the objective.
+        moments: the task's entries.
+        sizes: entries that count what leaves need, rows first, or None where there is no condition.
+        least: how much of each a leaf needs.
+        branch_cost: what a row pays for a test; None where tests are free. It needs `sizes`.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        moments: Moments,
+        sizes: Moments | None,
+        *least: int,
+        branch_cost: BranchCost | None = None,
+    ) -> None:
+        self.task, self.moments, self.sizes = task, moments, sizes
+        self.least, self.branch_cost = least, branch_cost
+        self.n_cells = 0
+
+    def where(self, feature: int, present: bool) -> Problem:
+        """The rows in which the literal of a feature is 1, or is 0."""
+        moments = self.moments.where(self.moments.has(feature) == present)
+        sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
+        return Problem(self.task, moments, sizes, *self.least, branch_cost=self.branch_cost)
+
+    def leaf(self) -> Tensor:
+        """Cost of all rows as one leaf, a scalar tensor."""
+        return self._total(lambda m: m.total(), lambda total: total)
+
+    def singles(self) -> Tensor:
+        """(2, F): costs of the rows without and with each literal."""
+
+        def cells(pair: Tensor) -> Tensor:
+            single, total = pair[:, :-1], pair[:, -1:]
+            return torch.stack([total - single, single], dim=1)
+
+        def sums(moments: Moments) -> Iterator[Tensor]:
+            for single, total in zip(moments.singles(), moments.total(), strict=True):
+                yield torch.cat([single, total[:, None]], dim=1)
+
+        return self._total(sums, cells)
+
+    def pairs(self) -> Tensor:
+        """(2, 2, F, F): costs of the rows with both, one or none of two literals, in both orders."""
+
+        def cells(pair: Tensor) -> Tensor:
+            """From sums with neither (none first) or either literal asked for, (C, 1 + F, 1 + F)."""
+            first = torch.stack([pair[:, :1] - pair[:, 1:], pair[:, 1:]], dim=1)
+            return torch.stack([first[..., :1] - first[..., 1:], first[..., 1:]], dim=2)
+
+        return self._total(Moments.pairs, cells)
+
+    def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
+        """Costs of cells, infinite where a leaf has too few rows or whatever else it needs.
+
+        Args:
+            cells: what the task's `cost` takes.
+            sizes: one tensor (C, ...), counts in the cells, or None without conditions.
+        """
+        return self.masked(self.task.cost(cells), sizes)
+
+    def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
+        """Costs, infinite where a leaf has too few rows or whatever else it needs; arguments as in `cost`."""
+        if sizes is not None:
+            for count, least in zip(next(sizes), self.least, strict=True):
+                cost.masked_fill_(count < least, INFINITY)
+        self.n_cells += cost.numel()
+        return cost
+
+    def _total(
+        self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        steps = sums(self.moments)
+        if self.task.n_steps > 1:
+            steps = self.task.accumulate(steps)
+        sizes = None if self.sizes is None else (cells(step) for step in sums(self.sizes))
+        return self.cost((cells(step) for step in steps), sizes)
+
+
+class OutOfTimeError(Exception):
+    """The time limit was reached; raised and caught inside the engine."""
+
+
+def check_time(deadline: float) -> None:
+    """Stop a search at a time of `time.perf_counter`.
+
+    Raises:
+        OutOfTimeError: the time is past.
+    """
+    if time.perf_counter() > deadline:
+        raise OutOfTimeError

@@ -1,0 +1,490 @@
+"""Solve a problem exactly: the engine, its solution and its certificate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray
+from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.problem import (
+    INFINITY,
+    Budget,
+    Levels,
+    Problem,
+    Work,
+    branch_cost,
+    budget,
+    budgets,
+    check,
+    estimate,
+    total_branch_cost,
+)
+from sstorch.exact.search import root_costs, search, trace
+from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
+from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+
+
+class Optimum(NamedTuple):
+    """The best tree found within a budget.
+
+    Attributes:
+        depth: most tests on a path.
+        nodes: most branch nodes; leaves are one more.
+        loss: its training loss, without penalty.
+        lower_bound: no tree within the budget has a smaller loss; equal to `loss` where optimality is proved.
+    """
+
+    depth: int
+    nodes: int
+    loss: float
+    lower_bound: float
+
+    @property
+    def certified(self) -> bool:
+        """Whether no tree within the budget has a smaller loss."""
+        return self.lower_bound >= self.loss
+
+
+class PathStep(NamedTuple):
+    """A tree on the path over leaf penalties.
+
+    Attributes:
+        leaf_penalty: the smallest penalty per leaf for which this tree is best; it stays so up to that of the
+            step before (the first step is the smallest tree, best for all larger penalties).
+        nodes: its branch nodes.
+        loss: its training loss, without penalty.
+    """
+
+    leaf_penalty: float
+    nodes: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a search did.
+
+    Attributes:
+        n_rows: N.
+        n_patterns: distinct rows of the binary matrix.
+        n_features: distinct columns that split anything.
+        cells: leaves that were evaluated.
+        seconds: time of the search, without preparation.
+        estimate: what was expected of it.
+    """
+
+    n_rows: int
+    n_patterns: int
+    n_features: int
+    cells: int
+    seconds: float
+    estimate: Work
+
+
+class Solution:
+    """Optima of all budgets up to a depth and a number of nodes, from one search.
+
+    `tree()`, `loss`, `certificate` and `gap` speak of the tree that `max_depth`, `max_nodes` and
+    `leaf_penalty` of the call of `solve` ask for; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path`
+    of all others.
+
+    Attributes:
+        max_depth: as given to `solve`.
+        max_nodes: as given, or all that the depth can hold.
+        leaf_penalty: as given.
+        optima: an `Optimum` for every budget, by (depth, nodes), smaller ones first.
+        counters: what the search did.
+    """
+
+    def __init__(
+        self,
+        *,
+        features: BoolArray,
+        names: Sequence[str],
+        patterns: Patterns,
+        problem: Problem,
+        searches: Sequence[tuple[Levels, bool]],
+        floor: float,
+        max_depth: int,
+        max_nodes: int,
+        leaf_penalty: float,
+        counters: Counters,
+    ) -> None:
+        self._features, self._names, self._patterns = features, tuple(names), patterns
+        self._problem, self._levels = problem, [levels for levels, _ in searches]
+        self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
+        self.counters = counters
+        self._best: dict[Budget, tuple[float, Levels]] = {}
+        certified: set[Budget] = set()
+        for levels, complete in searches:
+            for state, least in root_costs(problem, levels).items():
+                value = float(least)
+                if state not in self._best or value < self._best[state][0]:
+                    self._best[state] = (value, levels)
+                if complete:
+                    certified.add(state)
+        self._spread()
+        if searches[-1][1]:
+            certified.update(self._best)
+        constant = self.task.constant
+        self.optima: dict[tuple[int, int], Optimum] = {}
+        for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
+            bound = cost if state in certified else min(cost, floor)
+            self.optima[state] = Optimum(*state, constant + cost, constant + bound)
+
+    def _spread(self) -> None:
+        """A budget that no search has finished can do what smaller ones can."""
+        for state in budgets(self.max_depth, self.max_nodes):
+            for other, (cost, levels) in list(self._best.items()):
+                fits = other.depth <= state.depth and other.nodes <= state.nodes
+                if fits and (state not in self._best or cost < self._best[state][0]):
+                    self._best[state] = (cost, levels)
+
+    @property
+    def task(self) -> Task:
+        """The objective."""
+        return self._problem.task
+
+    @cached_property
+    def loss(self) -> float:
+        """Training loss of `tree()`, without penalty."""
+        # Where sums are rounded the rows themselves know better.
+        return self._loss(self.tree()) if self._rounding else self.optimum().loss
+
+    @property
+    def _rounding(self) -> float:
+        """What losses of the search can be off by, beyond the last digits."""
+        return float(getattr(self.task, "rounding", 0.0))
+
+    @property
+    def objective(self) -> float:
+        """Training loss of `tree()` and `leaf_penalty` for each of its leaves."""
+        return self.loss + self.leaf_penalty * (self.optimum().nodes + 1)
+
+    @property
+    def gap(self) -> float:
+        """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        fitting = self._fitting(self.max_depth, self.max_nodes)
+        bounds = [
+            o.lower_bound + self.leaf_penalty * (o.nodes + 1)
+            if o.certified
+            else o.lower_bound + self.leaf_penalty
+            for o in fitting
+        ]
+        gap = self.objective - min(bounds)
+        gap = gap if gap > _slack(fitting) else 0.0
+        if not self._rounding:
+            return gap
+        # No loss is below zero, so that of the tree bounds what rounding can hide.
+        hidden = min(2 * self._rounding, self.loss)
+        return gap + hidden if hidden > 1e-9 * self.loss else gap
+
+    @property
+    def certificate(self) -> str:
+        """``"optimal"``, or how much better a tree could be if the time limit cut the search short."""
+        return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
+
+    def optimum(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> Optimum:
+        """The best tree within a budget, in numbers.
+
+        Args:
+            depth: most tests on a path; None is `max_depth`.
+            nodes: most branch nodes; None is `max_nodes`.
+            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget
+                stays a limit. With a penalty the tree has as few nodes as its loss allows.
+
+        Raises:
+            ConfigError: a budget larger than the search's, or a negative one or penalty.
+        """
+        depth = self.max_depth if depth is None else depth
+        nodes = self.max_nodes if nodes is None else nodes
+        penalty = self.leaf_penalty if leaf_penalty is None else leaf_penalty
+        if not 0 <= depth <= self.max_depth:
+            raise ConfigError(f"depth={depth}: this search covers 0 to {self.max_depth}")
+        if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
+            raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
+        if not penalty >= 0.0:
+            raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
+        fitting = self._fitting(depth, nodes)
+        # Equal up to rounding: the smaller tree.
+        least = min(o.loss + penalty * (o.nodes + 1) for o in fitting)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + _slack(fitting))
+
+    def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
+        return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
+
+    def tree(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> BinaryTree:
+        """The best tree within a budget; arguments and errors as in `optimum`.
+
+        Raises:
+            TrainingError: the tree's loss, recomputed from the rows, is not the loss of the search.
+        """
+        optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
+        state = budget(optimum.depth, optimum.nodes)
+        nested = trace(self._problem, self._best[state][1], self._reached(state))
+        tree = BinaryTree.build(_columns(nested, self._patterns), self._names)
+        loss = self._loss(tree)
+        # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
+        rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
+        if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
+            raise TrainingError(
+                f"the tree has the loss {loss!r}, but the search reports {optimum.loss!r}; please report this"
+            )
+        return tree
+
+    def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
+        """What the task says in each leaf: a class, a treatment, a mean, (n_leaves,) or (n_leaves, ...).
+
+        Args:
+            tree: a tree of this search; None is `tree()`.
+
+        Raises:
+            ConfigError: the task has no `decisions`.
+        """
+        if not isinstance(self.task, DecisionTask):
+            raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
+        tree = self.tree() if tree is None else tree
+        return self.task.decisions(tree.apply(self._features), tree.n_leaves)
+
+    def _loss(self, tree: BinaryTree) -> float:
+        """The tree's loss from the definition."""
+        cost = total_branch_cost(self.task, tree, self._features)
+        return self.task.loss(tree.apply(self._features)) + cost
+
+    def _reached(self, state: Budget) -> Budget:
+        """The budget within which the search behind a state found its cost."""
+        cost, levels = self._best[state]
+        own = levels.budgets(0)
+        if state in own:
+            return state
+        return next(
+            other
+            for other in own
+            if other in self._best
+            and self._best[other][0] == cost
+            and other.depth <= state.depth
+            and other.nodes <= state.nodes
+        )
+
+    def path(self, *, depth: int | None = None) -> list[PathStep]:
+        """All trees that are best for some penalty per leaf, from the smallest tree to the largest.
+
+        Args:
+            depth: most tests on a path; None is `max_depth`.
+        """
+        depth = self.max_depth if depth is None else depth
+        losses: dict[int, float] = {}
+        for o in self._fitting(depth, self.max_nodes):
+            losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
+        hull = [0]
+        steps = [PathStep(0.0, 0, losses[0])]
+        while True:
+            at = hull[-1]
+            rates = {n: (losses[at] - losses[n]) / (n - at) for n in losses if n > at}
+            slack = 1e-12 * abs(losses[0])
+            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > slack}
+            if not rates:
+                return steps
+            best = max(rates.values())
+            after = max(n for n, rate in rates.items() if rate == best)
+            steps[-1] = steps[-1]._replace(leaf_penalty=best)
+            steps.append(PathStep(0.0, after, losses[after]))
+            hull.append(after)
+
+    def table(self) -> pd.DataFrame:
+        """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""
+        return pd.DataFrame(list(self.optima.values()), columns=list(Optimum._fields))
+
+
+def _slack(optima: Sequence[Optimum]) -> float:
+    """How far losses can be apart by rounding."""
+    return 1e-12 * max(abs(o.loss) for o in optima)
+
+
+def _columns(nested: Nested, patterns: Patterns) -> Nested:
+    """A tree in columns of the matrix instead of literals."""
+    if nested is None:
+        return None
+    feature, absent, present = nested
+    children = (_columns(absent, patterns), _columns(present, patterns))
+    if patterns.flipped[feature]:
+        children = children[::-1]
+    return int(patterns.columns[feature]), *children
+
+
+MAX_EXACT_DEPTH = 5
+
+
+def solve(
+    features: object,
+    task: Task,
+    max_depth: int = 3,
+    max_nodes: int | None = None,
+    *,
+    leaf_penalty: float = 0.0,
+    min_leaf: int = 1,
+    min_events: int = 0,
+    time_limit: float | None = None,
+    memory: int = 4 * 2**30,
+    device: str | torch.device = "cpu",
+) -> Solution:
+    """Find trees of least training loss over binary features: all sizes in one search.
+
+    The search is exhaustive. A leaf of a tree of depth D is a set of up to D features, each with a sign; the
+    order of the tests does not matter, so each such set is evaluated once, and the least cost below ever
+    smaller sets follows by dynamic programming. "Optimal" means: for this loss, on these rows, over these
+    binary features, within the budget.
+
+    Args:
+        features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
+        task: the objective, made from the same rows.
+        max_depth: most tests on a path, 0 to 5; a stump has depth 1.
+        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
+        leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
+            loss. Trees for all other penalties are in the solution, too.
+        min_leaf: least number of rows of a leaf.
+        min_events: least number of events of a leaf, for tasks that know of events.
+        time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
+            trees found, and how far they can be from the optimum.
+        memory: bytes that the search may take.
+        device: where to search.
+
+    Returns:
+        The solution.
+
+    Raises:
+        DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
+            `min_leaf` or `min_events`.
+        ConfigError: an argument out of its range, `min_events` for a task without events, or too many
+            features for the depth: the message gives the estimate of memory and time.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sstorch.exact import LogLikelihood, solve
+        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1]])
+        >>> task = LogLikelihood(time=[1.0, 2.0, 6.0, 8.0, 9.0], event=[1, 1, 1, 0, 1])
+        >>> found = solve(features, task, max_depth=2)
+        >>> found.certificate, round(found.loss, 4), found.tree(nodes=1).feature.tolist()
+        ('optimal', 0.3641, [0, -1, -1])
+    """
+    matrix, names = check_binary(features)
+    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
+    _check_rows(matrix.shape[0], task, min_leaf, min_events)
+    priced = isinstance(task, BranchCostTask)
+    patterns = Patterns.of(matrix, merge_columns=not priced)
+    entries, place = task.entries(), torch.device(device)
+    depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
+    n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
+    work = estimate(n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced)
+    check(work, patterns.n_features, depth, memory)
+    moments = Moments.of(patterns, entries, task.n_steps, place)
+    sizes, least = None, (min_leaf, min_events)[: 2 if min_events else 1]
+    # A test that tells no rows apart may still make later ones cheaper: leaves without rows are none.
+    if min_leaf > 1 or min_events > 0 or priced:
+        sizes = Moments.of(patterns, _size_entries(task, len(least)), 1, place)
+    cost_of_test = branch_cost(task, patterns.columns)
+    problem = Problem(task, moments, sizes, *least, branch_cost=cost_of_test)
+    begin = time.perf_counter()
+    searches = []
+    # With a limit, shallower trees first: they are what remains if the time does not suffice.
+    deadline = INFINITY if time_limit is None else begin + time_limit
+    for d in range(depth if time_limit is None else min(1, depth), depth + 1):
+        levels, complete = search(problem, d, min(limit, 2**d - 1), deadline)
+        searches.append((levels, complete))
+        if not complete:
+            break
+    seconds = time.perf_counter() - begin
+    return Solution(
+        features=matrix,
+        names=names,
+        patterns=patterns,
+        problem=problem,
+        searches=searches,
+        floor=-INFINITY if searches[-1][1] else _floor(problem, patterns, entries, place),
+        max_depth=max_depth,
+        max_nodes=limit,
+        leaf_penalty=leaf_penalty,
+        counters=Counters(
+            len(matrix), len(patterns.literals), patterns.n_features, problem.n_cells, seconds, work
+        ),
+    )
+
+
+def _check_settings(
+    max_depth: int, max_nodes: int | None, leaf_penalty: float, time_limit: float | None
+) -> int:
+    """Check what does not depend on the data; returns the largest number of branch nodes."""
+    if not 0 <= max_depth <= MAX_EXACT_DEPTH:
+        raise ConfigError(
+            f"max_depth={max_depth}: exact trees are searched for depths 0 to {MAX_EXACT_DEPTH}"
+        )
+    if max_nodes is not None and max_nodes < 0:
+        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    if not 0.0 <= leaf_penalty < INFINITY:
+        raise ConfigError(f"leaf_penalty={leaf_penalty}: expected a number of at least 0")
+    if time_limit is not None and not time_limit > 0.0:
+        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
+    most: int = 2**max_depth - 1
+    return most if max_nodes is None else min(max_nodes, most)
+
+
+def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None:
+    """Check sizes against the rows."""
+    if n_rows != task.n_rows:
+        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
+    if min_leaf < 1 or min_events < 0:
+        raise ConfigError(
+            f"min_leaf={min_leaf}, min_events={min_events}: expected at least 1 row and 0 events"
+        )
+    if min_leaf > n_rows:
+        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+    if min_events == 0:
+        return
+    if not isinstance(task, SurvivalTask):
+        raise ConfigError(f"min_events={min_events}: this task does not know which rows have events")
+    n_events = int(np.count_nonzero(task.event))
+    if min_events > n_events:
+        raise DataError(
+            f"min_events={min_events}: not even a single leaf has that many events, there are {n_events}"
+        )
+
+
+def _size_entries(task: Task, n_channels: int) -> Entries:
+    """Rows, and events where two channels are asked for."""
+    rows = np.arange(task.n_rows, dtype=np.int64)
+    events = [task.event] if n_channels == 2 and isinstance(task, SurvivalTask) else []
+    return Entries(rows, np.zeros_like(rows), np.stack([np.ones(task.n_rows), *events]))
+
+
+def _floor(problem: Problem, patterns: Patterns, entries: Entries, device: torch.device) -> float:
+    """No tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
+    of_entry = torch.from_numpy(patterns.of_row[entries.row]).to(device)
+    step = torch.from_numpy(entries.step).to(device)
+    values = torch.from_numpy(entries.values).to(device)
+    order = torch.argsort(step, stable=True)
+    begin = torch.searchsorted(step[order], torch.arange(problem.task.n_steps + 1, device=device)).tolist()
+
+    def sums() -> Iterator[Tensor]:
+        for first, last in pairwise(begin):
+            part = order[first:last]
+            empty = values.new_zeros(len(values), len(patterns.literals))
+            yield empty.index_add_(1, of_entry[part], values[:, part])
+
+    return float(problem.task.floor(problem.task.accumulate(sums())).sum())

@@ -1,0 +1,150 @@
+"""The protocol of an objective: a sum over leaves of a cost of sums over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy.typing as npt
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+
+
+class Entries(NamedTuple):
+    """What the rows add to the sums of their leaf.
+
+    Attributes:
+        row: (n_entries,), the row that adds; a row may have several entries, or none.
+        step: (n_entries,), in which of the steps 0 .. n_steps - 1.
+        values: (C, n_entries), how much, in each of C channels.
+    """
+
+    row: IntArray
+    step: IntArray
+    values: FloatArray
+
+
+class Task(Protocol):
+    """A loss that is a constant plus a sum over leaves of a cost of additive sums over the leaf's rows.
+
+    The sums of a leaf are those of its entries, in C channels and, for losses over time, in a sequence of
+    steps. The engine computes the sums of products of literals (moments), lets `accumulate` turn those of
+    each step into the linear statistics that `cost` needs, takes them to the cells of all sets of literals by
+    inclusion and exclusion, and gives `cost` the steps in order. Everything before `cost` is linear.
+
+    A task may offer more: see `SurvivalTask`, `DecisionTask` and `BranchCostTask`. `check_task` finds out
+    whether a task keeps what is promised here.
+
+    Attributes:
+        n_rows: N.
+        n_steps: number of steps; 1 for a loss without a time axis.
+        constant: what the loss of every tree contains besides the costs of its leaves.
+
+    Examples:
+        Leaves that predict one number, with a loss of their own: squares, twice where a person is old.
+
+        >>> import numpy as np
+        >>> from sstorch.exact import Entries, check_task, solve
+        >>> class OldCountTwice:
+        ...     n_steps, constant = 1, 0.0
+        ...     def __init__(self, y, age):
+        ...         self.y, self.weight, self.n_rows = y, np.where(age > 60, 2.0, 1.0), len(y)
+        ...     def entries(self):
+        ...         rows, w, y = np.arange(self.n_rows), self.weight, self.y
+        ...         return Entries(rows, np.zeros_like(rows), np.stack([w, w * y, w * y**2]))
+        ...     def accumulate(self, sums):
+        ...         return sums
+        ...     def cost(self, cells):
+        ...         w, wy, wyy = next(cells)
+        ...         return wyy - wy**2 / w.clamp_min(1e-300)
+        ...     def floor(self, cells):
+        ...         return self.cost(cells)
+        ...     def loss(self, leaf):
+        ...         w = np.bincount(leaf, self.weight)
+        ...         mean = np.bincount(leaf, self.weight * self.y) / np.where(w > 0, w, 1.0)
+        ...         return float((self.weight * (self.y - mean[leaf]) ** 2).sum())
+        >>> rng = np.random.default_rng(0)
+        >>> features, age = rng.random((80, 6)) < 0.5, rng.uniform(40, 80, 80)
+        >>> task = OldCountTwice(2.0 * features[:, 0] + features[:, 1] + 0.1 * rng.normal(size=80), age)
+        >>> check_task(task, features)
+        >>> found = solve(features, task, max_depth=2)
+        >>> found.certificate, found.tree().feature.tolist()
+        ('optimal', [0, 1, -1, -1, 1, -1, -1])
+    """
+
+    @property
+    def n_rows(self) -> int: ...  # noqa: D102
+    @property
+    def n_steps(self) -> int: ...  # noqa: D102
+    @property
+    def constant(self) -> float: ...  # noqa: D102
+
+    def entries(self) -> Entries:
+        """The entries of all rows."""
+        ...
+
+    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
+        """From the sums (C, ...) of each step to linear statistics (C', ...) of each step."""
+        ...
+
+    def cost(self, cells: Iterator[Tensor]) -> Tensor:
+        """Cost (...) of leaves from the statistics (C', ...) of each step, which it may overwrite.
+
+        The cost of a leaf without rows is 0.
+        """
+        ...
+
+    def floor(self, cells: Iterator[Tensor]) -> Tensor:
+        """At most the summed cost of any tree on these rows, from what `cost` takes; superadditive.
+
+        Superadditive: the floor of the union of two groups of rows is at least the sum of their floors.
+        """
+        ...
+
+    def loss(self, leaf: IntArray) -> float:
+        """Total loss of a partition of the rows, (N,) leaf of each, from the definition, row by row."""
+        ...
+
+
+@runtime_checkable
+class SurvivalTask(Task, Protocol):
+    """A task that knows which rows have events, so that leaves can be asked for some.
+
+    Attributes:
+        event: (N,) bool, True where the event was observed.
+    """
+
+    @property
+    def event(self) -> BoolArray: ...  # noqa: D102
+
+
+@runtime_checkable
+class DecisionTask(Task, Protocol):
+    """A task whose leaves say something: a class, a treatment, a mean, a curve."""
+
+    def decisions(self, leaf: IntArray, n_leaves: int) -> npt.NDArray[Any]:
+        """What each leaf of a partition says, (n_leaves,) or (n_leaves, ...).
+
+        Args:
+            leaf: (N,), the leaf of each row.
+            n_leaves: their number.
+        """
+        ...
+
+
+@runtime_checkable
+class BranchCostTask(Task, Protocol):
+    """A task in which tests cost something, too: each row of a branch node pays for the test there.
+
+    What it pays may depend on which columns were tested above the node, not on their order or answers.
+    """
+
+    def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
+        """What a row pays, (n,), >= 0, in the unit of the loss.
+
+        Args:
+            above: (k, n), columns of the matrix that were tested above, each set in any order.
+            feature: (n,), the column that is tested.
+        """
+        ...

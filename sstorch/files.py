@@ -1,0 +1,183 @@
+"""Files and folders that are written whole or not at all, and locks between processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import BaseFileLock, FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from sstorch._version import __version__
+from sstorch.exceptions import ConfigError, FormatError
+
+
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Write a file aside, then move it to its place in one step.
+
+    Whoever reads ``path`` at any moment, also after a crash or a power failure, finds what was there before
+    or all of the new content. Several processes may write the same file: the last one wins.
+
+    Args:
+        path: of the file, in an existing folder.
+        content: all of it.
+
+    Raises:
+        OSError: it cannot be written; what was there is left as it was, and nothing beside it.
+    """
+    # Random, since processes of several machines can have one number.
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name of a file last through a power failure, where folders can be opened."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(path: Path) -> BaseFileLock | None:
+    """Take the lock of a path, without waiting for it.
+
+    Args:
+        path: of the lock file, which is there as long as the lock is held.
+
+    Returns:
+        The lock, which :func:`unlock` gives back; None if somebody has it, in this process or another.
+
+    Raises:
+        OSError: the lock file cannot be made.
+    """
+    lock = FileLock(path, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return None
+    return lock
+
+
+def take_lock(path: Path) -> BaseFileLock:
+    """Take the lock of a path, or refuse.
+
+    Raises:
+        ConfigError: somebody has it, in this process or another.
+        OSError: the lock file cannot be made.
+    """
+    lock = try_lock(path)
+    if lock is None:
+        raise ConfigError(f"another run is writing beside {path}; wait for its end, or name another place")
+    return lock
+
+
+def unlock(lock: BaseFileLock) -> None:
+    """Give a lock back and remove its file."""
+    if sys.platform != "win32":  # where the release removes it
+        # While it is held: who has opened the file already finds that it has no name, and does not take it.
+        Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()
+
+
+JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+_CHECKSUM = "state_sha256"
+
+
+def write_folder(
+    folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Write a model into ``folder``, which is made if missing.
+
+    Each file is written aside and then moved into place; the JSON names the checksums of the tensors and of
+    its own content, so that a folder with one new and one old file, or an altered one, is refused when it is
+    read.
+
+    Args:
+        folder: where to write.
+        name: of the format.
+        version: of the format.
+        state: what JSON can hold.
+        tensors: on any device.
+
+    Raises:
+        ConfigError: if the folder cannot be written.
+    """
+    blob = dump_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    whole = {
+        "format": name,
+        "format_version": version,
+        "sstorch_version": __version__,
+        "torch_version": torch.__version__,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+        **state,
+    }
+    whole[_CHECKSUM] = _checksum(whole)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / TENSOR_NAME, blob)
+        write_whole(folder / JSON_NAME, _text(whole))
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`write_folder` wrote: the state, and the tensors on the CPU.
+
+    Raises:
+        FormatError: files are missing or altered, or of another format or version.
+    """
+    try:
+        text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
+    try:
+        state: dict[str, Any] = json.loads(text)
+        found = (state["format"], state["format_version"])
+        if found != (name, version):
+            raise FormatError(
+                f"{folder / JSON_NAME} is of format {found[0]} version {found[1]}; this version of "
+                f"sstorch reads {name} version {version}"
+            )
+        if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
+            raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
+        # Digits that no float64 keeps would leave the content as it was: the text is compared, too.
+        if _checksum(state) != state[_CHECKSUM] or _text(state) != text.replace(b"\r\n", b"\n"):
+            raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: its checksum does not fit")
+        return state, load_tensors(blob)
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+
+
+def _text(state: Mapping[str, Any]) -> bytes:
+    return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode()
+
+
+def _checksum(state: Mapping[str, Any]) -> str:
+    """Of everything but the checksum itself."""
+    plain = {key: value for key, value in state.items() if key != _CHECKSUM}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, allow_nan=False).encode()).hexdigest()

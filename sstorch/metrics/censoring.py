@@ -1,0 +1,310 @@
+"""Kaplan-Meier estimates and inverse probability of censoring weights."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import (
+    IntArray,
+    as_numbers,
+    check_choice,
+    check_event,
+    check_floor,
+    check_same_order,
+    check_time,
+    check_time_event,
+    check_train,
+    check_weight,
+)
+from sstorch.exceptions import DataError
+
+
+class RiskSets(NamedTuple):
+    """Counts at the distinct observed times; sums of weights where rows have weights.
+
+    Attributes:
+        times: distinct observed times, increasing, shape (m,).
+        position: of each row among `times`, shape (n,).
+        n_events: events at each time, shape (m,).
+        n_censored: censorings at each time, shape (m,).
+        at_risk: rows observed up to each time or longer, shape (m,).
+    """
+
+    times: FloatArray
+    position: IntArray
+    n_events: FloatArray
+    n_censored: FloatArray
+    at_risk: FloatArray
+
+
+def risk_sets(time: FloatArray, event: BoolArray, weight: FloatArray | None = None) -> RiskSets:
+    """Count the rows at each distinct time.
+
+    Args:
+        time: observed times, shape (n,), checked.
+        event: event indicators, shape (n,).
+        weight: weights of the rows, shape (n,), or None for one each.
+    """
+    distinct, position = np.unique(time, return_inverse=True)
+    each = 1.0 if weight is None else weight
+    n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
+    n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
+    at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
+    return RiskSets(distinct, position, n_events, n_censored, at_risk)
+
+
+# Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
+Ipcw = Literal["G(t-)", "G(t)"]
+IPCW_FORMS = ("G(t-)", "G(t)")
+
+
+@dataclass(frozen=True, eq=False)
+class KaplanMeier:
+    """A survival function estimated by the product-limit formula: a right-continuous step function.
+
+    It is 1 before the first time and keeps its last value beyond the last time.
+
+    Attributes:
+        times: distinct observed times, increasing, shape (n_times,), in the unit of the data.
+        values: S at those times, the step included, shape (n_times,).
+
+    References:
+        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481.
+
+    Examples:
+        >>> km = KaplanMeier.fit(time=[1.0, 2.0, 3.0, 4.0], event=[1, 0, 1, 1])
+        >>> km.at([0.5, 1.0, 3.0, 9.0]).tolist()
+        [1.0, 0.75, 0.375, 0.0]
+        >>> km.before([1.0, 3.0]).tolist()
+        [1.0, 0.75]
+    """
+
+    times: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def fit(
+        cls, time: npt.ArrayLike, event: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None
+    ) -> Self:
+        """Estimate the survival function of the event.
+
+        Args:
+            time: observed times, shape (n,).
+            event: True or 1 where the event was observed, shape (n,).
+            sample_weight: weights of the rows, shape (n,); None is one each.
+
+        Returns:
+            The estimate of S(t) = P(T > t).
+
+        Raises:
+            DataError: see `sstorch.checks.check_time_event`.
+        """
+        check_same_order(time=time, event=event, sample_weight=sample_weight)
+        row_time, row_event = check_time_event(time, event)
+        weight = check_weight(sample_weight, row_time.size)
+        if weight is not None:
+            counted = weight > 0.0
+            row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
+        counts = risk_sets(row_time, row_event, weight)
+        return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
+
+    def at(self, t: npt.ArrayLike) -> FloatArray:
+        """S(t), any shape in, the same shape out.
+
+        Raises:
+            DataError: no numbers, or NaN.
+        """
+        return self._read(t, side="right")
+
+    def before(self, t: npt.ArrayLike) -> FloatArray:
+        """S(t-), the limit from the left: any shape in, the same shape out.
+
+        Raises:
+            DataError: no numbers, or NaN.
+        """
+        return self._read(t, side="left")
+
+    def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
+        at = as_numbers(t, "t")
+        if np.isnan(at).any():
+            raise DataError("t: expected times; got NaN.")
+        position = np.searchsorted(self.times, at, side=side)
+        steps: FloatArray = np.concatenate(([1.0], self.values))
+        return steps[position]
+
+
+def censoring_distribution(
+    time: npt.ArrayLike, event: npt.ArrayLike, *, tied_events: Literal["removed", "at_risk"] = "removed"
+) -> KaplanMeier:
+    """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
+
+    Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        tied_events: where events and censorings share a time, "removed" lets the events come first: a row
+            whose event is at t was no longer at risk of being censored at t (scikit-survival's rule and that
+            of every metric here but the convention "osst"). "at_risk" counts them as still at risk, which is
+            the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
+
+    Returns:
+        G, with `at(t)` for G(t) and `before(t)` for G(t-).
+
+    Raises:
+        DataError: see `sstorch.checks.check_time_event`.
+        ConfigError: an unknown `tied_events`.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> g = censoring_distribution(time=[1.0, 2.0, 2.0, 4.0], event=[1, 1, 0, 0])
+        >>> g.at([1.0, 2.0, 4.0]).tolist(), g.before([2.0, 4.0]).tolist()
+        ([1.0, 0.5, 0.0], [1.0, 0.5])
+    """
+    check_choice(tied_events, "tied_events", ("removed", "at_risk"))
+    distinct, _, n_events, n_censored, at_risk = risk_sets(*check_time_event(time, event))
+    if tied_events == "at_risk":
+        return KaplanMeier(distinct, np.cumprod(1.0 - n_censored / at_risk, dtype=np.float64))
+    # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.
+    return KaplanMeier(
+        distinct, np.cumprod(1.0 - n_censored / np.maximum(at_risk - n_events, 1.0), dtype=np.float64)
+    )
+
+
+def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = None) -> float:
+    """The value below which G is not allowed to fall in a weight 1 / G.
+
+    The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
+    were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
+    outweighs ten thousand others and the score measures nothing else. So by default G keeps its last positive
+    value, which is what the training rows last had to say about it.
+
+    Args:
+        censoring: G from `censoring_distribution`.
+        min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
+
+    Returns:
+        The floor, in (0, 1].
+
+    Raises:
+        ConfigError: `min_censoring_prob` is outside (0, 1].
+    """
+    if min_censoring_prob is not None:
+        return check_floor(min_censoring_prob)
+    return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
+
+
+def ipcw_weights(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+) -> FloatArray:
+    """Inverse probability of censoring weights of the rows: 1 / G where the event was observed, else 0.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
+            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
+        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
+
+    Returns:
+        The weights, shape (n,), finite.
+
+    Raises:
+        DataError: see `sstorch.checks`.
+        ConfigError: an unknown `ipcw`, or a floor outside (0, 1].
+
+    References:
+        Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
+
+    Examples:
+        >>> ipcw_weights([1.0, 3.0, 4.0], [1, 1, 0], train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
+        [1.0, 2.0, 0.0]
+    """
+    row_time, row_event = check_time_event(time, event)
+    g = _read(censoring_distribution(*check_train(train)), row_time, ipcw, min_censoring_prob)
+    return np.where(row_event, 1.0 / g, 0.0)
+
+
+def count_floored(
+    time: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    event: npt.ArrayLike | None = None,
+) -> int:
+    """Number of rows with a weight that the floor under G holds down.
+
+    These are the rows with G(t_i-), or G(t_i), below the floor: G falls, so that no weight of the other rows,
+    at their own time or while they are at risk, is touched. A Brier score over all times weighs every row,
+    censored ones while they are at risk; Uno's concordance and the AUC weigh events only: give them `event`.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train: the pair (time, event) of the training rows.
+        ipcw: as in `ipcw_weights`.
+        min_censoring_prob: as in `censoring_floor`.
+        event: True or 1 for the rows whose weight counts, shape (n,); None counts all.
+
+    Returns:
+        The number of rows, from 0 to n.
+
+    Raises:
+        DataError: see `sstorch.checks`.
+        ConfigError: an unknown `ipcw`, or `min_censoring_prob` is outside (0, 1].
+
+    Examples:
+        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]))
+        2
+        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]), event=[1, 0, 1])
+        1
+    """
+    times = check_time(time)
+    weighted = np.ones(times.size, dtype=bool) if event is None else check_event(event, n_rows=times.size)
+    check_choice(ipcw, "ipcw", IPCW_FORMS)
+    censoring = censoring_distribution(*check_train(train))
+    g = censoring.before(times) if ipcw == "G(t-)" else censoring.at(times)
+    return int(np.count_nonzero(weighted & (g < censoring_floor(censoring, min_censoring_prob))))
+
+
+def count_beyond(time: npt.ArrayLike, *, train: tuple[npt.ArrayLike, npt.ArrayLike]) -> int:
+    """Number of rows observed longer than every training row.
+
+    There G is not estimated. It keeps its last value, or the floor where that is 0: `count_floored` counts
+    the second case only. Where the last training row had its event, G stays positive and no floor is touched.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train: the pair (time, event) of the training rows.
+
+    Returns:
+        The number of rows, from 0 to n.
+
+    Raises:
+        DataError: see `sstorch.checks`.
+
+    Examples:
+        >>> count_beyond([2.0, 5.0], train=([1.0, 3.0], [0, 1]))
+        1
+    """
+    return int(np.count_nonzero(check_time(time) > check_train(train)[0].max()))
+
+
+def _read(
+    censoring: KaplanMeier, time: FloatArray, ipcw: str, min_censoring_prob: float | None
+) -> FloatArray:
+    """G(t-) or G(t), not below the floor, shape of `time`."""
+    check_choice(ipcw, "ipcw", IPCW_FORMS)
+    g = censoring.before(time) if ipcw == "G(t-)" else censoring.at(time)
+    return np.maximum(g, censoring_floor(censoring, min_censoring_prob))

@@ -1,0 +1,356 @@
+"""Numerics of the families: integrals, inverses, knots and the bases of splines on them.
+
+The derivative of a natural cubic spline in log time is a quadratic spline that is constant beyond the
+boundary knots, with derivative zero there. Quadratic B-splines, the first two and the last two joined, span
+exactly
+these: m internal knots give m + 1 functions N_j >= 0 that sum to one. Their antiderivatives I_j and a
+constant span the natural cubic splines of Royston and Parmar.
+
+References:
+    Royston and Parmar (2002), Statistics in Medicine 21, 2175-2197; Ramsay (1988), Statistical Science 3,
+    425-441.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.interpolate import BSpline, PPoly
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.exceptions import ConfigError, DataWarning
+
+# Log times between which a solution is sought; exp of them neither overflows nor vanishes.
+LOG_TIME_RANGE, _SINGLE_RANGE = 700.0, 80.0
+_HALVINGS = 64
+
+
+def log_time_limit(dtype: torch.dtype) -> float:
+    """The largest log time, in model units, that families are asked for in a precision."""
+    return LOG_TIME_RANGE if dtype == torch.float64 else _SINGLE_RANGE
+
+
+def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+    """Log time at which a cumulative hazard reaches ``target``, by bisection.
+
+    The result has the gradient of the implicit function: a Newton step, which is zero up to rounding, is
+    added.
+
+    Args:
+        cumulative_hazard: H of log times, elementwise, never falling.
+        target: values of H > 0, shape (...).
+
+    Returns:
+        shape (...); +inf where H stays below the target, -inf where it is above at once.
+    """
+    with torch.no_grad():
+        limit = log_time_limit(target.dtype)
+        low, high = torch.full_like(target, -limit), torch.full_like(target, limit)
+        never, at_once = cumulative_hazard(high) < target, cumulative_hazard(low) > target
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            below = cumulative_hazard(middle) < target
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        solution = (low + high) / 2
+    at_solution = cumulative_hazard(solution)
+    if at_solution.requires_grad:
+        y = solution.clone().requires_grad_()
+        hazard = cumulative_hazard(y)
+        (slope,) = torch.autograd.grad(hazard.sum(), y)
+        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(at_solution)
+        change = (at_solution - at_solution.detach()) / torch.where(usable, slope, torch.ones_like(slope))
+        solution = solution - torch.where(usable, change, torch.zeros_like(change))
+    return solution.masked_fill(never, torch.inf).masked_fill(at_once, -torch.inf)
+
+
+# Panels end where H reaches these values, so that each is smooth however sharp or flat the curve. To the left
+# of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
+_LEVELS = [
+    1e-11,
+    1e-9,
+    1e-7,
+    1e-5,
+    1e-3,
+    0.02,
+    0.1,
+    0.3,
+    0.6,
+    1.0,
+    1.6,
+    2.5,
+    4.0,
+    6.5,
+    10.0,
+    16.0,
+    25.0,
+    37.0,
+]
+_NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
+
+
+def restricted_mean(
+    log_quantile: Callable[[Tensor], Tensor],
+    terms: Callable[[Tensor], tuple[Tensor, Tensor]],
+    log_tau: Tensor,
+    corners: Tensor,
+) -> Tensor:
+    """Integral of S over [0, tau] in log time, Gauss-Legendre on panels between quantiles.
+
+    Beyond the last panel t S(t) is continued as the power of t that it is there: exact for families whose
+    tail is one, without effect for the others.
+
+    Args:
+        log_quantile: log times at which H reaches the values (K,), shape (..., K).
+        terms: H and log h at log times, both of shape (..., K).
+        log_tau: log of tau, shape (...); +inf gives the mean.
+        corners: log times where the curve is not smooth, shape (..., C), C >= 0.
+
+    Returns:
+        shape (...), in units of model time; +inf where the integral does not exist.
+    """
+    log_tau = log_tau[..., None]
+    with torch.no_grad():
+        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-LOG_TIME_RANGE)
+        first, final = ends[..., :1], ends[..., -1:]
+        inside = torch.minimum(torch.maximum(corners, first), final)
+        ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
+    left, right = ends[..., :-1], ends[..., 1:]
+    # A panel that no finite time ends belongs to an infinite mean, which is set below.
+    width = torch.where(torch.isfinite(right), right - left, 0.0)
+    start = torch.where(torch.isfinite(left), left, 0.0)
+    share = (left.new_tensor(_NODES) + 1) / 2
+    y = start[..., None] + width[..., None] * share
+    hazard = terms(y.flatten(-2))[0].reshape(y.shape)
+    panels = (torch.exp(y - hazard) * left.new_tensor(_WEIGHTS)).sum(-1) * width / 2
+    total = torch.exp(first) + panels.sum(-1, keepdim=True)
+
+    last = torch.where(torch.isfinite(final), final, 0.0)
+    hazard, log_hazard = terms(last)
+    decay = torch.exp(log_hazard + last) - 1
+    near = decay.abs() < 1e-12
+    safe = torch.where(near, torch.ones_like(decay), decay)
+    bounded = torch.isfinite(log_tau)
+    width = torch.where(bounded, log_tau - last, 0.0)
+    tail = torch.where(near, width, -torch.expm1(-safe * width) / safe)
+    falls = decay > 1e-12
+    tail = torch.where(bounded, tail, torch.where(falls, 1 / safe, 0.0))
+    total = total + torch.where(final < log_tau, torch.exp(last - hazard) * tail, 0.0)
+    endless = (final == torch.inf) | (~bounded & ~falls)
+    return torch.where(endless, torch.inf, total).squeeze(-1)
+
+
+_ITERATIONS = 50
+_NEWTON_HALVINGS = 20
+_LONGEST_STEP = 2.0
+_DIFFERENCE = 1e-4
+_TOLERANCE = 1e-11
+
+
+@torch.no_grad()
+def minimize_small(losses: Callable[[Tensor], Tensor], start: Tensor, active: Tensor) -> Tensor:
+    """Minimise functions of a handful of parameters.
+
+    The Hessian comes from differences of the gradient, so that one derivative of the function is enough. It
+    is made positive by the absolute values of its eigenvalues; steps are limited in length and halved until
+    the loss falls.
+
+    Args:
+        losses: values (R,) at parameters (R, d), differentiable once.
+        start: where to begin, shape (R, d).
+        active: problems to solve, boolean (R,).
+
+    Returns:
+        shape (R, d), no worse than the start up to rounding; problems whose loss is not finite come back
+        unchanged.
+    """
+
+    def gradients(theta: Tensor) -> Tensor:
+        with torch.enable_grad():
+            theta = theta.clone().requires_grad_()
+            return torch.autograd.grad(losses(theta).sum(), theta)[0]
+
+    theta, value = start, losses(start)
+    active = active & torch.isfinite(value)
+    shifts = _DIFFERENCE * torch.eye(theta.shape[1]).to(theta)
+    for _ in range(_ITERATIONS):
+        gradient = gradients(theta)
+        active = active & torch.isfinite(gradient).all(-1) & (gradient.abs().amax(-1) > _TOLERANCE)
+        if not bool(active.any()):
+            break
+        rows = [(gradients(theta + s) - gradients(theta - s)) / (2 * _DIFFERENCE) for s in shifts]
+        step = _newton_step(torch.stack(rows, dim=1), gradient)
+        # Near the minimum the value cannot tell a better point, while a Newton step still finds one: without
+        # this margin the result would depend on rounding, and so on the batch around a problem.
+        rounding = 4 * torch.finfo(value.dtype).eps * (1 + value.abs())
+        trying, length = active, 1.0
+        for _ in range(_NEWTON_HALVINGS):
+            trial = torch.where(trying[:, None], theta + length * step, theta)
+            lower = trying & (losses(trial) <= value + rounding)
+            theta = torch.where(lower[:, None], trial, theta)
+            trying, length = trying & ~lower, length / 2
+            if not bool(trying.any()):
+                break
+        value, active = losses(theta), active & ~trying
+    return theta
+
+
+def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:
+    """Downhill step, shape (R, d), of limited length; along the gradient where the Hessian is not finite."""
+    size = hessian.shape[-1]
+    broken = ~torch.isfinite(hessian).all(-1).all(-1) | ~torch.isfinite(gradient).all(-1)
+    symmetric = torch.where(broken[:, None, None], torch.eye(size).to(hessian), (hessian + hessian.mT) / 2)
+    curvature, axes = torch.linalg.eigh(symmetric)
+    curvature = curvature.abs().clamp(min=1e-8)
+    step = -(axes @ ((axes.mT @ gradient[..., None]) / curvature[..., None])).squeeze(-1)
+    length: Tensor = torch.linalg.vector_norm(step, dim=-1, keepdim=True)
+    limited: Tensor = step * (_LONGEST_STEP / length.clamp(min=_LONGEST_STEP))
+    return limited
+
+
+def check_placement(name: str, value: object, least: int, least_times: int) -> int | tuple[float, ...]:
+    """A number of points, or the points themselves.
+
+    Args:
+        name: of the option, for the message.
+        value: a number, or positive finite times, increasing, in a list, tuple or array.
+        least: smallest number.
+        least_times: fewest times.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
+        return int(value)
+    if isinstance(value, Iterable) and not isinstance(value, str | dict):
+        times = list(value)
+        if len(times) >= least_times and all(_is_time(time) for time in times):
+            given = tuple(float(time) for time in times)
+            if all(a < b for a, b in zip((0.0, *given), given, strict=False)):
+                return given
+    raise ConfigError(
+        f"{name} must be a number >= {least}, or at least {least_times} positive finite times in increasing "
+        f"order, got {value!r}"
+    )
+
+
+def placement_times(
+    log_time: Tensor, event: Tensor, weight: Tensor, name: str
+) -> list[npt.NDArray[np.float64]]:
+    """Log times among which points are placed, one array a problem: those of the rows with an event.
+
+    A problem without events takes all its rows, with a warning.
+
+    Args:
+        log_time: shape (R, M).
+        event: shape (R, M).
+        weight: shape (R, M); rows of weight 0 do not count.
+        name: of the points, for the warning.
+    """
+    times = log_time.double().cpu().numpy()
+    real = (weight > 0).cpu().numpy()
+    observed = real & (event > 0).cpu().numpy()
+    without = ~observed.any(axis=1)
+    if without.any():
+        warnings.warn(
+            f"no event in {without.sum()} of {len(times)} sets of training rows: "
+            f"their {name} lie among the censoring times",
+            DataWarning,
+            stacklevel=2,
+        )
+    chosen = np.where(without[:, None], real, observed)
+    return [own[mask] for own, mask in zip(times, chosen, strict=True)]
+
+
+def _is_time(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
+
+
+def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
+    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
+
+    The percentiles are those of Royston and Parmar: 33 and 67 for two internal knots, else 100 j / (m + 1).
+
+    Returns:
+        distinct knots, increasing: m + 2 of them, or fewer where percentiles coincide.
+    """
+    percentiles = (
+        [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
+    )
+    knots = np.unique(np.percentile(log_event_times, [0, *percentiles, 100]))
+    # Knots that only rounding tells apart would divide by it.
+    distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
+    return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
+
+
+def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
+    """Coefficients of I_1 ... I_{m+1} between the knots, with I_j(0) = 0.
+
+    Args:
+        knots: K distinct knots, K <= m + 2, increasing.
+        n_internal: m; functions that fewer knots do not have are zero.
+
+    Returns:
+        shape (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the
+        coefficients of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot are never looked
+        up and repeat the last.
+    """
+    own = len(knots) - 2
+    table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
+    padded = np.r_[[knots[0]] * 2, knots, [knots[-1]] * 2]
+    for j in range(own + 1):
+        weights = np.zeros(own + 3)
+        weights[j + 1] = 1.0
+        if j == 0:
+            weights[0] = 1.0
+        if j == own:
+            weights[-1] = 1.0
+        slope = PPoly.from_spline(BSpline(padded, weights, 2))
+        curve = slope.antiderivative()
+        real = np.flatnonzero(np.diff(curve.x) > 0)
+        inside = np.clip(0.0, knots[0], knots[-1])
+        at_zero = float(curve(inside) + slope(inside) * (0.0 - inside))
+        table[: own + 1, 0] = curve.x[real]
+        columns = slice(1 + 4 * j, 5 + 4 * j)
+        table[: own + 1, columns] = curve.c[::-1, real].T
+        table[: own + 1, 1 + 4 * j] -= at_zero
+    table[own + 1 :] = table[own]
+    return table
+
+
+def evaluate_basis(
+    table: Tensor, ends: Tensor, log_time: Tensor, n_batch: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The functions I_j and N_j at log times.
+
+    Args:
+        table: of :func:`piecewise_polynomials`, shape (*batch_shape, m + 1, 1 + 4 (m + 1)).
+        ends: right ends of the intervals, shape (*batch_shape, m + 1).
+        log_time: shape (*batch_shape, ...).
+        n_batch: number of batch dimensions.
+
+    Returns:
+        I_j and N_j, lists of m + 1 tensors of the shape of ``log_time``.
+    """
+    lead = log_time.shape[:n_batch]
+    y = log_time.reshape(*lead, -1)
+    first, last = table[..., :1, 0], ends[..., -1:]
+    clamped = torch.minimum(torch.maximum(y, first), last)
+    # The interval of y is the number of right ends below it; the last one is never passed.
+    interval = (clamped[..., None] > ends[..., None, :-1]).sum(-1)
+    rows = table.gather(-2, interval[..., None].expand(*interval.shape, table.shape[-1]))
+    rows = rows.movedim(-1, 0).contiguous()
+    u, beyond = clamped - rows[0], y - clamped
+    curves, slopes = [], []
+    for j in range(table.shape[-2]):
+        c0, c1, c2, c3 = rows[1 + 4 * j : 5 + 4 * j]
+        slope = (3 * c3 * u + 2 * c2) * u + c1
+        slopes.append(slope.reshape(log_time.shape))
+        curves.append((((c3 * u + c2) * u + c1) * u + c0 + slope * beyond).reshape(log_time.shape))
+    return curves, slopes

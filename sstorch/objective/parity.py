@@ -1,0 +1,411 @@
+"""Fairness: differences between the survival curves of groups, as a penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from numbers import Integral
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import roots_legendre
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.exceptions import ConfigError
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
+from sstorch.nn.routing import log_path_probability, most_probable_leaf, visits
+from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
+from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty
+from sstorch.objective.rows import Sample
+
+Pairs = Literal["mean", "sum"]
+Gates = Literal["frozen", "relaxed"]
+
+
+class GroupParity(RowPenalty):
+    """rho times the squared difference between the survival curves of groups.
+
+    :class:`~sstorch.objective.parity.L2Parity` says what is meant and makes it.
+
+    A problem whose rows are all of one group has no pair and the value zero.
+
+    Args:
+        rho: one value per problem, shape (R,).
+        grid: nodes of R problems.
+        pairs: see :class:`~sstorch.objective.parity.L2Parity`.
+        gates: see :class:`~sstorch.objective.parity.L2Parity`.
+    """
+
+    log_time: Tensor
+    measure: Tensor
+
+    def __init__(self, rho: Tensor, grid: Grid, pairs: Pairs = "mean", gates: Gates = "frozen") -> None:
+        super().__init__(rho.expand(len(grid.measure)))
+        self.register_buffer("log_time", grid.log_time)
+        self.register_buffer("measure", grid.measure)
+        self.pairs, self.trains_gates = pairs, gates == "relaxed"
+
+    def select(self, problems: Tensor | slice) -> GroupParity:
+        """See :meth:`Penalty.select`."""
+        if isinstance(problems, Tensor):
+            problems = problems.to(self.coefficient.device)
+        gates: Gates = "relaxed" if self.trains_gates else "frozen"
+        return GroupParity(self.coefficient[problems], self._grid().select(problems), self.pairs, gates)
+
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        """See :meth:`RowPenalty.forward`."""
+        rows = (mixed_rows if relaxed else routed_rows)(gates, leaves, family, sample)
+        factor = self.at(rows.linear) * self._per_pair(rows.member.sum(-1))
+        return factor * pair_sum(rows, self._grid(rows.linear))
+
+    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafParity:
+        """See :meth:`RowPenalty.leaf_term`: rows outside I_s enter as frozen sums."""
+        with torch.no_grad():
+            leaf = tree.apply_leaf(sample.x)
+            inside = visits(tree.topology, leaf, node)
+            own = sample.restrict(inside & counted(sample))
+            # Gates are frozen, and so is the leaf of each row.
+            first = tree.topology.leaves_under(node)[0] - 2**tree.topology.depth
+            position = tree.apply_leaf(own.x) - first
+            position = torch.where(own.weight > 0, position, torch.zeros_like(position))
+            everyone = routed_rows(*_parts(tree), sample)
+            grid = self._grid(everyone.linear)
+            frozen = None
+            if node > 1:
+                outside = everyone.member * ~inside[:, None, :]
+                frozen = CurveRows(everyone.family, outside, everyone.linear, everyone.shape).moments(grid)
+            factor = self._step_factor(everyone.member, sample.weight, sample.weight * inside)
+            return LeafParity(own, position[:, None, :], membership(own), grid, frozen, factor)
+
+    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateParity:
+        """See :meth:`RowPenalty.gate_term`: the gates on all paths count, those that are frozen too."""
+        with torch.no_grad():
+            inside = visits(tree.topology, tree.apply_leaf(sample.x), node)
+            own = sample.restrict(counted(sample))
+            rows = mixed_rows(*_parts(tree), own)
+            factor = self._step_factor(rows.member, sample.weight, sample.weight * inside)
+            return GateParity(own, rows, self._grid(rows.linear), factor)
+
+    def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
+        """What a step multiplies the sum over pairs by, shape (R,).
+
+        The loss of a step is a mean over I_s: N / |I_s| times what its rows give in the full objective.
+        """
+        own = inside.sum(-1)
+        scale = torch.where(own > 0, weight.sum(-1) / own, torch.zeros_like(own))
+        return self.at(weight) * self._per_pair(member.sum(-1)) * scale
+
+    def _grid(self, like: Tensor | None = None) -> Grid:
+        if like is None:
+            return Grid(self.log_time, self.measure)
+        return Grid(self.log_time.to(like), self.measure.to(like))
+
+    def _per_pair(self, weight: Tensor) -> Tensor:
+        """What the sum over pairs is multiplied by, given the weights of the groups (K, G)."""
+        if self.pairs == "sum":
+            return torch.ones_like(weight[:, 0])
+        pairs = pair_weight(weight)
+        return torch.where(pairs > 0, 1 / pairs, torch.zeros_like(pairs))
+
+
+@dataclass(frozen=True)
+class LeafParity(LeafTerm):
+    """The penalty as a function of the leaves under a node, gates frozen.
+
+    Attributes:
+        sample: rows I_s of each problem.
+        position: the leaf of each row among these, shape (K, 1, M).
+        member: row weights by group, shape (K, G, M).
+        grid: nodes of the integral.
+        frozen: moments of the rows outside I_s; None if there are none.
+        factor: of the sum over pairs, shape (K,).
+    """
+
+    sample: Sample
+    position: Tensor
+    member: Tensor
+    grid: Grid
+    frozen: CurveMoments | None
+    factor: Tensor
+
+    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
+        """See :meth:`LeafTerm.value`."""
+        rows = _rows_of_leaf(leaves, family, self.sample, self.member, self.position)
+        return self.factor * pair_sum(rows, self.grid, self.frozen)
+
+    def select(self, problems: Tensor | slice) -> LeafParity:
+        """See :meth:`LeafTerm.select`."""
+        return LeafParity(
+            self.sample.select(problems),
+            self.position[problems],
+            self.member[problems],
+            self.grid.select(problems),
+            None if self.frozen is None else self.frozen.select(problems),
+            self.factor[problems],
+        )
+
+
+@dataclass(frozen=True)
+class GateParity(GateTerm):
+    """The relaxed penalty as a function of the gates, leaves frozen.
+
+    Attributes:
+        sample: all rows of each problem.
+        rows: their leaves' parameters.
+        grid: nodes of the integral.
+        factor: of the sum over pairs, shape (K,).
+    """
+
+    sample: Sample
+    rows: CurveRows
+    grid: Grid
+    factor: Tensor
+
+    def value(self, gates: GateParameters) -> Tensor:
+        """See :meth:`GateTerm.value`."""
+        probability = _probability(gates, self.sample)
+        return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
+
+    def select(self, problems: Tensor | slice) -> GateParity:
+        """See :meth:`LeafTerm.select`."""
+        return GateParity(
+            self.sample.select(problems),
+            self.rows.select(problems),
+            self.grid.select(problems),
+            self.factor[problems],
+        )
+
+
+def membership(sample: Sample) -> Tensor:
+    """Row weights by group, shape (R, G, M); rows of no group have none.
+
+    Raises:
+        ConfigError: the sample does not know its groups.
+    """
+    if sample.group is None:
+        raise ConfigError("a parity penalty needs the group of every row: give the sample its groups")
+    positions = torch.arange(sample.n_groups, device=sample.group.device)
+    weight = sample.weight if sample.merged_weight is None else sample.merged_weight
+    return (sample.group[:, None, :] == positions[:, None]) * weight[:, None, :]
+
+
+def counted(sample: Sample) -> Tensor:
+    """Rows that carry weight in comparisons of groups, boolean (R, M)."""
+    return (sample.weight if sample.merged_weight is None else sample.merged_weight) > 0
+
+
+def merge_equal_rows(features: FloatArray, group: npt.NDArray[np.int64], weight: FloatArray) -> FloatArray:
+    """The weights of the rows of one problem, see :attr:`Sample.merged_weight`.
+
+    Args:
+        features: shape (M, p).
+        group: shape (M,).
+        weight: shape (M,), >= 0.
+
+    Returns:
+        shape (M,), the same sum in each group.
+    """
+    merged = np.zeros_like(weight)
+    rows = np.flatnonzero(weight > 0)
+    keys = np.column_stack([features[rows], group[rows]])
+    _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    np.add.at(merged, rows[first][number.reshape(-1)], weight[rows])
+    return merged
+
+
+def routed_rows(
+    gates: GateParameters, leaves: LeafParameters, family: HazardFamily, sample: Sample
+) -> CurveRows:
+    """Curves of the leaf at the end of each row's most probable path."""
+    with torch.no_grad():
+        leaf = most_probable_leaf(_topology(leaves), gates.logits(sample.x))
+    return _rows_of_leaf(leaves, family, sample, membership(sample), leaf[:, None, :])
+
+
+def mixed_rows(
+    gates: GateParameters, leaves: LeafParameters, family: HazardFamily, sample: Sample
+) -> CurveRows:
+    """Averages of the leaves' curves, weighted by their probabilities."""
+    probability, linear = _probability(gates, sample), leaves.linear_predictor(sample.x)
+    # A leaf that a row does not reach may overflow there.
+    neutral = family.neutral(torch.zeros_like(linear))
+    linear = torch.where(probability.detach() > 0, linear, neutral)
+    return CurveRows(family, membership(sample), linear, leaves.shape_parameters(sample.x), probability)
+
+
+def _rows_of_leaf(
+    leaves: LeafParameters, family: HazardFamily, sample: Sample, member: Tensor, position: Tensor
+) -> CurveRows:
+    linear = leaves.linear_predictor(sample.x).gather(1, position)
+    shape = leaves.shape_parameters(sample.x)
+    shape = shape.expand(*shape.shape[:2], position.shape[-1], shape.shape[-1])
+    shape = shape.gather(1, position[..., None].expand(-1, -1, -1, shape.shape[-1]))
+    return CurveRows(family, member, linear, shape)
+
+
+def _probability(gates: GateParameters, sample: Sample) -> Tensor:
+    """Probability of each leaf, (K, L, M)."""
+    logits = gates.logits(sample.x)
+    topology = Topology((logits.shape[1] + 1).bit_length() - 1)
+    return log_path_probability(topology, logits).exp()
+
+
+def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
+    return tree.gate_parameters(), tree.leaf_parameters(), tree.family
+
+
+def _topology(leaves: LeafParameters) -> Topology:
+    return Topology(leaves.intercept.shape[-1].bit_length() - 1)
+
+
+ParityRule = Literal["quadrature", "observed_times"]
+
+# Nodes of a part of the quadrature between two knots, at least.
+_PANEL_NODES = 12
+
+
+@dataclass(frozen=True)
+class L2Parity:
+    """Settings of the L2 penalty between the survival curves of sensitive groups.
+
+    The penalty is rho times the mean (or sum) over the pairs i, j of rows of different groups, by the product
+    of their weights, of the integral of (S_i(t) - S_j(t))^2 between the extreme observed training times, in
+    the time unit of the data. S_i is the curve of the leaf at the end of row i's most probable path.
+
+    Attributes:
+        gates: ``"frozen"``: the penalty acts where leaves are trained with the gates frozen, the paper's way.
+            ``"relaxed"``: gates are trained with it too, by its relaxation in which S_i is the average of the
+            leaves' curves weighted by their probabilities (the penalty itself is piecewise constant in the
+            gates).
+        pairs: ``"mean"``: rho = 10 then is the paper's 10 / (N_M N_F). ``"sum"``: the paper's sum over pairs.
+        rule: ``"quadrature"``: Gauss-Legendre nodes in log time, in which the curves are smooth.
+            ``"observed_times"``: the sum over the distinct observed training times, without a unit, in place
+            of the integral: the paper's rule.
+        n_nodes: of the quadrature; some more if it is split at knots or breakpoints of the leaves.
+
+    Raises:
+        ConfigError: a value does not exist or is out of range.
+
+    References:
+        Consolo, Amaldi and Carrizosa, group fairness of soft survival trees.
+    """
+
+    gates: Gates = "frozen"
+    pairs: Pairs = "mean"
+    rule: ParityRule = "quadrature"
+    n_nodes: int = 64
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("gates", get_args(Gates)),
+            ("pairs", get_args(Pairs)),
+            ("rule", get_args(ParityRule)),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"fairness {name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}"
+                )
+        if not _is_integer(self.n_nodes) or self.n_nodes < 2:
+            raise ConfigError(f"fairness n_nodes must be at least 2, an integer, got {self.n_nodes!r}")
+
+    def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
+        """Nodes and their weights.
+
+        Args:
+            time: observed training times, > 0, original units.
+            corners: times at which the curves are not smooth, such as knots; the quadrature is split there.
+
+        Returns:
+            times (Q,) and weights (Q,), both in original units; weights of one for ``"observed_times"``.
+        """
+        if self.rule == "observed_times":
+            times = np.unique(time)
+            return times, np.ones_like(times)
+        first, last = float(time.min()), float(time.max())
+        limits = [first, *sorted({corner for corner in corners if first < corner < last}), last]
+        counts = [int(self.n_nodes)]
+        if len(limits) > 2:
+            lengths = np.diff(np.log(limits))
+            counts = [max(_PANEL_NODES, round(self.n_nodes * own / lengths.sum())) for own in lengths]
+        panels = [
+            log_time_quadrature(lower, upper, count)
+            for lower, upper, count in zip(limits[:-1], limits[1:], counts, strict=True)
+        ]
+        return np.concatenate([own for own, _ in panels]), np.concatenate([weight for _, weight in panels])
+
+    def penalty(
+        self,
+        rho: Tensor,
+        times: Sequence[FloatArray],
+        log_scale: FloatArray,
+        problems_of: Sequence[int],
+        corners: Sequence[Sequence[float]] | None = None,
+    ) -> GroupParity:
+        """The penalty of a batch of problems.
+
+        Args:
+            rho: one value per problem, shape (R,).
+            times: observed training times of each split, original units.
+            log_scale: log of the unit of model time of each split.
+            problems_of: number of problems of each split; their sum is R.
+            corners: see :meth:`nodes`, of each split.
+        """
+        corners = corners or [()] * len(times)
+        nodes = [self.nodes(own, at) for own, at in zip(times, corners, strict=True)]
+        width = max(len(own) for own, _ in nodes)
+        # Shorter lists of observed times repeat their last one at weight zero.
+        log_time = [
+            np.log(np.pad(own, (0, width - len(own)), "edge")) - scale
+            for (own, _), scale in zip(nodes, log_scale, strict=True)
+        ]
+        measure = [np.pad(weight, (0, width - len(weight))) for _, weight in nodes]
+        count = torch.as_tensor(problems_of)
+        grid = Grid(
+            torch.as_tensor(np.stack(log_time)).repeat_interleave(count, 0),
+            torch.as_tensor(np.stack(measure)).repeat_interleave(count, 0),
+        )
+        return GroupParity(rho, grid, self.pairs, self.gates)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+@lru_cache(maxsize=32)
+def _legendre(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    nodes, weight = roots_legendre(n_nodes)
+    return nodes, weight
+
+
+def log_time_quadrature(first: float, last: float, n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes in log time for integrals over time.
+
+    Survival curves of the families here are smooth in log time; in time itself they may have a singularity
+    at zero, next to the first node, and the same number of nodes gives up to six digits less.
+
+    Args:
+        first: lower limit, > 0.
+        last: upper limit.
+        n_nodes: number of nodes.
+
+    Returns:
+        nodes (Q,) and weights (Q,), in the unit of the limits.
+    """
+    x, weight = _legendre(n_nodes)
+    half = (np.log(last) - np.log(first)) / 2
+    times = np.exp((np.log(first) + np.log(last)) / 2 + half * x)
+    return times, half * weight * times
+
+
+FAIRNESS = {"l2": L2Parity(), "l2_relaxed": L2Parity(gates="relaxed")}

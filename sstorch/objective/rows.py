@@ -1,0 +1,284 @@
+"""Rows of a batch: samples, shards of them, and blocks of problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import DesignMatrix
+
+# Elements of the largest intermediate, (problems, leaves, rows). On the CPU blocks that fit the second level
+# cache take a fifth off the time of a run, smaller ones add more calls than they save; other devices want to
+# be filled, within their memory.
+CPU_ELEMENTS = 2**17
+OTHER_ELEMENTS = 2**25
+
+
+def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> list[slice]:
+    """Cut a batch into blocks.
+
+    Args:
+        n_problems: K.
+        n_elements: of the largest intermediate for one problem.
+        device: that they are on.
+
+    Returns:
+        slices of at least one problem each; a single one if K is 0.
+    """
+    budget = CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS
+    size = max(1, budget // max(1, n_elements))
+    return [slice(first, min(first + size, n_problems)) for first in range(0, max(1, n_problems), size)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Features and right-censored times of every problem's own rows.
+
+    Attributes:
+        x: features, R problems with M rows each.
+        log_time: log of time in model units, shape (R, M).
+        event: 1 where the event was observed, else 0, shape (R, M), floating.
+        weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
+        log_entry: log of the time from which a row was observed (left truncation), in model units, shape
+            (R, M), -inf for time zero; None if all rows were observed from time zero.
+        total_weight: of the rows of each problem in all shards, shape (R, 1), where these rows are one of
+            several; None if they are all.
+        group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
+        n_groups: number of groups.
+        merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
+            the first carries the weight of them all, the others none, shape (R, M); None to count each.
+    """
+
+    x: DesignMatrix
+    log_time: Tensor
+    event: Tensor
+    weight: Tensor
+    log_entry: Tensor | None = None
+    total_weight: Tensor | None = None
+    group: Tensor | None = None
+    n_groups: int = 0
+    merged_weight: Tensor | None = None
+
+    @property
+    def n_problems(self) -> int:
+        """Number of problems R."""
+        return self.weight.shape[0]
+
+    @property
+    def n_rows(self) -> Tensor:
+        """Rows of each problem that carry weight, shape (R,), integer."""
+        return (self.weight > 0).sum(-1)
+
+    @property
+    def normalised_weight(self) -> Tensor:
+        """Weights that sum to one over the rows of each problem (zero for a problem without rows)."""
+        total = self.weight.sum(-1, keepdim=True) if self.total_weight is None else self.total_weight
+        return self.weight / torch.where(total > 0, total, torch.ones_like(total))
+
+    def select(self, problems: Tensor | slice) -> Sample:
+        """The same rows for the problems at ascending positions (K,), or in a slice."""
+        return Sample(
+            self.x.select(problems),
+            self.log_time[problems],
+            self.event[problems],
+            self.weight[problems],
+            None if self.log_entry is None else self.log_entry[problems],
+            None if self.total_weight is None else self.total_weight[problems],
+            None if self.group is None else self.group[problems],
+            self.n_groups,
+            None if self.merged_weight is None else self.merged_weight[problems],
+        )
+
+    def restrict(self, keep: Tensor) -> Sample:
+        """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
+
+        Problems keep different numbers of rows; the shorter ones are padded with their first row at
+        weight zero.
+        """
+        keep = keep & (self.weight > 0)
+        count = keep.sum(-1)
+        width = max(int(count.max()), 1)
+        if width == keep.shape[-1]:
+            merged = None if self.merged_weight is None else self.merged_weight * keep
+            return replace(self, weight=self.weight * keep, total_weight=None, merged_weight=merged)
+        rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
+        real = torch.arange(width, device=rows.device) < count[:, None]
+        rows = torch.where(real, rows, rows[:, :1])
+        part = self.take(rows)
+        merged = None if part.merged_weight is None else part.merged_weight * real
+        return replace(part, weight=part.weight * real, merged_weight=merged)
+
+    def thin(self, stride: int) -> Sample:
+        """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.
+
+        Their log times and events are zero.
+        """
+        x, spread = self.x.thin(stride), self.x.spread
+        real = self.weight > 0
+        # Padding repeats a row that has already been counted.
+        log_time, event = (spread(torch.where(real, v, 0.0), stride) for v in (self.log_time, self.event))
+        weight = spread(self.weight, stride)
+        return Sample(x, log_time, event, weight)
+
+    def columns(self, rows: slice) -> Sample:
+        """Consecutive rows, the same for all problems, as views; their design matrix holds no others.
+
+        Raises:
+            ValueError: problems have rows of their own.
+        """
+        if self.x.rows is not None:
+            raise ValueError("columns of a sample whose problems have rows of their own")
+        return Sample(
+            DesignMatrix(self.x.matrices[:, rows], self.x.counts),
+            self.log_time[:, rows],
+            self.event[:, rows],
+            self.weight[:, rows],
+            None if self.log_entry is None else self.log_entry[:, rows],
+        )
+
+    def take(self, rows: Tensor) -> Sample:
+        """The rows at positions ``rows`` (R, M') of each problem, with their weights."""
+        return Sample(
+            self.x.restrict(rows),
+            self.log_time.gather(-1, rows),
+            self.event.gather(-1, rows),
+            self.weight.gather(-1, rows),
+            None if self.log_entry is None else self.log_entry.gather(-1, rows),
+            None,
+            None if self.group is None else self.group.gather(-1, rows),
+            self.n_groups,
+            None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
+        )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The rows of a batch in S shards, of which this process holds some.
+
+    Sums over rows are formed within each shard and added up in the order of the shards, which does not depend
+    on who holds them: a run with the same S gives the same numbers in one process or in several. Within one
+    process the shards are worked through one after the other, which bounds the memory that they take.
+
+    Attributes:
+        parts: the shards of this process, in order.
+        group: processes that hold the others, rank r the r-th of equal portions; None if this one holds all.
+    """
+
+    parts: tuple[Sample, ...]
+    group: dist.ProcessGroup | None = None
+
+    @classmethod
+    def of(cls, sample: Sample) -> Shards:
+        """All rows as a single shard."""
+        return cls((sample,))
+
+    @classmethod
+    def cut(cls, sample: Sample, n_shards: int) -> Shards:
+        """Cut the rows into consecutive shards and keep this process's share.
+
+        Args:
+            sample: all rows, the same in every process; none left out of its design matrix.
+            n_shards: S; processes of an initialised ``torch.distributed`` share them equally.
+
+        Raises:
+            ConfigError: ``n_shards`` is not from 1 to the number of rows, or cannot be shared equally.
+        """
+        n_rows = sample.weight.shape[-1]
+        if isinstance(n_shards, bool) or not isinstance(n_shards, int) or not 1 <= n_shards <= n_rows:
+            raise ConfigError(f"n_shards must be an integer from 1 to {n_rows}, the rows, got {n_shards!r}")
+        group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+        size, rank = (dist.get_world_size(), dist.get_rank()) if group is not None else (1, 0)
+        if n_shards % size:
+            raise ConfigError(f"n_shards must be a multiple of the {size} processes, got {n_shards}")
+        if n_shards == 1:
+            return cls((sample,), group)
+        ends = [round(k * n_rows / n_shards) for k in range(n_shards + 1)]
+        own = n_shards // size
+        chosen = range(rank * own, (rank + 1) * own)
+        return cls(tuple(sample.columns(slice(ends[k], ends[k + 1])) for k in chosen), group).normalised()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is a single shard, in a single process."""
+        return len(self.parts) == 1 and self.group is None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.parts[0].weight.device
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Problems of each split."""
+        return self.parts[0].x.counts
+
+    @property
+    def n_rows(self) -> Tensor:
+        """Rows of each problem that carry weight, in all shards, shape (R,), integer."""
+        return self.sum(lambda part: part.n_rows)
+
+    def map(self, function: Callable[[Sample], Sample]) -> Shards:
+        """The shards of this process, each transformed."""
+        return replace(self, parts=tuple(function(part) for part in self.parts))
+
+    def select(self, problems: Tensor) -> Shards:
+        """The same rows for the problems at ascending positions (K,)."""
+        return self.map(lambda part: part.select(problems))
+
+    def restrict(self, keep: Callable[[Sample], Tensor]) -> Shards:
+        """Rows that ``keep`` says to, boolean (R, M) for a shard; see :meth:`Sample.restrict`."""
+        return self.map(lambda part: part.restrict(keep(part))).normalised()
+
+    def normalised(self) -> Shards:
+        """The shards, each with the total weight of the rows in all of them."""
+        if self.is_whole:
+            return self
+        total = self.sum(lambda part: part.weight.sum(-1, keepdim=True))
+        return self.map(lambda part: replace(part, total_weight=total))
+
+    def sum(self, function: Callable[[Sample], Tensor]) -> Tensor:
+        """Sum over all shards of a tensor that each gives, of the same shape."""
+        return self.total([function(part) for part in self.parts])
+
+    def total(self, values: Sequence[Tensor]) -> Tensor:
+        """Sum over all shards of tensors of the same shape, given for those of this process."""
+        if self.group is not None:
+            own = torch.stack(list(values)).contiguous()
+            everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(self.group))]
+            dist.all_gather(everyone, own, group=self.group)
+            values = [value for part in everyone for value in part]
+        return reduce(torch.add, values)
+
+    def gather(self, values: Sequence[Tensor]) -> tuple[Tensor, list[slice]]:
+        """Put the rows of all shards beside each other.
+
+        Args:
+            values: shape (..., M) for each shard of this process, M its own.
+
+        Returns:
+            shape (..., sum of all M); and where in it the shards of this process are.
+        """
+        widths = [value.shape[-1] for value in values]
+        first = 0
+        whole = torch.cat(list(values), dim=-1)
+        if self.group is not None:
+            size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
+            counts = [torch.zeros(1, dtype=torch.long, device=whole.device) for _ in range(size)]
+            dist.all_gather(counts, torch.tensor([whole.shape[-1]], device=whole.device), group=self.group)
+            lengths = [int(count) for count in counts]
+            padded = torch.nn.functional.pad(whole, (0, max(lengths) - whole.shape[-1])).contiguous()
+            everyone = [torch.empty_like(padded) for _ in range(size)]
+            dist.all_gather(everyone, padded, group=self.group)
+            whole = torch.cat([part[..., :n] for part, n in zip(everyone, lengths, strict=True)], dim=-1)
+            first = sum(lengths[:rank])
+        own = []
+        for width in widths:
+            own.append(slice(first, first + width))
+            first += width
+        return whole, own

@@ -1,0 +1,346 @@
+"""NODEC-DR-SST: node-based decomposition with data-point reassignment, for a batch of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from numbers import Integral, Real
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from sstorch.checks import is_number_of
+from sstorch.exceptions import ConfigError
+from sstorch.nn import SoftTree, Topology
+from sstorch.nn.routing import most_probable_leaf
+from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
+from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
+from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
+from sstorch.optim.steps.sharded import ShardedStep
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Imbalance thresholds of UpdateBranchNode, as shares of the rows at a node.
+
+    Attributes:
+        imbalance: e1; a gate is balanced if its left share lies strictly within (e1, 1 - e1).
+        high_imbalance: e2; rows are reassigned if the share is <= e2 or >= 1 - e2.
+        reassigned: e3, fraction of the rows on the crowded side that change sides.
+    """
+
+    imbalance: float
+    high_imbalance: float
+    reassigned: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < 1:
+                raise ConfigError(f"threshold {name} must be in [0, 1), got {value!r}")
+
+    def scaled(self, factor: float) -> Thresholds:
+        """All three thresholds times ``factor``."""
+        return Thresholds(self.imbalance * factor, self.high_imbalance * factor, self.reassigned * factor)
+
+
+# The paper's text wants e1 > e2 and its reported values have e1 < e2, with which every imbalance is high.
+THRESHOLDS = {"eps_paper": Thresholds(0.1, 0.3, 0.4), "eps_ordered": Thresholds(0.1, 0.03, 0.4)}
+
+
+@dataclass(frozen=True)
+class BranchUpdate:
+    """What UpdateBranchNode decides for each of K problems at one node.
+
+    Attributes:
+        left: routing of each row of I_s before the step, boolean (K, M) for each shard of this process.
+        left_share: share of the weight of I_s routed left, (K,); nan where I_s is empty.
+        balanced: minimise E over the gates of the working set, boolean (K,).
+        high: logistic regression after reassignment, boolean (K,); the others that are not balanced get the
+            logistic regression alone.
+    """
+
+    left: tuple[Tensor, ...]
+    left_share: Tensor
+    balanced: Tensor
+    high: Tensor
+
+    def select(self, problems: Tensor) -> BranchUpdate:
+        """The decisions for the problems at positions (K',)."""
+        left = tuple(part[problems] for part in self.left)
+        return BranchUpdate(left, self.left_share[problems], self.balanced[problems], self.high[problems])
+
+
+@torch.no_grad()
+def classify(
+    tree: SoftTree, rows: Shards, node: int, thresholds: Thresholds, n_training_rows: Tensor
+) -> BranchUpdate:
+    """Sort problems into balanced, moderately and highly imbalanced at ``node``.
+
+    Args:
+        tree: K problems.
+        rows: I_s of each problem.
+        node: s.
+        thresholds: e1, e2 and e3.
+        n_training_rows: N of each problem, (K,); where e1 N < 1 every gate is balanced.
+
+    References:
+        Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
+    """
+    left = tuple(tree.gate_logits(part.x, [node]).squeeze(1) >= 0 for part in rows.parts)
+    on_left = [(part.weight * own).sum(-1) for part, own in zip(rows.parts, left, strict=True)]
+    share = rows.total(on_left) / rows.sum(lambda part: part.weight.sum(-1))
+    e1, e2 = thresholds.imbalance, thresholds.high_imbalance
+    balanced = ((share > e1) & (share < 1 - e1)) | (e1 * n_training_rows < 1)
+    high = ~balanced & ((share <= e2) | (share >= 1 - e2))
+    return BranchUpdate(left, share, balanced, high)
+
+
+@torch.no_grad()
+def reassign(
+    tree: SoftTree, rows: Shards, node: int, update: BranchUpdate, fraction: float
+) -> tuple[Tensor, ...]:
+    """Labels of the logistic regression: the present routing, rows swapped where the imbalance is high.
+
+    On the crowded side, the given fraction of the rows (at least one) with the largest error term
+    sum_n P_in L_n over the leaves under ``node`` is moved to the other side. The error term is a negative
+    log density and may be negative: largest is by value. A row without a density at the leaf it would move
+    to, under an unconstrained spline that does not fall there, stays.
+
+    Returns:
+        boolean (K, M), true for left, for each shard of this process.
+    """
+    crowded_left = (update.left_share >= 0.5)[:, None]
+    errors = []
+    for part, left in zip(rows.parts, update.left, strict=True):
+        probability = tree.log_leaf_probability(part.x, node).exp()
+        losses = leaf_losses(tree, part, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
+        crowded = (left == crowded_left) & (part.weight > 0) & _has_density(tree, part, node, crowded_left)
+        error = (probability * losses).sum(-2)
+        errors.append(torch.where(crowded, error, torch.full_like(error, -torch.inf)))
+    whole, own = rows.gather(errors)
+    rank = whole.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    count = (whole > -torch.inf).sum(-1, keepdim=True)
+    n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
+    swap = (rank < n_swapped) & update.high[:, None]
+    return tuple(left ^ swap[:, where] for left, where in zip(update.left, own, strict=True))
+
+
+def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
+    """Whether each row has a density at the leaf it reaches from the right (or else the left) child."""
+    everywhere = torch.ones_like(sample.weight, dtype=torch.bool)
+    found = []
+    for child in (2 * node, 2 * node + 1):
+        leaves = tree.topology.leaves_under(child)
+        defined = tree.family.defined(sample.log_time[:, None, :], tree.shape_parameters(sample.x, leaves))
+        if defined is None:
+            return everywhere
+        leaf = torch.zeros_like(sample.weight, dtype=torch.long)
+        if len(leaves) > 1:
+            logits = tree.gate_logits(sample.x, tree.topology.branches_under(child))
+            leaf = most_probable_leaf(Topology(len(leaves).bit_length() - 1), logits)
+        found.append(defined.gather(1, leaf[:, None, :]).squeeze(1))
+    return torch.where(to_right, found[1], found[0])
+
+
+def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
+    """Row weights o_i of the logistic regression, by the ORIGINAL routing also for swapped rows.
+
+    1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others; a side without rows has no
+    weight to give.
+
+    Returns:
+        shape (K, M), zero for padding, for each shard of this process.
+    """
+    weights = []
+    for part, left in zip(rows.parts, update.left, strict=True):
+        share = torch.where(left, update.left_share[:, None], 1 - update.left_share[:, None])
+        weight = part.weight / (2 * share.clamp(min=torch.finfo(share.dtype).tiny)) * (part.weight > 0)
+        weights.append(weight)
+    return tuple(weights)
+
+
+@dataclass(frozen=True)
+class Nodec(Trainer):
+    """Settings of NODEC-DR-SST.
+
+    Attributes:
+        eps: thresholds of UpdateBranchNode: ``"eps_paper"`` (0.1, 0.3, 0.4), ``"eps_ordered"``
+            (0.1, 0.03, 0.4), or :class:`Thresholds`.
+        macro_iterations: M_it, the most passes over the nodes.
+        zeta: factor on the thresholds after each macro iteration.
+        patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
+        race: drops the worse starts on the way; None trains all to the end.
+        gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
+        lbfgs: tolerances and limits of the minimisation in each step.
+
+    Raises:
+        ConfigError: if a value is out of range.
+    """
+
+    eps: str | Thresholds = "eps_paper"
+    macro_iterations: int = 10
+    zeta: float = 0.8
+    patience: int | None = None
+    race: Race | None = None
+    gradient_tolerance: float = 1e-5
+    lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
+
+    retired: ClassVar[Mapping[str, str | None]] = {"annealing": None, **RETIRED_MINIMIZER}
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
+            raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
+        if not is_number_of(self.macro_iterations, Integral) or self.macro_iterations < 1:
+            raise ConfigError(
+                f"macro_iterations must be at least 1, an integer, got {self.macro_iterations!r}"
+            )
+        if not is_number_of(self.zeta, Real) or not 0 < self.zeta <= 1:
+            raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
+        if self.patience is not None and (not is_number_of(self.patience, Integral) or self.patience < 1):
+            raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
+        if not is_number_of(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
+            raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations, no patience, no race.
+
+        References:
+            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
+        """
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Thresholds of the first macro iteration."""
+        return THRESHOLDS[self.eps] if isinstance(self.eps, str) else self.eps
+
+    @property
+    def n_passes(self) -> int:
+        """See :attr:`Trainer.n_passes`: macro iterations."""
+        return self.macro_iterations
+
+    def advance(self, run: TrainingRun) -> None:
+        """See :meth:`Trainer.advance`."""
+        _Scheduler(self, run).run()
+
+
+class _Scheduler:
+    """One run of the decomposition: its thresholds and the patience spent on each problem."""
+
+    def __init__(self, settings: Nodec, run: TrainingRun) -> None:
+        self.settings = settings
+        self.state = run
+        self.thresholds = settings.thresholds
+        self.n_rows = run.rows.n_rows
+        self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
+        if run.notes:
+            self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
+            self.unimproved = run.notes["unimproved"]
+
+    def run(self) -> None:
+        settings, state = self.settings, self.state
+        # A single leaf has no branch node to visit: its one step is the leaf's.
+        nodes = state.tree.topology.branches or state.tree.topology.leaves
+        while state.n_passes < settings.macro_iterations and len(state.active):
+            trained = state.active
+            for node in nodes:
+                self._visit(node)
+                if len(state.active) == 0:
+                    break
+            gradient_norm = state.end_pass(trained, settings.race)
+            # A gradient that is not finite is none that is small.
+            stationary = torch.zeros_like(state.best, dtype=torch.bool)
+            stationary[trained] = gradient_norm <= settings.gradient_tolerance
+            state.active = state.active[~stationary[state.active]]
+            self.thresholds = self.thresholds.scaled(settings.zeta)
+            thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
+            state.save(thresholds=thresholds, unimproved=self.unimproved)
+
+    def _visit(self, node: int) -> None:
+        """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
+        state, active = self.state, self.state.active
+        topology = state.tree.topology
+        tree, everything = state.sub_batch(active)
+        rows = everything.restrict(lambda part: tree.visits(part.x, node))
+        count = rows.n_rows
+        if node in topology.branches:
+            update = classify(tree, rows, node, self.thresholds, self.n_rows[active])
+            trains = count >= 2
+            share = update.left_share
+            state.skip(active[~trains], node, count[~trains], share[~trains])
+            chosen = _positions(trains & update.balanced)
+            if len(chosen):
+                sub, own = tree.select(chosen), rows.select(chosen)
+                all_rows = self._all_rows(everything, chosen)
+                step = _branch_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
+                self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
+            chosen = _positions(trains & ~update.balanced)
+            if len(chosen):
+                sub, own = tree.select(chosen), rows.select(chosen)
+                mine = update.select(chosen)
+                left = reassign(sub, own, node, mine, self.thresholds.reassigned)
+                step = _logistic_step(sub, own, node, left, balancing_weights(own, mine))
+                # The regression is convex and its start does not matter to its end; the present gate may
+                # be so hard that its gradient vanishes.
+                step.write(torch.zeros_like(step.read()))
+                self._minimize("WLR", node, step, active[chosen], count[chosen], share[chosen])
+        else:
+            share = torch.full_like(state.best[active], torch.nan)
+        if node > 1 or topology.depth <= 1:
+            n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
+            trains = (count >= 2) & (n_events > 0)
+            idle = (count >= 2) & ~trains
+            state.skip(active[idle], node, count[idle], share[idle])
+            chosen = _positions(trains)
+            if len(chosen):
+                # Gates above s have not moved, so I_s is the same; gates from s down have.
+                sub, own = state.tree.select(active[chosen]), rows.select(chosen)
+                all_rows = self._all_rows(everything, chosen)
+                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
+                self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
+        self._keep_best()
+
+    def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
+        """All rows of some problems, if there is a penalty that needs them."""
+        return everything.parts[0].select(chosen) if len(self.state.objective.row_penalties) else None
+
+    def _minimize(
+        self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
+    ) -> None:
+        self.state.minimize(self.settings.lbfgs, name, node, step, problems, count, share)
+
+    def _keep_best(self) -> None:
+        """Note improvements of E, and retire problems whose patience is spent."""
+        state = self.state
+        better = state.keep_best()
+        self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
+        if self.settings.patience is not None:
+            state.active = state.active[self.unimproved[state.active] < self.settings.patience]
+
+
+def _branch_step(
+    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
+) -> ShardedStep:
+    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node, everything))
+
+
+def _leaf_step(
+    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
+) -> ShardedStep:
+    return ShardedStep.make(
+        rows, lambda part: LeafStep.make(tree, objective, part, node, everything=everything)
+    )
+
+
+def _logistic_step(
+    tree: SoftTree, rows: Shards, node: int, left: Sequence[Tensor], weight: Sequence[Tensor]
+) -> ShardedStep:
+    parts = zip(rows.parts, left, weight, strict=True)
+    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *own) for part, *own in parts), rows)
+
+
+def _positions(mask: Tensor) -> Tensor:
+    return mask.nonzero().squeeze(-1)

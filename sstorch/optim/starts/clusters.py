@@ -1,0 +1,197 @@
+"""Initial solutions of a batch of trees."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import davies_bouldin_score
+from torch import Tensor
+
+from sstorch.nn import SoftTree, Topology
+from sstorch.nn.routing import visits
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.steps import LeafStep, LogisticStep
+from sstorch.optim.steps.sharded import ShardedStep, minimize_step
+
+SLOPE_SCALE = 0.1
+OPTIONS = LBFGSOptions(max_iterations=100)
+
+
+def problem_seed(seed: int, split: int, start: int) -> np.random.SeedSequence:
+    """Source of randomness of one problem: a function of its own numbers, not of the batch around it."""
+    return np.random.SeedSequence((seed, split, start))
+
+
+def seed_key(seed: np.random.SeedSequence) -> str:
+    """What two seeds have in common that give the same random numbers: problems may share a start."""
+    return f"{seed.entropy} {seed.spawn_key}"
+
+
+@torch.no_grad()
+def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
+    """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start.
+
+    Draws are made on the CPU in float64, node by node, so that a problem starts alike on every device.
+
+    Args:
+        tree: R problems; changed in place.
+        sample: training rows.
+        seeds: one per problem.
+    """
+    start_leaves(tree, sample)
+    size = tree.n_features
+    draws = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> 1))
+        count = len(tree.topology.branches) * (size + 1) + len(tree.topology.leaves) * size
+        draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
+    values = torch.stack(draws).to(tree.log_time_scale)
+    for node in tree.topology.branches:
+        gate, (own, values) = tree.gate(node), _take(values, size + 1)
+        gate.weight.copy_(own[:, :-1])
+        gate.bias.copy_(own[:, -1])
+    for node in tree.topology.leaves:
+        own, values = _take(values, size)
+        tree.leaf(node).slope.copy_(SLOPE_SCALE * own)
+
+
+@torch.no_grad()
+def start_leaves(tree: SoftTree, sample: Sample) -> None:
+    """Make every leaf the family's maximum likelihood without covariates on all rows of its problem.
+
+    Args:
+        tree: R problems; changed in place.
+        sample: all training rows: problems of a split have the same, so each split is fitted once.
+    """
+    counts = torch.tensor(sample.x.counts, device=sample.weight.device)
+    first = (counts.cumsum(0) - counts)[counts > 0]
+    rows = sample.select(first)
+    starts = tree.family.select(first).start(rows.log_time, rows.event, rows.weight, rows.log_entry)
+    intercept, shape = (part.repeat_interleave(counts[counts > 0], dim=0) for part in starts)
+    for node in tree.topology.leaves:
+        tree.leaf(node).reset(intercept, shape)
+
+
+def initialize_kmeans(
+    tree: SoftTree,
+    objective: TrainingObjective,
+    sample: Sample,
+    seeds: Sequence[np.random.SeedSequence],
+    repeats: int = 10,
+) -> None:
+    """Gates from top-down binary k-means, leaves by maximum likelihood on the rows of each cluster.
+
+    Each problem splits the rows of every node in two by k-means, ``repeats`` times over, and keeps the
+    partition with the lowest Davies-Bouldin index over the leaf clusters. Gates are logistic regressions
+    onto the clusters. A node that cannot be split sends its rows left; a leaf without events keeps the
+    family's start.
+
+    Args:
+        tree: R problems; changed in place.
+        objective: its penalties on leaves act in the maximum likelihood.
+        sample: training rows.
+        seeds: one per problem.
+        repeats: number of partitions tried (the paper gives none).
+
+    References:
+        Consolo, Amaldi and Carrizosa, initialisation by clustering; Davies and Bouldin (1979).
+    """
+    cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, repeats))
+    cluster = cluster.to(sample.weight.device)
+    for node in tree.topology.branches:
+        inside = visits(tree.topology, cluster, node)
+        left = visits(tree.topology, cluster, 2 * node)
+        with torch.no_grad():
+            tree.gate(node).weight.zero_()
+            tree.gate(node).bias.zero_()
+        step = ShardedStep.whole(LogisticStep.make(tree, sample, node, left, sample.weight * inside))
+        step.write(minimize_step(step, step.read(), OPTIONS).x)
+    fit_leaves(tree, objective, sample, cluster)
+
+
+def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, cluster: Tensor) -> None:
+    """Fit each leaf by maximum likelihood to the rows of its cluster.
+
+    A leaf without events keeps the family's start, and so do all leaves of a problem whose objective the
+    fitted ones would make worse.
+
+    Args:
+        tree: R problems, gates given; leaves are changed in place.
+        objective: its penalties on leaves act.
+        sample: training rows.
+        cluster: leaf of each row, 0 .. L - 1, shape (R, M).
+    """
+    start_leaves(tree, sample)
+    positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
+    assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
+    n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
+    leaves = ShardedStep.whole(LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0)))
+    start = leaves.read()
+    fitted = minimize_step(leaves, start, OPTIONS).x
+    leaves.write(fitted)
+    # A leaf fitted to its own cluster can be absurd at the rows of others, which soft gates send there too:
+    # where it makes the objective worse than leaves without covariates do, it begins from those.
+    with torch.no_grad():
+        value = objective(tree, sample)
+        leaves.write(start)
+        worse = ~(value <= objective(tree, sample))
+    leaves.write(torch.where(worse[:, None], start, fitted))
+
+
+def _take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    return values[:, :count], values[:, count:]
+
+
+def _best_partitions(
+    topology: Topology, sample: Sample, seeds: Sequence[np.random.SeedSequence], repeats: int
+) -> NDArray[np.int64]:
+    """Leaf cluster of each row, (R, M); padding rows are in cluster 0."""
+    weight = sample.weight.cpu().numpy()
+    clusters = np.zeros(weight.shape, dtype=np.int64)
+    matrices = sample.x.matrices.cpu().numpy()
+    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    known: dict[tuple[int, str, bytes], NDArray[np.int64]] = {}
+    for problem, seed in enumerate(seeds):
+        kept = weight[problem] > 0
+        key = int(split[problem]), seed_key(seed), kept.tobytes()
+        if key in known:
+            clusters[problem, kept] = known[key]
+            continue
+        x = matrices[split[problem]][kept]
+        states = np.random.RandomState(seed.generate_state(1)[0])
+        best, best_index = np.zeros(len(x), dtype=np.int64), np.inf
+        for _ in range(repeats if topology.depth > 0 else 0):
+            partition = _partition(topology, x, states)
+            n_clusters = len(np.unique(partition))
+            if n_clusters < 2:
+                continue
+            # The index is not defined where every row is a cluster of its own, and no spread is left.
+            index = davies_bouldin_score(x, partition) if n_clusters < len(x) else 0.0
+            if index < best_index:
+                best, best_index = partition, index
+        clusters[problem, kept] = known[key] = best
+    return clusters
+
+
+def _partition(
+    topology: Topology, x: NDArray[np.float64], states: np.random.RandomState
+) -> NDArray[np.int64]:
+    node = np.ones(len(x), dtype=np.int64)
+    for branch in topology.branches:
+        rows = np.flatnonzero(node == branch)
+        right = np.zeros(len(rows), dtype=np.int64)
+        if len(rows) > 1:
+            with warnings.catch_warnings():
+                # Fewer distinct rows than clusters: the node then sends all rows left, which is defined.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                right = KMeans(2, n_init=1, random_state=states).fit_predict(x[rows]).astype(np.int64)
+        node[rows] = 2 * branch + right
+    node -= 2**topology.depth
+    return node

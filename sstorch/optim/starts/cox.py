@@ -1,0 +1,233 @@
+"""Initial solutions of spline leaves by least squares onto a Cox model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import lsq_linear
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.nn import SoftTree, Spline
+from sstorch.objective import Sample
+from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.starts.clusters import initialize_random
+
+# A start needs no more digits than the data have.
+_OPTIONS = LBFGSOptions(max_iterations=100, gradient_tolerance=1e-5, relative_tolerance=1e-8)
+
+
+@dataclass(frozen=True)
+class _PartialLikelihood:
+    """Negative log partial likelihoods of K data sets, each the mean over its n rows; rows sorted by time.
+
+    Attributes:
+        x: (K, n, p), columns of mean zero and standard deviation one, or zero where they are constant.
+        weight: (K, n), 1, or 0 for rows that only pad. Every row has an event.
+        first: (K, n), position of the first row with the time of each row.
+        last: (K, n), position of the last one, of those that count.
+        entry_order: (K, n), rows in the order of their entry.
+        entered_late: (K, n), how many in that order enter before each row's time.
+        before_entry: (K, n), how many rows have their event at or before the entry of each row.
+        ridge: coefficient of (1/2) ||beta||^2.
+    """
+
+    x: Tensor
+    weight: Tensor
+    first: Tensor
+    last: Tensor
+    entry_order: Tensor
+    entered_late: Tensor
+    before_entry: Tensor
+    ridge: float
+
+    @classmethod
+    def of(cls, x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> _PartialLikelihood:
+        """Sort the rows, which time in (K, n) does already; padding comes last."""
+        entry_order = entry.argsort(dim=1)
+        return cls(
+            x=x,
+            weight=weight,
+            first=torch.searchsorted(time, time),
+            last=torch.searchsorted(time, time, right=True) - 1,
+            entry_order=entry_order,
+            entered_late=torch.searchsorted(entry.gather(1, entry_order), time),
+            before_entry=torch.searchsorted(time, entry, right=True),
+            ridge=ridge,
+        )
+
+    def select(self, problems: Tensor) -> _PartialLikelihood:
+        """The same for some of the data sets."""
+        parts = {
+            item.name: getattr(self, item.name)[problems] for item in fields(self) if item.name != "ridge"
+        }
+        return replace(self, **parts)
+
+    def breslow(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log relative risk of each row (K, n), hazard steps summed up to each (K, n + 1), log risk sets.
+
+        The steps are divided by the largest relative risk, and so are the relative risks.
+        """
+        score = torch.einsum("knp,kp->kn", self.x, beta).masked_fill(self.weight == 0, -torch.inf)
+        score = score - score.amax(1, keepdim=True)
+        relative = score.exp()
+        at_risk = _sums_from(relative).gather(1, self.first)
+        # Those not under observation yet at the time of an event.
+        at_risk = at_risk - _sums_from(relative.gather(1, self.entry_order)).gather(1, self.entered_late)
+        at_risk = at_risk.clamp_min(torch.finfo(at_risk.dtype).tiny)
+        return score, torch.nn.functional.pad((self.weight / at_risk).cumsum(1), (1, 0)), at_risk.log()
+
+    def value_and_gradient(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (K,) and gradients (K, p), which sum the martingale residuals."""
+        score, steps, log_risk = self.breslow(beta)
+        n = self.weight.sum(1)
+        loss = torch.where(self.weight > 0, log_risk - score, 0.0).sum(1) / n
+        observed = steps.gather(1, self.last + 1) - steps.gather(1, self.before_entry)
+        residual = (score.exp() * observed - self.weight) / n[:, None]
+        gradient = torch.einsum("kn,knp->kp", residual, self.x) + self.ridge * beta
+        return loss + 0.5 * self.ridge * beta.square().sum(1), gradient
+
+
+def _sums_from(values: Tensor) -> Tensor:
+    """Sums from each position to the end, and zero after the end, (K, n + 1)."""
+    return torch.nn.functional.pad(values.flip(1).cumsum(1).flip(1), (0, 1))
+
+
+def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """Fit K Cox models to rows that all have an event; the cumulative hazard of each row at its own time.
+
+    Features are standardised, as lifelines does, so that the ridge treats them alike.
+
+    Args:
+        x: (K, n, p).
+        time: event times > 0, (K, n).
+        entry: times from which the rows were observed, (K, n), below their times.
+        weight: 1, or 0 for rows that only pad, (K, n).
+        ridge: coefficient of (1/2) ||beta||^2 beside the mean negative log partial likelihood.
+
+    Returns:
+        H(t_i | x_i) from time zero, (K, n), rows in the given order; 0 for padding.
+
+    References:
+        Breslow (1974), Biometrics 30, 89-99.
+    """
+    order = time.masked_fill(weight == 0, torch.inf).argsort(dim=1, stable=True)
+    inverse = order.argsort(dim=1)
+    weight, entry = weight.gather(1, order), entry.gather(1, order)
+    time = time.gather(1, order).masked_fill(weight == 0, torch.inf)
+    x = x.gather(1, order[..., None].expand_as(x))
+    n = weight.sum(1)[:, None, None]
+    centred = (x - (weight[..., None] * x).sum(1, keepdim=True) / n) * weight[..., None]
+    spread = (centred.square().sum(1, keepdim=True) / (n - 1).clamp_min(1.0)).sqrt()
+    constant = spread <= 1e-12 * x.abs().amax(dim=(1, 2), keepdim=True).clamp_min(1.0)
+    scaled = centred / spread.masked_fill(constant, torch.inf)
+    loss = _PartialLikelihood.of(scaled, time, entry, weight, ridge)
+    score, steps, _ = loss.breslow(minimize(loss, x.new_zeros(x.shape[0], x.shape[2]), _OPTIONS).x)
+    return (score.exp() * steps.gather(1, loss.last + 1)).gather(1, inverse)
+
+
+# Penalty of the Cox model and of the least squares: one-hot columns are collinear, and draws can be small.
+_PENALTY = 1e-3
+# Smallest weight of a function of the spline basis: log 0 is no parameter.
+_SMALLEST = 1e-3
+# Numbers in the drawn rows of the Cox models that are fitted at a time.
+_ELEMENTS = 2**24
+
+
+def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
+    """Random gates; spline leaves fitted by least squares to the curves of a Cox model.
+
+    For each leaf a share 1/L of the rows with an event is drawn with replacement and a Cox model is fitted to
+    them. Its cumulative hazard at each drawn row, on the scale of the spline, is regressed on the spline
+    basis and x, with weights of the basis that are positive, so that the curve falls. A leaf whose Cox model
+    cannot be fitted keeps the start of :func:`initialize_random`.
+
+    Args:
+        tree: R problems with :class:`~sstorch.nn.Spline` leaves; changed in place.
+        sample: training rows.
+        seeds: one per problem.
+
+    References:
+        Consolo, Amaldi and Carrizosa, initialisation of spline leaves.
+    """
+    family = tree.family
+    if not isinstance(family, Spline):
+        raise TypeError(f"leaves are {family.name}, not splines")
+    initialize_random(tree, sample, seeds)
+    design = family.design(sample.log_time).double().cpu().numpy()
+    log_time, event, weight = (
+        part.double().cpu().numpy() for part in (sample.log_time, sample.event, sample.weight)
+    )
+    entry = np.zeros_like(log_time)
+    if sample.log_entry is not None:
+        entry = sample.log_entry.double().exp().cpu().numpy()
+    matrices = sample.x.matrices.double().cpu().numpy()
+    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    # The leaves of a few problems at a time: their drawn rows are copied.
+    size = max(1, _ELEMENTS // (np.count_nonzero(event, axis=1).max() * matrices.shape[-1]))
+    for first in range(0, len(seeds), size):
+        drawn = _draw(tree, weight, event, seeds, range(first, min(first + size, len(seeds))))
+        longest = max(len(rows) for _, _, rows in drawn)
+        rows = np.stack([np.resize(rows, longest) for _, _, rows in drawn])
+        counts = np.arange(longest) < np.array([[len(rows)] for _, _, rows in drawn])
+        problem = np.array([[problem] for _, problem, _ in drawn])
+        hazards = cox_cumulative_hazards(
+            torch.as_tensor(matrices[split[problem], rows]),
+            torch.as_tensor(np.exp(log_time[problem, rows])),
+            torch.as_tensor(entry[problem, rows]),
+            torch.as_tensor(counts, dtype=torch.float64),
+            _PENALTY,
+        )
+        for (node, own, rows_of_leaf), hazard in zip(drawn, hazards, strict=True):
+            hazard = hazard[: len(rows_of_leaf)]
+            if bool((hazard.isfinite() & (hazard > 0)).all()):
+                x = matrices[split[own]][rows_of_leaf]
+                target = family.to_scale(hazard).numpy()
+                solution = _least_squares(design[own, rows_of_leaf], x, target)
+                _write(tree, node, own, *(torch.as_tensor(part) for part in solution))
+
+
+def _draw(
+    tree: SoftTree,
+    weight: FloatArray,
+    event: FloatArray,
+    seeds: Sequence[np.random.SeedSequence],
+    problems: Iterable[int],
+) -> list[tuple[int, int, npt.NDArray[np.int64]]]:
+    """Leaf, problem and rows of every draw of rows with an event."""
+    drawn = []
+    for problem in problems:
+        draws = np.random.default_rng(seeds[problem].spawn(1)[0])
+        chance = weight[problem] * event[problem]
+        count = max(1, round(np.count_nonzero(chance) / len(tree.topology.leaves)))
+        for node in tree.topology.leaves:
+            drawn.append((node, problem, draws.choice(len(chance), count, p=chance / chance.sum())))
+    return drawn
+
+
+def _least_squares(design: FloatArray, x: FloatArray, target: FloatArray) -> tuple[FloatArray, ...]:
+    """Intercept, weights of the spline basis and slopes of a leaf."""
+    n_basis, n_features = design.shape[1], x.shape[1]
+    usable = np.isfinite(target)
+    matrix = np.column_stack([np.ones(len(target)), design, x])[usable]
+    penalty = np.sqrt(_PENALTY * usable.sum()) * np.eye(matrix.shape[1])[1 + n_basis :]
+    lower = np.r_[-np.inf, np.full(n_basis, _SMALLEST), np.full(n_features, -np.inf)]
+    fit = lsq_linear(
+        np.vstack([matrix, penalty]), np.r_[target[usable], np.zeros(n_features)], (lower, np.inf)
+    )
+    return fit.x[0], fit.x[1 : 1 + n_basis], fit.x[1 + n_basis :]
+
+
+@torch.no_grad()
+def _write(
+    tree: SoftTree, node: int, problem: int, intercept: Tensor, weights: Tensor, slope: Tensor
+) -> None:
+    family, leaf = tree.family, tree.leaf(node)
+    leaf.intercept[problem] = intercept.to(leaf.intercept)
+    leaf.slope[problem] = slope.to(leaf.slope)
+    shape = weights.log() if isinstance(family, Spline) and family.monotone else weights
+    leaf.shape[problem, : len(shape)] = shape.to(leaf.shape)

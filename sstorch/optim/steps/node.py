@@ -1,0 +1,286 @@
+"""Steps of one node: a gate, the logistic regression that rebalances it, or a leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
+from sstorch.nn.functional import softplus
+from sstorch.nn.routing import log_path_probability
+from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective.closed_form import (
+    gate_value_and_gradient,
+    leaf_value_and_gradient,
+    logistic_value_and_gradient,
+)
+from sstorch.objective.penalties import GateTerm, LeafTerm
+from sstorch.objective.training import parameter_losses
+from sstorch.optim.steps.base import (
+    LOSS_CEILING,
+    Step,
+    curvature_blocks,
+    freeze_except,
+    gate_curvature,
+    leaf_curvature,
+    stride_of,
+)
+
+
+@dataclass(frozen=True)
+class BranchStep(Step):
+    """BN step: gates of a connected top part of a subtree, with the losses below them frozen.
+
+    Attributes:
+        objective: gives the penalties on gates.
+        nodes: the thawed gates, a full binary tree in heap order.
+        gates: all gates, where the step began.
+        losses: normalised weight x expected loss below each end of the thawed tree, shape (K, F, M).
+        terms: of the penalties on rows that train gates.
+    """
+
+    objective: TrainingObjective
+    nodes: tuple[int, ...]
+    gates: GateParameters
+    losses: Tensor
+    terms: tuple[GateTerm, ...] = ()
+
+    @classmethod
+    @torch.no_grad()
+    def make(
+        cls,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        node: int,
+        everything: Sample | None = None,
+    ) -> Self:
+        """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it.
+
+        Args:
+            tree: R problems.
+            objective: gives the penalties.
+            sample: rows I_s.
+            node: s.
+            everything: all rows, for penalties on rows; without them these do not act.
+        """
+        whole = tree.topology
+        nodes = [node] if node == 1 else whole.branches_under(node)
+        losses = leaf_losses(tree, sample, whole.leaves_under(node)).clamp(max=LOSS_CEILING)
+        if node == 1 and whole.depth > 1:
+            below = [tree.log_leaf_probability(sample.x, child).exp() for child in (2, 3)]
+            losses = torch.cat(below, dim=1) * losses
+            losses = losses.unflatten(1, (2, -1)).sum(2)
+        parameters = tuple(p for n in nodes for p in (tree.gate(n).weight, tree.gate(n).bias))
+        freeze_except(tree, parameters)
+        weighted = losses * sample.normalised_weight[:, None, :]
+        terms = () if everything is None else objective.gate_terms(tree, everything, node)
+        gates = tree.gate_parameters()
+        return cls(tree, parameters, None, sample, objective, tuple(nodes), gates, weighted, terms)
+
+    def plain_data(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
+        topology = Topology(len(self.nodes).bit_length())
+        log_probability = log_path_probability(topology, self._thawed(x).logits(self.sample.x))
+        return expected_loss(log_probability.exp(), self.losses)
+
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See :meth:`Step.written_data`."""
+        if not self.objective.closed_form:
+            return None
+        value, gradient = gate_value_and_gradient(self.sample.x, self._thawed(x), self.losses)
+        return value, gradient.flatten(1)
+
+    def penalty(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.penalty`."""
+        gates = self._all(self._thawed(x))
+        return sum((term.value(gates) for term in self.terms), self.objective.gate_penalty(gates))
+
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
+        stride = stride_of(self.sample.x)
+        rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.losses, stride) * stride
+        return (gate_curvature(rows, self._thawed(x).logits(rows), losses),)
+
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        return (self.objective.gate_curvature(self._all(self._thawed(x)))[:, self._places],)
+
+    @property
+    def _places(self) -> Tensor:
+        return torch.tensor(self.nodes, device=self.losses.device) - 1
+
+    def _thawed(self, x: Tensor) -> GateParameters:
+        return GateParameters.unflatten(x.unflatten(1, (len(self.nodes), -1)))
+
+    def _all(self, thawed: GateParameters) -> GateParameters:
+        if len(self.nodes) == len(self.tree.topology.branches):
+            return thawed
+        return self.gates.replaced(self._places, thawed)
+
+
+@dataclass(frozen=True)
+class LogisticStep(Step):
+    """Weighted logistic regression of one gate onto a left/right labelling of its rows.
+
+    (1/2) ||w||^2 + sum_i o_i logloss_i with a free intercept: scikit-learn's ``LogisticRegression`` at
+    C = 1. The penalty is needed, since the present routing is linear and so its classes are separable.
+
+    Attributes:
+        node: the gate.
+        weight: o_i, shape (K, M).
+        left_weight: o_i where the label is left, else 0, shape (K, M).
+    """
+
+    node: int
+    weight: Tensor
+    left_weight: Tensor
+
+    @classmethod
+    def make(cls, tree: SoftTree, sample: Sample, node: int, left: Tensor, weight: Tensor) -> Self:
+        """Thaw the gate of ``node``, labels ``left`` (R, M) boolean, row weights (R, M)."""
+        gate = tree.gate(node)
+        parameters = (gate.weight, gate.bias)
+        freeze_except(tree, parameters)
+        return cls(tree, parameters, None, sample, node, weight, weight * left)
+
+    def plain_data(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.plain_data`."""
+        logits = GateParameters.unflatten(x[:, None]).logits(self.sample.x).squeeze(1)
+        return (self.weight * softplus(logits) - self.left_weight * logits).sum(-1)
+
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See :meth:`Step.written_data`."""
+        gate = GateParameters.unflatten(x[:, None])
+        value, gradient = logistic_value_and_gradient(self.sample.x, gate, self.weight, self.left_weight)
+        return value, gradient.flatten(1)
+
+    def penalty(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.penalty`."""
+        return x[:, :-1].square().sum(-1) / 2
+
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
+        stride = stride_of(self.sample.x)
+        rows, weight = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
+        left = torch.sigmoid(GateParameters.unflatten(x[:, None]).logits(rows))
+        return (curvature_blocks(rows, weight[:, None] * left * (1 - left)),)
+
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        ridge = torch.ones_like(x)
+        ridge[:, -1] = 0
+        return (ridge[:, None],)
+
+
+@dataclass(frozen=True)
+class LeafStep(Step):
+    """LN step: leaves under a node, with the gates frozen.
+
+    Attributes:
+        objective: gives the penalties on leaves.
+        nodes: the thawed leaves.
+        leaves: all leaves, where the step began.
+        family: of the leaves, for the K problems.
+        basis: see :meth:`HazardFamily.basis`.
+        probability: P_in within the subtree x normalised weight, shape (K, L', M).
+        terms: of the penalties on rows.
+    """
+
+    objective: TrainingObjective
+    nodes: tuple[int, ...]
+    leaves: LeafParameters
+    family: HazardFamily
+    basis: Tensor | None
+    probability: Tensor
+    terms: tuple[LeafTerm, ...] = ()
+
+    @classmethod
+    @torch.no_grad()
+    def make(
+        cls,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        node: int,
+        probability: Tensor | None = None,
+        everything: Sample | None = None,
+    ) -> Self:
+        """Thaw the leaves under ``node``.
+
+        Args:
+            tree: R problems.
+            objective: gives the penalties.
+            sample: rows I_s.
+            node: root of the subtree.
+            probability: of the leaves, shape (R, L', M); the tree's own soft routing if None.
+            everything: all rows, for penalties on rows; without them these do not act.
+        """
+        nodes = tuple(tree.topology.leaves_under(node))
+        if probability is None:
+            probability = tree.log_leaf_probability(sample.x, node).exp()
+        parameters = tuple(p for n in nodes for p in tree.leaf(n).trained())
+        freeze_except(tree, parameters)
+        weighted = probability * sample.normalised_weight[:, None, :]
+        basis = tree.family.basis(sample.log_time)
+        leaves = tree.leaf_parameters()
+        terms = () if everything is None else objective.leaf_terms(tree, everything, node)
+        return cls(
+            tree, parameters, None, sample, objective, nodes, leaves, tree.family, basis, weighted, terms
+        )
+
+    def plain_data(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
+        losses = parameter_losses(self.family, self._thawed(x), self.sample, self.probability > 0)
+        return expected_loss(self.probability, losses)
+
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See :meth:`Step.written_data`."""
+        if not self.objective.has_closed_form(self.family, self.sample):
+            return None
+        value, gradient = leaf_value_and_gradient(
+            self.family, self._thawed(x), self.sample, self.probability, self.basis
+        )
+        return value, gradient.flatten(1)
+
+    def penalty(self, x: Tensor) -> Tensor:
+        """See :meth:`Step.penalty`."""
+        thawed = self._thawed(x)
+        penalty = self.objective.leaf_penalty(self._all(thawed))
+        return sum((term.value(thawed, self.family) for term in self.terms), penalty)
+
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.curvature`."""
+        stride = stride_of(self.sample.x)
+        probability = self.sample.x.spread(self.probability, stride) * stride
+        return (leaf_curvature(self.family, self._thawed(x), self.sample.thin(stride), probability),)
+
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`Step.penalty_curvature`."""
+        return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self._places],)
+
+    @property
+    def _places(self) -> Tensor:
+        first = self.tree.topology.leaves[0]
+        return torch.tensor(self.nodes, device=self.probability.device) - first
+
+    def _thawed(self, x: Tensor) -> LeafParameters:
+        return leaves_at(x.unflatten(1, (len(self.nodes), -1)), self.tree)
+
+    def _all(self, thawed: LeafParameters) -> LeafParameters:
+        if len(self.nodes) == len(self.tree.topology.leaves):
+            return thawed
+        return self.leaves.replaced(self._places, thawed)
+
+
+def leaves_at(theta: Tensor, tree: SoftTree) -> LeafParameters:
+    """Parameters of leaves from one row per leaf, (K, L, d)."""
+    return LeafParameters.unflatten(theta, tree.n_features, len(tree.family.shape_names))

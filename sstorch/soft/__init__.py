@@ -1,0 +1,23 @@
+"""The soft survival tree: estimators, their batch, their search and their reading."""
+
+from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.reading import Explanation, SimplifiedRules
+from sstorch.soft.settings import BatchSettings, Coefficients
+from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.tree_cv import SoftSurvivalTreeCV
+from sstorch.soft.uncertainty import Band, TreeSample, bootstrap_trees, start_trees
+
+__all__ = [
+    "Band",
+    "BatchSettings",
+    "Coefficients",
+    "Explanation",
+    "SimplifiedRules",
+    "SoftSurvivalTree",
+    "SoftSurvivalTreeCV",
+    "TrainedBatch",
+    "TreeSample",
+    "bootstrap_trees",
+    "start_trees",
+    "train_batch",
+]

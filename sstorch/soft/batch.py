@@ -1,0 +1,346 @@
+"""Training of many trees at once: every start of every split, at every setting, in one batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.monitoring import Callback, History
+from sstorch.nn import DesignMatrix, SoftTree, make_family
+from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective
+from sstorch.objective.parity import merge_equal_rows
+from sstorch.optim import (
+    Checkpoint,
+    Heats,
+    Joint,
+    Nodec,
+    NodecJoint,
+    Trainer,
+    initialize_cox,
+    initialize_greedy,
+    initialize_grown,
+    initialize_kmeans,
+    initialize_random,
+    problem_seed,
+)
+from sstorch.soft.settings import BatchSettings, Coefficients
+
+TrainerT = TypeVar("TrainerT", bound=Trainer)
+
+# Share of rows with features of their own above which merging the others gains nothing.
+_FEW_EQUAL = 0.9
+
+
+@dataclass(frozen=True)
+class TrainedBatch:
+    """Trained trees of all splits, coefficients and starts.
+
+    Attributes:
+        tree: R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients.
+        objective: E of each problem on the rows it was trained on, shape (R,).
+        criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
+            out.
+        history: records of the run.
+        preprocessors: fitted on each split's own rows.
+        n_starts: problems per split and coefficients.
+        coefficients: of the penalties that every split was trained with.
+    """
+
+    tree: SoftTree
+    objective: Tensor
+    criterion: Tensor
+    history: History
+    preprocessors: tuple[Preprocessor, ...]
+    n_starts: int
+    coefficients: tuple[Coefficients, ...] = (Coefficients(),)
+
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """The coefficient of the fairness penalty at each setting."""
+        return tuple(own.rho for own in self.coefficients)
+
+    def position(self, split: int, start: int, setting: int = 0) -> int:
+        """Problem number of a start of a split, with the coefficients at a position."""
+        return (split * len(self.coefficients) + setting) * self.n_starts + start
+
+    def best_start(self, split: int, setting: int = 0, n_starts: int | None = None) -> int:
+        """Start with the lowest criterion, the one that is returned as the split's tree at a setting.
+
+        Args:
+            split: number of the split.
+            setting: position of its coefficients.
+            n_starts: only the first so many starts are compared; all if None.
+
+        Raises:
+            TrainingError: none of the starts has a finite objective.
+        """
+        first, count = self.position(split, 0, setting), self.n_starts if n_starts is None else n_starts
+        own = self.criterion[first : first + count]
+        if not bool(own.isfinite().any()):
+            raise TrainingError(
+                f"none of the {count} starts of split {split} has a finite training objective; "
+                "try another leaf, init='random', a larger ridge or dtype='float64'"
+            )
+        return int(torch.nan_to_num(own, nan=torch.inf).argmin())
+
+
+def train_batch(
+    splits: Sequence[SurvivalData],
+    settings: BatchSettings,
+    schema: Schema | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    coefficients: Sequence[Coefficients] | None = None,
+) -> TrainedBatch:
+    """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
+
+    Preprocessing, time scale and initial solutions of a split come from its own rows. The random numbers of
+    a problem depend on (seed, split, start) alone, so that all settings begin from the same partitions.
+
+    Args:
+        splits: training rows of each split.
+        settings: of the trees.
+        schema: columns and vocabulary that all splits share; taken from the first split if None.
+        callbacks: told of every step.
+        checkpoint: file that is written after every pass; if it is there already, training goes on from it.
+            See :class:`Checkpoint`.
+        coefficients: of the penalties, each for every split and start; those of the settings if None. Only
+            starts with the same coefficients race.
+
+    Raises:
+        ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
+            penalty, and rows whose sensitive groups are not known.
+        DataError: the rows of a split are all of one group.
+        FormatError: the checkpoint is truncated or altered.
+    """
+    coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
+    if len(coefficients) > 1:
+        settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
+    with ExitStack() as stack:
+        if checkpoint is not None:
+            checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+            # Told before initial solutions are made, which can take long.
+            checkpoint.identify(
+                settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients
+            )
+        return _train_batch(splits, settings, schema, callbacks, checkpoint, coefficients)
+
+
+def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
+    """A trainer whose race, if it has one, is run in heats of equal size within a split; without it for 0."""
+    if isinstance(trainer, NodecJoint):
+        return replace(trainer, nodec=with_heats(trainer.nodec, heats))
+    if not isinstance(trainer, Nodec | Joint) or trainer.race is None:
+        return trainer
+    return replace(trainer, race=Heats(trainer.race.after, trainer.race.keep, heats) if heats else None)
+
+
+def _train_batch(
+    splits: Sequence[SurvivalData],
+    settings: BatchSettings,
+    schema: Schema | None,
+    callbacks: Sequence[Callback],
+    checkpoint: Checkpoint | None,
+    coefficients: tuple[Coefficients, ...],
+) -> TrainedBatch:
+    schema = Schema.of(splits[0].frame) if schema is None else schema
+    preprocessors = tuple(
+        Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
+        for data in splits
+    )
+    if settings.fairness is not None:
+        _check_groups(splits)
+    tree, sample = stack_splits(splits, preprocessors, settings, len(coefficients))
+    held_out = None
+    if settings.holdout > 0:
+        kept = _held_in(splits, settings, len(coefficients))
+        held_out = replace(sample, weight=sample.weight * ~kept)
+        sample = replace(sample, weight=sample.weight * kept)
+    problems = coefficients, len(splits), settings.n_starts
+    plain = objective = _objective(*problems)
+    if settings.fairness is not None:
+        sample = _merged(sample)
+        rhos = [own.rho for own in coefficients]
+        parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
+        objective = _objective(*problems, [parity])
+    seeds = [
+        problem_seed(settings.seed, split, start)
+        for split in range(len(splits))
+        for _ in coefficients
+        for start in range(settings.n_starts)
+    ]
+    if settings.init == "kmeans":
+        initialize_kmeans(tree, plain, sample, seeds)
+    elif settings.init == "greedy":
+        initialize_greedy(tree, plain, sample, seeds)
+    elif settings.init == "grown":
+        initialize_grown(tree, plain, sample, seeds)
+    elif settings.init == "cox":
+        initialize_cox(tree, sample, seeds)
+    else:
+        initialize_random(tree, sample, seeds)
+    history = settings.trainer.train(
+        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards
+    )
+    with torch.no_grad():
+        final = objective(tree, sample)
+        criterion = final if held_out is None else TrainingObjective()(tree, held_out)
+    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, coefficients)
+
+
+def _objective(
+    coefficients: Sequence[Coefficients],
+    n_splits: int,
+    n_starts: int,
+    row_penalties: Sequence[RowPenalty] = (),
+) -> TrainingObjective:
+    def per_problem(values: list[float]) -> float | Tensor:
+        """One value for all where they agree, else (R,)."""
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
+
+    return TrainingObjective(
+        ridge=per_problem([own.ridge for own in coefficients]),
+        gate_ridge=per_problem([own.gate_ridge for own in coefficients]),
+        fused=per_problem([own.fused for own in coefficients]),
+        gate_sparsity=per_problem([own.gate_sparsity for own in coefficients]),
+        row_penalties=row_penalties,
+    )
+
+
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
+    """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
+
+    The starts of a split hold out the same rows, so that their losses there can be compared.
+
+    Raises:
+        DataError: the share leaves out no row with an event, or all of them.
+    """
+    kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
+    for number, data in enumerate(splits):
+        draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
+        for event in (True, False):
+            rows = draws.permutation(np.flatnonzero(data.event == event))
+            count = round(settings.holdout * len(rows))
+            if event and not 0 < count < len(rows):
+                raise DataError(
+                    f"holdout={settings.holdout:g} leaves out {count} of {len(rows)} rows with an event; at "
+                    "least one must be left out and one kept: choose another share, or more rows"
+                )
+            kept[number, rows[:count]] = False
+    return torch.as_tensor(kept, device=settings.device).repeat_interleave(
+        n_settings * settings.n_starts, dim=0
+    )
+
+
+def stack_splits(
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    settings: BatchSettings,
+    n_settings: int = 1,
+) -> tuple[SoftTree, Sample]:
+    """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
+    device, dtype = torch.device(settings.device), settings.torch_dtype
+    width = max(len(data) for data in splits)
+    features, times, entries, events, weights, groups = [], [], [], [], [], []
+    for data, preprocessor in zip(splits, preprocessors, strict=True):
+        rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
+        features.append(preprocessor.transform(data.frame)[rows])
+        times.append(np.log(data.time[rows]))
+        with np.errstate(divide="ignore"):  # entry at time zero is -inf
+            entries.append(np.log(data.entry[rows]))
+        events.append(data.event[rows])
+        # Objectives are weighted means; the largest weight is made one so that no sum overflows.
+        weight = data.sample_weight[rows] / data.sample_weight.max()
+        weights.append(np.where(np.arange(width) < len(data), weight, 0.0))
+        groups.append(np.zeros(width, dtype=np.int64) if data.groups is None else data.groups.codes[rows])
+
+    def stacked(values: list[np.ndarray]) -> Tensor:
+        return torch.as_tensor(np.stack(values), dtype=torch.float64)
+
+    # The geometric mean time is the unit of model time: log times are then centred on zero.
+    log_scale = torch.tensor([np.log(data.time).mean() for data in splits], dtype=torch.float64)
+    log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
+    log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
+    family = make_family(settings.leaf)
+    if log_entry is not None and family.can_rise:
+        raise ConfigError("entry times need curves that cannot rise: use leaves with monotone=True")
+    family = family.prepare(log_time, event, weight, log_scale)
+
+    n_problems = n_settings * settings.n_starts
+    split = torch.arange(len(splits)).repeat_interleave(n_problems)
+    matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
+    tree = SoftTree(
+        matrices.shape[-1], settings.depth, family.select(split), (len(split),), device=device, dtype=dtype
+    )
+    tree.set_time_scale(log_scale[split].exp())
+    sample = Sample(
+        DesignMatrix(matrices, (n_problems,) * len(splits)),
+        log_time[split].to(device, dtype),
+        event[split].to(device, dtype),
+        weight[split].to(device, dtype),
+        None if log_entry is None else log_entry[split].to(device, dtype),
+    )
+    if settings.fairness is not None and splits[0].groups is not None:
+        codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
+        sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
+    return tree, sample
+
+
+def _check_groups(splits: Sequence[SurvivalData]) -> None:
+    for number, data in enumerate(splits):
+        if data.groups is None or splits[0].groups is None:
+            raise ConfigError("a fairness penalty needs the sensitive groups: fit(X, y, sensitive=...)")
+        if data.groups.labels != splits[0].groups.labels:
+            raise ConfigError("the splits have different sensitive groups: take them from one table")
+        name = f"the training rows of split {number}" if len(splits) > 1 else "the training rows"
+        data.groups.check_pairs(data.sample_weight, name)
+
+
+def _merged(sample: Sample) -> Sample:
+    """The rows, equal ones counted once by the fairness penalty; as they are if few are equal."""
+    if sample.group is None:
+        return sample
+    counts = np.array(sample.x.counts)
+    first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
+    group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
+    matrices = sample.x.matrices.double().cpu().numpy()
+    merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
+    if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
+        return sample
+    own = (
+        torch.as_tensor(merged)
+        .to(sample.weight)
+        .repeat_interleave(torch.as_tensor(counts, device=sample.weight.device), dim=0)
+    )
+    return replace(sample, merged_weight=own)
+
+
+def _parity(
+    settings: L2Parity, rhos: Sequence[float], splits: Sequence[SurvivalData], tree: SoftTree, n_starts: int
+) -> GroupParity:
+    """The fairness penalty of every problem: rho, and an integral over its own training times."""
+    n_problems = len(rhos) * n_starts
+    first = torch.arange(len(splits)) * n_problems
+    log_scale = tree.log_time_scale.detach().cpu().double()[first]
+    corners = tree.family.corners().detach().cpu().double()
+    if corners.ndim == 1:
+        corners = corners.expand(tree.n_problems, -1)
+    at = (corners[first] + log_scale[:, None]).exp().tolist()
+    rho = torch.tensor(rhos, dtype=torch.float64).repeat_interleave(n_starts).repeat(len(splits))
+    if settings.pairs == "sum":
+        # The objective's weights are divided by the largest one.
+        largest = torch.tensor([data.sample_weight.max() for data in splits], dtype=torch.float64)
+        rho = rho * largest.square().repeat_interleave(n_problems)
+    times = [data.time[data.sample_weight > 0] for data in splits]
+    return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)

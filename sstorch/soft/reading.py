@@ -1,0 +1,767 @@
+"""Trees as people read them: rules, tables, text, explanations."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.base import SurvivalEstimator
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import Prediction, SoftTree
+from sstorch.soft.prediction_export import export_prediction
+
+
+def coefficients(preprocessor: Preprocessor, weight: Tensor) -> pd.DataFrame:
+    """A linear score's slopes, largest effect first.
+
+    Args:
+        preprocessor: of the features the score is on.
+        weight: slopes on the encoded features, shape (p,).
+
+    Returns:
+        Indexed by encoded feature: ``column`` (the raw column), ``coefficient`` (change of the score per
+        original unit, or where the category applies) and ``effect`` (change over the training range of a
+        number, or where the category applies). Features without information in the training rows are left
+        out.
+    """
+    effect = weight.detach().cpu().double().numpy()
+    table = pd.DataFrame(
+        {
+            "column": [column for column, _ in preprocessor.schema.origins],
+            "coefficient": effect * preprocessor.scale_,
+            "effect": effect,
+        },
+        index=pd.Index(preprocessor.feature_names_out, name="feature"),
+    )
+    # After scaling every feature spans one unit, so the weight is the effect of the whole range.
+    order = np.argsort(-np.abs(effect), kind="stable")
+    informative: pd.DataFrame = table.iloc[order[preprocessor.scale_[order] != 0]]
+    return informative
+
+
+def constant(preprocessor: Preprocessor, weight: Tensor, bias: Tensor) -> float:
+    """Value of the score where all original numbers are zero and no category applies."""
+    slope = weight.detach().cpu().double().numpy() * preprocessor.scale_
+    return float(bias.detach()) - float(slope @ preprocessor.offset_)
+
+
+def effect_by_column(table: pd.DataFrame, columns: npt.ArrayLike) -> pd.Series:
+    """Largest change of a score that each raw column can make within its training range.
+
+    That of a number is its effect's size; that of a categorical column is the difference between its highest
+    and lowest category, a missing one (effect 0) among them.
+
+    Args:
+        table: of :func:`coefficients`.
+        columns: raw columns, all of them.
+    """
+    groups = table.groupby("column")["effect"]
+    span = groups.max().clip(lower=0) - groups.min().clip(upper=0)
+    return span.reindex(np.asarray(columns), fill_value=0.0)
+
+
+def middles(preprocessor: Preprocessor) -> pd.Series:
+    """Middle of the training range of each encoded feature, in original units; by feature."""
+    scale = preprocessor.scale_
+    half = np.divide(0.5, scale, out=np.zeros_like(scale), where=scale != 0)
+    return pd.Series(preprocessor.offset_ + half, index=preprocessor.feature_names_out)
+
+
+def rounded(
+    table: pd.DataFrame, intercept: float, middle: pd.Series, digits: int = 3
+) -> tuple[list[str], str]:
+    """Coefficients and constant of a rule as they are written.
+
+    What the rounding of a coefficient would change in the middle of its feature's range is made up for by the
+    constant, which is written to a thousandth of the largest effect: else a column far from zero, such as a
+    year, would turn the rule into another.
+
+    Args:
+        table: of :func:`coefficients`.
+        intercept: of :func:`constant`.
+        middle: of :func:`middles`.
+        digits: significant digits of the coefficients; more of them make the constant finer, too.
+    """
+    numbers = [f"{value:+.{digits}g}" for value in table["coefficient"]]
+    change = table["coefficient"].to_numpy() - np.array([float(number) for number in numbers])
+    intercept += float(change @ middle[table.index].to_numpy())
+    return numbers, _down_to(intercept, float(table["effect"].abs().max()) / 10**digits)
+
+
+def rule_text(
+    table: pd.DataFrame, intercept: float, middle: pd.Series, n_terms: int | None = None, digits: int = 3
+) -> str:
+    """A gate's rule, ``+0.3 age -1.2 sex=female -14.05 >= 0``: rows go left where it holds.
+
+    Args:
+        table: as in :func:`rounded`.
+        intercept: see there.
+        middle: see there.
+        n_terms: how many terms are written out, the largest; the others are counted. None writes all.
+        digits: see :func:`rounded`.
+    """
+    used = table[table["coefficient"] != 0.0]
+    if used.empty:
+        return f"{intercept:+.{digits}g} >= 0"
+    numbers, last = rounded(used, intercept, middle, digits)
+    terms = [f"{number} {name}" for number, name in zip(numbers, used.index, strict=True)]
+    if n_terms is not None and len(terms) > n_terms:
+        terms[n_terms:] = [f"({len(terms) - n_terms} smaller terms)"]
+    return " ".join([*terms, last, ">= 0"])
+
+
+def _down_to(value: float, resolution: float) -> str:
+    """A number with its sign and all digits down to a resolution, zeros at the end left out."""
+    if value == 0:
+        return "+0"
+    decimals = max(math.ceil(-math.log10(resolution)), 0)
+    return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"
+
+
+def gate_table(tree: ReadableTree, n_terms: int | None) -> pd.DataFrame:
+    """See :meth:`ReadableTree.gate_table`."""
+    counts, rows = tree.node_table_, []
+    for node in tree.module_.topology.branches:
+        table = _gate(tree, node)
+        passing = int(counts["rows"][node])
+        rows.append(
+            {
+                "rows": passing,
+                "events": int(counts["events"][node]),
+                "left": counts["rows"][2 * node] / passing if passing else np.nan,
+                "rule": gate_rule(tree, node, n_terms),
+                "features": list(table.index[table["effect"] != 0][:n_terms]),
+            }
+        )
+    index = pd.Index(tree.module_.topology.branches, name="node", dtype="int64")
+    return pd.DataFrame(rows, index=index, columns=["rows", "events", "left", "rule", "features"])
+
+
+def gate_rule(tree: ReadableTree, node: int, n_terms: int | None) -> str:
+    """The rule of one gate in original units."""
+    gate = tree.module_.gate(node)
+    intercept = constant(tree.preprocessor_, gate.weight, gate.bias)
+    return rule_text(_gate(tree, node), intercept, middles(tree.preprocessor_), n_terms)
+
+
+def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
+    """See :meth:`ReadableTree.gate_coefficients`."""
+    tables = {node: _gate(tree, node) for node in tree.module_.topology.branches}
+    for table in tables.values():
+        size = table["effect"].abs()
+        table["share"] = size / size.sum() if size.any() else 0.0
+    return _stacked(tables, "node", ["column", "coefficient", "effect", "share"])
+
+
+def leaf_table(tree: ReadableTree) -> pd.DataFrame:
+    """See :meth:`ReadableTree.leaf_table`."""
+    module = tree.module_
+    table = tree.node_table_.loc[list(module.topology.leaves)].copy()
+    for k, name in enumerate(module.family.shape_names):
+        table[name] = [float(module.leaf(node).shape.detach()[k]) for node in module.topology.leaves]
+    table.insert(0, "node", table.index)
+    return table.set_index(pd.RangeIndex(len(table), name="leaf"))
+
+
+def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
+    """See :meth:`ReadableTree.leaf_coefficients`."""
+    family = tree.module_.family
+    tables = {}
+    for number, node in enumerate(tree.module_.topology.leaves):
+        table = coefficients(tree.preprocessor_, tree.module_.leaf(node).slope)
+        # With shapes that depend on x the ratio is another one at every time.
+        if family.ratio is not None and family.ancillary == "constant":
+            table[family.ratio] = np.exp(table["coefficient"])
+        tables[number] = table
+    return _stacked(tables, "leaf", [str(name) for name in tables[0].columns])
+
+
+def importance(tree: ReadableTree) -> pd.DataFrame:
+    """See :meth:`ReadableTree.importance`."""
+    module = tree.module_
+    gates = {node: module.gate(node).weight for node in module.topology.branches}
+    leaves = {node: module.leaf(node).slope for node in module.topology.leaves}
+    return pd.DataFrame({"gates": _shares(tree, gates), "leaves": _shares(tree, leaves)})
+
+
+def _shares(tree: ReadableTree, weights: Mapping[int, Tensor]) -> pd.Series:
+    total = pd.Series(0.0, index=pd.Index(tree.feature_names_in_, name="column"))
+    for node, weight in weights.items():
+        effect = effect_by_column(coefficients(tree.preprocessor_, weight), total.index)
+        if effect.any():
+            total += int(tree.node_table_["rows"][node]) * effect / effect.sum()
+    return total / total.sum() if total.any() else total
+
+
+def _gate(tree: ReadableTree, node: int) -> pd.DataFrame:
+    return coefficients(tree.preprocessor_, tree.module_.gate(node).weight)
+
+
+def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
+    if not tables:
+        index = pd.MultiIndex.from_arrays([[], []], names=[level, "feature"])
+        return pd.DataFrame(columns=columns, index=index)
+    return pd.concat(tables, names=[level])
+
+
+def as_text(tree: ReadableTree, n_terms: int | None) -> str:
+    """Rules, indented by level."""
+    return "\n".join(_lines(tree, 1, "", "", n_terms, leaf_texts(tree)))
+
+
+def as_graphviz(tree: ReadableTree, n_terms: int | None) -> str:
+    """A directed graph; the left child is where the rule holds."""
+    topology, counts = tree.module_.topology, tree.node_table_
+    lines = ["digraph soft_survival_tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
+    for node in topology.branches:
+        rule = gate_rule(tree, node, n_terms)
+        size = f"{counts['rows'][node]} rows"
+        lines.append(f"  {node} [label={_quoted(rule, size)}];")
+    for text, node in zip(leaf_texts(tree), topology.leaves, strict=True):
+        lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
+    for node in topology.branches:
+        lines.append(f'  {node} -> {2 * node} [label="yes"];')
+        lines.append(f'  {node} -> {2 * node + 1} [label="no"];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def leaf_texts(tree: ReadableTree) -> list[str]:
+    """A line on each leaf: its number, rows, events and median."""
+    lines = []
+    for leaf, row in leaf_table(tree).iterrows():
+        rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
+        reached = f"median {median:.4g}" if math.isfinite(median) else "median not reached"
+        lines.append(
+            f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
+        )
+    return lines
+
+
+def _lines(
+    tree: ReadableTree, node: int, lead: str, indent: str, n_terms: int | None, leaves: list[str]
+) -> list[str]:
+    topology = tree.module_.topology
+    if node in topology.leaves:
+        return [lead + leaves[node - 2**topology.depth]]
+    size = f"{tree.node_table_['rows'][node]} rows"
+    lines = [f"{lead}[{node}] {size}: left if {gate_rule(tree, node, n_terms)}"]
+    lines += _lines(tree, 2 * node, f"{indent}|- left:  ", f"{indent}|  ", n_terms, leaves)
+    right = _lines(tree, 2 * node + 1, f"{indent}`- right: ", f"{indent}   ", n_terms, leaves)
+    return lines + right
+
+
+def _quoted(*lines: str) -> str:
+    """Text of some lines as DOT takes it; names of columns may hold quotes and backslashes."""
+    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
+    return '"' + "\\n".join(escaped) + '"'
+
+
+# Terms of a rule that are written out; the others are counted.
+_SUMMARY_TERMS = 4
+# Halvings of the follow-up in which a median is looked for: nine digits.
+_HALVINGS = 32
+# Rows whose curves are added up at a time.
+_ROWS = 2**15
+
+
+def node_table(estimator: ReadableTree, data: SurvivalData) -> pd.DataFrame:
+    """Training rows and events by node, indexed by heap number, with median and quartiles of the mean curve.
+
+    Columns: ``median``, the time at which the mean predicted survival of the node's rows is 1/2, nan if that
+    is later than the last event; ``S(t)``, mean predicted survival of these rows at the quartiles t of the
+    event times; nan for a node without rows. If sensitive groups are known, the share of each among the rows.
+    """
+    topology = estimator.module_.topology
+    times = np.quantile(estimator.event_times_, [0.25, 0.5, 0.75])
+    curves = estimator.predict_survival_function(data.frame, times)
+    leaf = estimator.apply(data.frame) + 2**topology.depth
+    # Node of each row at each level, (n, D + 1).
+    path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
+    medians = _medians(estimator, data.frame, path)
+    rows = []
+    for node in (*topology.branches, *topology.leaves):
+        inside = path[:, topology.level(node)] == node
+        mean = curves[inside].mean(axis=0) if inside.any() else np.full(len(times), np.nan)
+        rows.append(
+            {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
+            | {"median": float(medians[node])}
+            | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
+            | _group_shares(data, inside)
+        )
+    return pd.DataFrame(rows).set_index("node")
+
+
+def _medians(
+    estimator: ReadableTree, frame: pd.DataFrame, path: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
+    x, n_nodes = estimator._encode(frame), 2 ** path.shape[1]
+    counts = np.bincount(path.ravel(), minlength=n_nodes)
+    last = float(estimator.event_times_[-1])
+
+    def mean_survival(times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        total = np.zeros(n_nodes)
+        with torch.no_grad():
+            for start in range(0, len(x), _ROWS):
+                part = path[start : start + _ROWS]
+                own = torch.as_tensor(times[part], device=x.device)
+                survival = estimator.module_.survival(x[start : start + _ROWS], own, estimator.prediction)
+                weights = survival.cpu().double().numpy().ravel()
+                total += np.bincount(part.ravel(), weights=weights, minlength=n_nodes)
+        return total / np.maximum(counts, 1)
+
+    low, high = np.zeros(n_nodes), np.full(n_nodes, last)
+    unreached = (mean_survival(high) > 0.5) | (counts == 0)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        above = mean_survival(middle) > 0.5
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.where(unreached, np.nan, high)
+
+
+def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Share of each sensitive group among some rows; nan if there are none."""
+    if data.groups is None:
+        return {}
+    counts = data.groups.subset(np.flatnonzero(inside)).counts
+    shares = counts / counts.sum() if counts.sum() else np.full(len(counts), np.nan)
+    names = [f"{data.groups.name}={label}" for label in data.groups.labels]
+    return dict(zip(names, shares.tolist(), strict=True))
+
+
+def describe_tree(estimator: ReadableTree) -> str:
+    """Text of a fitted tree.
+
+    A gate sends a row left where its score is >= 0. Scores are in original units, largest terms first (by
+    the effect of the feature's whole training range); a category counts 1 where it applies.
+    """
+    module, table = estimator.module_, estimator.node_table_
+    head = f"depth {module.topology.depth}, {module.family.name} leaves"
+    lines = [f"Soft survival tree: {head}, {table['rows'].iloc[0]} rows, {table['events'].iloc[0]} events"]
+    lines.append(as_text(estimator, _SUMMARY_TERMS))
+    leaves = table.loc[list(module.topology.leaves)].copy()
+    for k, name in enumerate(module.family.shape_names):
+        leaves.insert(2 + k, name, [float(module.leaf(n).shape.detach()[k]) for n in module.topology.leaves])
+    leaves.insert(0, "leaf", range(len(leaves)))
+    text = leaves.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
+    constants = module.family.describe(float(module.log_time_scale.exp()))
+    where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
+    lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}", text]
+    return "\n".join([*lines, constants] if constants else lines)
+
+
+_TERMS = 5
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Path and contributions of one person.
+
+    Attributes:
+        leaf: of the most probable path, 0 .. L - 1 from left to right.
+        path: a row for each gate on the path, indexed by node: ``score``, ``left`` (probability of going
+            left), ``side`` taken, and ``reached``, the probability of everything up to and with this step.
+        leaf_probability: of all leaves, shape (L,).
+        contributions: what each encoded feature adds to the score of each gate on the path (columns
+            ``"gate n"``) and to the linear predictor of the leaf (``"leaf k"``), with the last row
+            ``(constant)``; a column sums to the score. Contributions count from the smallest training value
+            of a number, and from the absence of a category: the constant is the score of who has these.
+        values: the person's encoded features in original units, a category 1 where it applies; imputed where
+            missing.
+    """
+
+    leaf: int
+    path: pd.DataFrame
+    leaf_probability: pd.Series
+    contributions: pd.DataFrame
+    values: pd.Series
+
+    def __str__(self) -> str:
+        lines = []
+        for node, step in zip(self.path.index, self.path.to_dict("records"), strict=True):
+            lines.append(
+                f"[{node}] {step['side']}, probability of left {step['left']:.3f}, score {step['score']:+.3g}"
+            )
+            lines += self._terms(f"gate {node}")
+        lines.append(f"leaf {self.leaf}, probability {self.leaf_probability[self.leaf]:.3f}")
+        return "\n".join([*lines, *self._terms(f"leaf {self.leaf}")])
+
+    def _terms(self, column: str) -> list[str]:
+        table = pd.DataFrame({"term": self.contributions[column], "value": self.values}).loc[
+            self.values.index
+        ]
+        table = table.iloc[np.argsort(-table["term"].abs().to_numpy(), kind="stable")][:_TERMS]
+        terms = zip(table.index, table["term"], table["value"], strict=True)
+        return [f"    {term:+.3g}  {name} = {value:.4g}" for name, term, value in terms if term]
+
+
+def explain_row(tree: ReadableTree, x: object) -> Explanation:
+    """See :meth:`ReadableTree.explain`."""
+    encoded = tree._encode(x)
+    if len(encoded) != 1:
+        raise DataError(f"x has {len(encoded)} rows; explain one at a time, such as X.iloc[[0]]")
+    module, preprocessor = tree.module_, tree.preprocessor_
+    topology = module.topology
+    with torch.no_grad():
+        leaf = int(module.apply_leaf(encoded)[0])
+        probability = module.log_leaf_probability(encoded).exp()[:, 0].cpu().numpy()
+        node = leaf + 2**topology.depth
+        columns, steps, reached = {}, [], 1.0
+        for branch, goes_left in topology.ancestors(node):
+            gate = module.gate(branch)
+            columns[f"gate {branch}"] = _terms(encoded[0], gate.weight, gate.bias)
+            score = float(columns[f"gate {branch}"].sum())
+            left = float(torch.sigmoid(torch.tensor(score, dtype=torch.float64)))
+            reached *= left if goes_left else 1 - left
+            side = "left" if goes_left else "right"
+            steps.append({"score": score, "left": left, "side": side, "reached": reached})
+        own = module.leaf(node)
+        columns[f"leaf {leaf}"] = _terms(encoded[0], own.slope, own.intercept)
+    names = preprocessor.feature_names_out
+    scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
+    values = encoded[0].cpu().double().numpy() / scale + preprocessor.offset_
+    index = pd.Index([step for step, _ in topology.ancestors(node)], name="node", dtype="int64")
+    return Explanation(
+        leaf,
+        pd.DataFrame(steps, index=index, columns=["score", "left", "side", "reached"]),
+        pd.Series(probability, index=pd.RangeIndex(len(probability), name="leaf"), name="probability"),
+        pd.DataFrame(columns, index=pd.Index([*names, "(constant)"], name="feature")),
+        pd.Series(values, index=pd.Index(names, name="feature"), name="value"),
+    )
+
+
+def _terms(x: Tensor, weight: Tensor, bias: Tensor) -> np.ndarray:
+    return torch.cat([weight * x, bias[None]]).cpu().double().numpy()
+
+
+# Digits of numbers in rules.
+_LEAST_DIGITS, _MOST_DIGITS = 4, 15
+
+
+@dataclass(frozen=True)
+class SimplifiedRules:
+    """Rules with fewer features.
+
+    Attributes:
+        table: indexed by node: ``rule`` in original units (left where it holds), ``features`` in it,
+            ``n_dropped``, and ``agreement``, the share of the rows at the gate that go the same way; nan
+            where no row passes, whose gates are left as they are.
+        leaf_agreement: share of all rows that end in the same leaf if every gate is replaced.
+        coefficients: of the encoded features in original units, shape (B, p), gates in heap order.
+        constants: shape (B,); a row goes left where coefficients . x + constant >= 0.
+    """
+
+    table: pd.DataFrame
+    leaf_agreement: float
+    coefficients: FloatArray
+    constants: FloatArray
+
+    def __str__(self) -> str:
+        lines = [
+            f"[{node}] left if {row['rule']}  ({100 * row['agreement']:.1f} % of rows alike)"
+            for node, row in self.table.iterrows()
+        ]
+        return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
+
+
+def simplify(tree: ReadableTree, X: object, tolerance: float) -> SimplifiedRules:
+    """See :meth:`ReadableTree.simplify`."""
+    given: object = tolerance
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
+        raise ConfigError(f"tolerance must be a share in [0, 1), got {tolerance!r}")
+    module, preprocessor = tree.module_, tree.preprocessor_
+    topology = module.topology
+    x = tree._encode(X).cpu().double().numpy()
+    gates = module.gate_parameters()
+    weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
+    leaf = tree.apply(X) + 2**topology.depth
+    rows, short_weights, short_biases = [], weights.copy(), biases.copy()
+    for node in topology.branches:
+        inside = x[(leaf >> (topology.depth - topology.level(node))) == node]
+        weight, bias = _with_references(preprocessor, inside, weights[node - 1], biases[node - 1])
+        weight, bias = _shortened(inside, weight, bias, float(tolerance))
+        short_weights[node - 1], short_biases[node - 1] = weight, bias
+        alike = (inside @ weight + bias >= 0) == (inside @ weights[node - 1] + biases[node - 1] >= 0)
+        used = np.flatnonzero(weight * preprocessor.scale_)
+        rows.append(
+            {
+                "rule": _text(preprocessor, weight, bias, inside),
+                "features": [preprocessor.feature_names_out[j] for j in used],
+                "n_dropped": int(np.count_nonzero(weights[node - 1] * preprocessor.scale_)) - len(used),
+                "agreement": float(alike.mean()) if len(alike) else np.nan,
+            }
+        )
+    slopes = short_weights * preprocessor.scale_
+    index = pd.Index(topology.branches, name="node", dtype="int64")
+    return SimplifiedRules(
+        pd.DataFrame(rows, index=index, columns=["rule", "features", "n_dropped", "agreement"]),
+        float((_route(x, short_weights, short_biases, topology.depth) == leaf).mean()),
+        slopes,
+        short_biases - slopes @ preprocessor.offset_,
+    )
+
+
+def _with_references(
+    preprocessor: Preprocessor, x: FloatArray, weight: FloatArray, bias: float
+) -> tuple[FloatArray, float]:
+    """The same score with each column's most frequent category as reference, where none is missing."""
+    weight = weight.copy()
+    columns = np.array([column for column, _ in preprocessor.schema.origins])
+    for column in preprocessor.schema.categories:
+        block = np.flatnonzero(columns == column)
+        if len(x) and len(block) and (x[:, block].sum(axis=1) == 1).all():
+            reference = weight[block[x[:, block].sum(axis=0).argmax()]]
+            weight[block] -= reference
+            bias = bias + reference
+    return weight, bias
+
+
+def _shortened(x: FloatArray, weight: FloatArray, bias: float, tolerance: float) -> tuple[FloatArray, float]:
+    """Weights of one gate with as many zeros as few changes of side allow."""
+    weight = weight.copy()
+    if len(x) == 0:
+        return weight, bias
+    left = x @ weight + bias >= 0
+    means = x.mean(axis=0)
+    for j in np.argsort(np.abs(weight) * x.std(axis=0), kind="stable"):
+        if weight[j] == 0 or np.count_nonzero(weight) == 1:
+            continue
+        shorter, moved = weight.copy(), bias + weight[j] * means[j]
+        shorter[j] = 0.0
+        if np.mean((x @ shorter + moved >= 0) != left) <= tolerance:
+            weight, bias = shorter, moved
+    return weight, bias
+
+
+def _route(x: FloatArray, weights: FloatArray, biases: FloatArray, depth: int) -> npt.NDArray[np.int64]:
+    node = np.ones(len(x), dtype=np.int64)
+    for _ in range(depth):
+        right = (weights[node - 1] * x).sum(axis=1) + biases[node - 1] < 0
+        node = 2 * node + right
+    return node
+
+
+def _text(preprocessor: Preprocessor, weight: FloatArray, bias: float, x: FloatArray) -> str:
+    """The rule, with as many digits as it takes to say the same of the rows (n, p).
+
+    With one feature left it is a threshold, or a category.
+    """
+    slope = weight * preprocessor.scale_
+    used = np.flatnonzero(slope)
+    constant, left = bias - float(slope @ preprocessor.offset_), x @ weight + bias >= 0
+    if len(used) == 1:
+        (j,) = used
+        column, category = preprocessor.schema.origins[j]
+        if category is None:
+            values = x[:, j] / preprocessor.scale_[j] + preprocessor.offset_[j]
+            return f"{column} {_threshold(-constant / slope[j], values, left, rising=slope[j] > 0)}"
+        with_it, without = constant + slope[j] >= 0, constant >= 0
+        if with_it == without:
+            return "always" if with_it else "never"
+        return f"{column} {'is' if with_it else 'is not'} {category}"
+    order = used[np.argsort(-np.abs(weight[used]), kind="stable")]
+    names = np.asarray(preprocessor.feature_names_out)[order]
+    table = pd.DataFrame({"coefficient": slope[order], "effect": weight[order]}, index=names)
+    middle, digits = middles(preprocessor), _LEAST_DIGITS
+    values = x[:, order] / preprocessor.scale_[order] + preprocessor.offset_[order]
+    while len(order) and digits < _MOST_DIGITS:
+        numbers, last = rounded(table, constant, middle, digits)
+        if ((values @ np.array(numbers, dtype=np.float64) + float(last) >= 0) == left).all():
+            break
+        digits += 1
+    return rule_text(table, constant, middle, digits=digits)
+
+
+def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], rising: bool) -> str:
+    """A comparison with a threshold of as few digits as tell the same values from the others."""
+    for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1):
+        text = f"{value:.{digits}g}"
+        told = values >= float(text) if rising else values <= float(text)
+        if (told == left).all():
+            break
+    return f"{'>=' if rising else '<='} {text}"
+
+
+class ReadableTree(SurvivalEstimator):
+    """Soft tree that can be read.
+
+    Attributes:
+        module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
+        preprocessor_: fitted on the training rows.
+        node_table_: training rows, events, median and mean predicted survival by node, indexed by heap
+        number.
+    """
+
+    module_: SoftTree
+    preprocessor_: Preprocessor
+    node_table_: pd.DataFrame
+    prediction: Prediction
+
+    @abstractmethod
+    def _encode(self, X: object) -> Tensor:
+        """Encoded features of rows, (n, p)."""
+
+    @abstractmethod
+    def apply(self, X: object) -> npt.NDArray[np.int64]:
+        """Leaf of each row, shape (n,)."""
+
+    def summary(self) -> str:
+        """Rules at the gates, in original units, and a table of the leaves, as text."""
+        check_is_fitted(self, "module_")
+        return describe_tree(self)
+
+    def gate_features(self) -> list[str]:
+        """Names of the encoded features that some gate uses."""
+        check_is_fitted(self, "module_")
+        if not self.module_.topology.branches:
+            return []
+        weights = self.module_.gate_parameters().weight
+        used = (weights != 0).any(dim=-2).cpu().numpy()
+        return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
+
+    def gate_table(self, n_terms: int | None = 4) -> pd.DataFrame:
+        """One row for each gate.
+
+        Args:
+            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+
+        Returns:
+            Indexed by node in heap order (root 1, children 2n and 2n + 1): ``rows`` and ``events`` of the
+            training rows whose most probable path passes the gate, ``left`` (share of them that goes left),
+            ``rule`` in original units (left where it holds) and ``features``, the ``n_terms`` encoded
+            features with the largest effect.
+        """
+        check_is_fitted(self, "module_")
+        return gate_table(self, n_terms)
+
+    def gate_coefficients(self) -> pd.DataFrame:
+        """Coefficients of the gates.
+
+        Returns:
+            Indexed by node and encoded feature, the largest effect first: raw ``column``, ``coefficient``
+            (change of the gate's score per original unit, or where the category applies), ``effect`` (change
+            over the whole training range) and ``share`` of the gate's effects.
+        """
+        check_is_fitted(self, "module_")
+        return gate_coefficients(self)
+
+    def leaf_table(self) -> pd.DataFrame:
+        """One row for each leaf.
+
+        Returns:
+            Indexed by leaf, left to right: ``node``, training ``rows`` and ``events``, ``median`` (time at
+            which the mean predicted survival of these rows is 1/2, nan if that is after the last training
+            event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, and shape
+            parameters.
+        """
+        check_is_fitted(self, "module_")
+        return leaf_table(self)
+
+    def leaf_coefficients(self) -> pd.DataFrame:
+        """Coefficients of the leaves' regressions.
+
+        Returns:
+            Indexed by leaf and encoded feature, the largest effect first: raw ``column``, ``coefficient`` per
+            original unit or for the category, ``effect`` over the training range, and the exponential of the
+            coefficient as ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has.
+            The ridge penalty shrinks them; categories have no reference, so compare two categories by the
+            quotient of their ratios.
+        """
+        check_is_fitted(self, "module_")
+        return leaf_coefficients(self)
+
+    def importance(self) -> pd.DataFrame:
+        """How much the raw columns move the gates and the leaves, within their training range.
+
+        In a gate (a leaf) the importance of a column is the largest change of the score (linear predictor)
+        that it can make within its training range, as a share of the sum over columns. Gates (leaves) are
+        averaged with the number of training rows that pass them. It says what the tree looks at, not what is
+        lost without a column: for that see :func:`sklearn.inspection.permutation_importance`.
+
+        Returns:
+            Indexed by raw column: ``gates`` and ``leaves``, each with sum one, or zero if no column has any
+            effect there (no gates, or no slopes).
+        """
+        check_is_fitted(self, "module_")
+        return importance(self)
+
+    def explain(self, x: object) -> Explanation:
+        """Path and contributions of one person.
+
+        With ``prediction="mixture"`` the prediction averages all leaves by ``leaf_probability``, and the path
+        is that of the most probable branches all the same.
+
+        Args:
+            x: one row: DataFrame or array (1, p).
+
+        Raises:
+            DataError: it is not one row, or columns are missing.
+        """
+        check_is_fitted(self, "module_")
+        return explain_row(self, x)
+
+    def simplify(self, X: object, tolerance: float = 0.01) -> SimplifiedRules:
+        """Shorter rules that route nearly all rows as the gates do.
+
+        Features are taken out of a gate one after the other, those that vary the least in it first, each
+        replaced by its mean among the rows that pass the gate, as long as at most a share ``tolerance`` of
+        these rows changes its side. The tree itself stays as it is.
+
+        Args:
+            X: rows, best those of training.
+            tolerance: in [0, 1).
+
+        Raises:
+            ConfigError: ``tolerance`` is no share.
+        """
+        check_is_fitted(self, "module_")
+        return simplify(self, X, tolerance)
+
+    def export_text(self, n_terms: int | None = 4) -> str:
+        """The tree as indented rules in original units, with rows, events and median of each leaf.
+
+        Args:
+            n_terms: as in :meth:`gate_table`.
+        """
+        check_is_fitted(self, "module_")
+        return as_text(self, n_terms)
+
+    def export_graphviz(self, n_terms: int | None = 3) -> str:
+        """The tree in the DOT language of Graphviz (``dot -Tsvg``).
+
+        Args:
+            n_terms: as in :meth:`gate_table`.
+        """
+        check_is_fitted(self, "module_")
+        return as_graphviz(self, n_terms)
+
+    def export_prediction(self, path: str | Path) -> None:
+        """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
+
+        Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are
+        the encoded features in original units, shape (N, p), float64: numbers as they are, 1 where a category
+        applies and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features
+        are in the extra file ``sstorch.json``. Columns are not checked there.
+
+        Args:
+            path: file, by convention ``*.pt2``.
+
+        Raises:
+            ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace
+                (``generalized_gamma``).
+        """
+        check_is_fitted(self, "module_")
+        export_prediction(self, Path(path))

@@ -1,0 +1,451 @@
+"""Soft survival trees whose size and penalties are chosen by cross-validation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, get_args, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import FloatArray
+from sstorch.base import CurveKind, SurvivalEstimator
+from sstorch.checks import check_integer
+from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data.preprocessing import Categorical, Numeric
+from sstorch.exceptions import ConfigError, FormatError, TrainingError
+from sstorch.files import JSON_NAME, read_folder, write_folder
+from sstorch.monitoring import ProgressBar
+from sstorch.nn import HazardFamily, Prediction
+from sstorch.optim import Trainer
+from sstorch.soft.batch import train_batch
+from sstorch.soft.search import (
+    SCORINGS,
+    SEARCHED,
+    Candidate,
+    FoldSearch,
+    Scores,
+    Scoring,
+    automatic_leaves,
+    candidates,
+)
+from sstorch.soft.tree import SoftSurvivalTree
+
+FORMAT = "sstorch.soft_survival_tree_cv"
+FORMAT_VERSION = 1
+TREE_FOLDER = "tree"
+
+
+def save_search(estimator: SoftSurvivalTreeCV, folder: Path) -> None:
+    """Write a fitted search into ``folder``, which is made if missing.
+
+    Raises:
+        ConfigError: if the folder cannot be written, or the leaf could not be loaded again.
+    """
+    table = estimator.cv_results_
+    numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
+    estimator.best_estimator_.save(folder / TREE_FOLDER)
+    state = {
+        "scoring": estimator.scoring if isinstance(estimator.scoring, str) else None,
+        "columns": [[str(name), str(table[name].dtype)] for name in table],
+        "texts": {str(name): list(table[name]) for name in table if name not in numbers},
+        "best_params": {name: value for name, value in estimator.best_params_.items() if name != "leaf"},
+        "best_score": estimator.best_score_,
+        "best_index": estimator.best_index_,
+        "tree_sha256": _checksum(folder),
+    }
+    # Scores can be infinite, which JSON is not made for.
+    tensors = {str(name): torch.as_tensor(table[name].to_numpy()) for name in numbers}
+    tensors["folds_"] = torch.as_tensor(estimator.folds_)
+    write_folder(folder, FORMAT, FORMAT_VERSION, state, tensors)
+
+
+def load_search(kind: type[SoftSurvivalTreeCV], folder: Path, device: str) -> SoftSurvivalTreeCV:
+    """Read a search of class ``kind`` written by :func:`save_search`.
+
+    Raises:
+        FormatError: files are missing, altered, of two searches or of an unknown format version.
+        ConfigError: the device does not exist.
+    """
+    state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
+    tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
+    try:
+        if _checksum(folder) != state["tree_sha256"]:
+            raise FormatError(f"{folder / TREE_FOLDER} is the tree of another search")
+        columns: dict[str, Any] = {
+            name: pd.Series(state["texts"].get(name, tensors.get(name)), dtype=dtype)
+            for name, dtype in state["columns"]
+        }
+        parameters = {"leaf": tree.leaf, **state["best_params"]}
+        estimator = kind(**parameters)
+        if state["scoring"] is not None:
+            estimator.scoring = state["scoring"]
+        estimator.score_name_ = state["scoring"] or "score"
+        estimator.best_params_ = {name: parameters[name] for name in columns if name in parameters}
+        estimator.best_score_ = float(state["best_score"])
+        estimator.best_index_ = int(state["best_index"])
+        estimator.folds_ = tensors["folds_"].numpy()
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+    estimator.cv_results_ = pd.DataFrame(columns)
+    estimator.best_estimator_ = tree
+    return estimator
+
+
+def _checksum(folder: Path) -> str:
+    """Of the tree's JSON, which names the checksum of its tensors."""
+    return hashlib.sha256((folder / TREE_FOLDER / JSON_NAME).read_bytes()).hexdigest()
+
+
+Strategy = Literal["growing", "grid", "halving"]
+
+# Parameters that all candidates have.
+_SHARED = (
+    "trainer",
+    "holdout",
+    "prediction",
+    "device",
+    "dtype",
+    "random_state",
+    "verbose",
+    "missing_numbers",
+    "missing_categories",
+)
+
+
+class SoftSurvivalTreeCV(SurvivalEstimator):
+    """Soft survival tree with depth, leaf, penalties and starts chosen by cross-validation.
+
+    Every parameter from ``depth`` to ``n_starts`` takes one value or several; each choice of one of each is a
+    candidate. Candidates of the same depth, leaf and ``init`` are one tensor program: folds x penalties x
+    starts. Preprocessing, starts and, within a fold, the choice of the start see the training rows of that
+    fold only. The chosen candidate is then trained on all rows. The defaults come from the studies in
+    ``experiments/accuracy`` and ``experiments/tree_search``.
+
+    Args:
+        depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
+            parameters make no candidates of their own.
+        leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
+            ``"spline_po"``, or takes ``"logistic_hazard"`` where the events are at no more than twelve
+            distinct times, as where whole years were recorded.
+        ridge: coefficients of the ridge on the slopes of the leaves.
+        gate_ridge: of the ridge on the weights of the gates.
+        fused: of the penalty on differences between leaves.
+        init: kinds of initial solutions.
+        n_starts: numbers of initial solutions; fewer starts are the first of the most, and cost nothing more.
+        cv: folds, stratified by event.
+        scoring: what is compared on the rows left out: ``"log_likelihood"``, mean per row; ``"c_harrell"``,
+            time-dependent concordance; ``"ibs"``, integrated Brier score (convention ``"graf"``) with its
+            sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
+            no weights. The likelihood prefers leaves that are sharp where many times are equal; concordance
+            is what the study chose by.
+        search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ridge that is
+            best at the first depth is kept, and beyond depth 2 the ``gate_ridge`` that is best there; every
+            further depth compares the two leaves that are best at the one before; ``"grid"``: all candidates;
+            or ``"halving"``: all candidates with few starts, the best third of them with three times as many,
+            and so on to ``n_starts``.
+        one_standard_error: take the simplest candidate whose mean score is within one standard error of the
+            best: smallest depth, then first leaf and init, fewest starts, largest ``fused``, ``gate_ridge``
+            and ``ridge``.
+        trainer: as in :class:`~sstorch.SoftSurvivalTree`, and so are all that follow; ``"joint"`` predicts as
+            well as the decomposition here, in less time.
+        holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
+            loss on that share of the fold's training rows instead of by the training objective.
+        prediction: see there.
+        device: see there.
+        dtype: see there.
+        random_state: seed of folds and starts, an integer.
+        verbose: 1 shows progress.
+        missing_numbers: see there.
+        missing_categories: see there.
+
+    Attributes:
+        best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
+        best_params_: its parameters among those compared.
+        best_score_: its mean score over folds.
+        best_index_: its row of ``cv_results_``.
+        cv_results_: a row per candidate that was scored: parameters, mean, standard deviation and standard
+            error of the score over folds, the score of each fold (-inf if no start could be trained), rank
+            (the first listed of those that agree in four decimals is better), seconds (its share of its
+            batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
+        folds_: fold of each row.
+        event_times_: as in :class:`~sstorch.SoftSurvivalTree`, and so are the others.
+        zero_time_: see there.
+        feature_names_in_: see there.
+        n_features_in_: see there.
+
+    >>> from sstorch import load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> tree = SoftSurvivalTreeCV((0, 1), "log_logistic", gate_ridge=1e-3, n_starts=1, cv=2)
+    >>> tree = tree.fit(data.frame, (data.time, data.event))
+    >>> len(tree.cv_results_), int(tree.cv_results_.loc[tree.best_index_, "rank"])
+    (4, 1)
+    """
+
+    best_estimator_: SoftSurvivalTree
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    cv_results_: pd.DataFrame
+    folds_: npt.NDArray[np.int64]
+
+    def __init__(
+        self,
+        depth: int | Sequence[int] = (0, 1, 2, 3, 4),
+        leaf: str | HazardFamily | Sequence[str | HazardFamily] = "auto",
+        ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
+        gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
+        fused: float | Sequence[float] = 0.0,
+        init: str | Sequence[str] = "random",
+        n_starts: int | Sequence[int] = 8,
+        cv: int = 5,
+        scoring: Scoring | Callable[[Any, Any, Any], float] = "c_harrell",
+        search: Strategy = "growing",
+        one_standard_error: bool = False,
+        trainer: str | Trainer = "joint",
+        holdout: float = 0.0,
+        prediction: Prediction = "hbp",
+        device: str = "cpu",
+        dtype: str = "float64",
+        random_state: int = 0,
+        verbose: int = 0,
+        missing_numbers: Numeric = "mean",
+        missing_categories: Categorical = "zeros",
+    ) -> None:
+        self.depth = depth
+        self.leaf = leaf
+        self.ridge = ridge
+        self.gate_ridge = gate_ridge
+        self.fused = fused
+        self.init = init
+        self.n_starts = n_starts
+        self.cv = cv
+        self.scoring = scoring
+        self.search = search
+        self.one_standard_error = one_standard_error
+        self.trainer = trainer
+        self.holdout = holdout
+        self.prediction = prediction
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.missing_numbers = missing_numbers
+        self.missing_categories = missing_categories
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
+        """Choose a candidate and train it on all rows.
+
+        Args:
+            X: as in :meth:`SoftSurvivalTree.fit`, and so are the others.
+            y: see there.
+            sample_weight: see there; scores are weighted, too.
+            entry: see there; needs ``scoring="log_likelihood"``.
+
+        Raises:
+            DataError: the data cannot be used, or too few events for so many folds.
+            ConfigError: a parameter has a value that does not exist.
+            TrainingError: no candidate has a finite score.
+        """
+        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
+        if not data.sample_weight.all():
+            data = data.subset(data.sample_weight > 0)
+        return self.fit_data(data)
+
+    def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
+        """:meth:`fit` to rows of positive weight.
+
+        Args:
+            data: rows.
+            schema: columns and vocabulary; taken from the rows if None.
+        """
+        compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
+        schema = Schema.of(data.frame) if schema is None else schema
+        folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed())
+        search = FoldSearch(shared, data, folds, schema, self.scoring)
+        searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
+        scores = searches[self.search](compared)
+        best = self._choose(scores)
+        tree = clone(shared).set_params(**scores.candidates[best].parameters)
+        batch = train_batch([data], tree.settings(), schema, [ProgressBar()] if self.verbose else [])
+        self.best_estimator_ = tree.adopt(batch, data, 0, batch.best_start(0))
+        self.best_params_ = scores.candidates[best].parameters
+        self.best_score_, self.best_index_ = float(scores.mean[best]), best
+        self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
+        self.cv_results_, self.folds_ = _table(scores), folds
+        return self._take_over()
+
+    def candidates(self, data: SurvivalData | None = None) -> list[Candidate]:
+        """All that may be compared; a growing search scores a part of them. Every parameter is checked.
+
+        Args:
+            data: rows, whose times settle what ``leaf="auto"`` is; if None, all leaves that it may be.
+
+        Raises:
+            ConfigError: a parameter has a value that does not exist.
+        """
+        if self.search not in get_args(Strategy):
+            raise ConfigError(f"search must be one of {', '.join(get_args(Strategy))}, got {self.search!r}")
+        if self.scoring not in SCORINGS and not callable(self.scoring):
+            raise ConfigError(
+                f"scoring must be one of {', '.join(SCORINGS)}, or a scorer of scikit-learn, called with "
+                f"(tree, X, y), got {self.scoring!r}"
+            )
+        check_integer("cv", self.cv, 2)
+        leaves = automatic_leaves(self.leaf, data)
+        found = candidates({**self.get_params(deep=False), "leaf": leaves})
+        for candidate in found:
+            SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
+        if self.search == "halving" and len({own.n_starts for own in found if own.depth}) > 1:
+            raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
+        return found
+
+    def shared(self) -> dict[str, Any]:
+        """Parameters of :class:`SoftSurvivalTree` that all candidates have."""
+        return {name: getattr(self, name) for name in _SHARED} | {"random_state": self._seed()}
+
+    # ------------------------------------------------------------------ predict
+
+    @property
+    def tree_(self) -> SoftSurvivalTree:
+        """The chosen tree, trained on all rows."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    def predict(self, X: object) -> FloatArray:
+        """See :meth:`SoftSurvivalTree.predict`."""
+        return self.tree_.predict(X)
+
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """See :meth:`SoftSurvivalTree.predict_hazard_function`."""
+        return self._predict_curves("hazard", X, times, as_frame)
+
+    @property
+    def _schema(self) -> Schema:
+        return self.tree_._schema
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        return self.tree_._curves(kind, X, times)
+
+    def predict_leaf_proba(self, X: object) -> FloatArray:
+        """See :meth:`SoftSurvivalTree.predict_leaf_proba`."""
+        return self.tree_.predict_leaf_proba(X)
+
+    def apply(self, X: object) -> npt.NDArray[np.int64]:
+        """See :meth:`SoftSurvivalTree.apply`."""
+        return self.tree_.apply(X)
+
+    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+        """See :meth:`SoftSurvivalTree.predict_quantile`."""
+        return self.tree_.predict_quantile(X, q)
+
+    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+        """See :meth:`SoftSurvivalTree.predict_rmst`."""
+        return self.tree_.predict_rmst(X, tau)
+
+    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+        """See :meth:`SoftSurvivalTree.log_likelihood`."""
+        return self.tree_.log_likelihood(X, y, entry)
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :meth:`SoftSurvivalTree.falling_curves`."""
+        return self.tree_.falling_curves(X, times)
+
+    def gate_features(self) -> list[str]:
+        """See :meth:`SoftSurvivalTree.gate_features`."""
+        return self.tree_.gate_features()
+
+    # ------------------------------------------------------------------ read and keep
+
+    def summary(self) -> str:
+        """What was compared and chosen, the five best candidates, and the tree, as text."""
+        tree, table = self.tree_, self.cv_results_
+        shown = [*SEARCHED, "mean_score", "standard_error"]
+        best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)
+        row = table.iloc[self.best_index_]
+        chosen = ", ".join(f"{name}={row[name]!s}" for name in SEARCHED)
+        n_folds = sum(str(name).startswith("fold_") for name in table)
+        title = f"Chosen of {len(table)} candidates by {self.score_name_} on {n_folds} folds: {chosen}"
+        return f"{title}\n{best}\n\n{tree.summary()}"
+
+    def save(self, path: str | Path) -> None:
+        """Write the table of the search and the chosen tree into a folder, no pickle.
+
+        Raises:
+            ConfigError: the folder cannot be written, or a leaf is not registered.
+        """
+        check_is_fitted(self, "best_estimator_")
+        save_search(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> SoftSurvivalTreeCV:
+        """Read what :meth:`save` wrote, the tree onto the given device.
+
+        Kept are the tree, the table and what was chosen, not the parameters of the search but for
+        ``scoring``.
+
+        Raises:
+            FormatError: files are missing, altered, of different searches or of an unknown format version.
+            ConfigError: torch does not see the device.
+        """
+        return load_search(cls, Path(path), device)._take_over()
+
+    # ------------------------------------------------------------------ internals
+
+    def _seed(self) -> int:
+        return check_integer("random_state", self.random_state, 0)
+
+    def _choose(self, scores: Scores) -> int:
+        best = int(scores.rank.argmin())
+        if not np.isfinite(scores.mean[best]):
+            raise TrainingError(
+                "no candidate has a finite score on every fold; try another leaf, larger ridges or "
+                "scoring='c_harrell'"
+            )
+        if not self.one_standard_error:
+            return best
+        last = scores.rung == scores.rung[best]
+        near = last & (scores.mean >= scores.mean[best] - scores.standard_error[best])
+        return min(np.flatnonzero(near).tolist(), key=lambda number: scores.candidates[number].simplicity)
+
+    def _take_over(self) -> Self:
+        """What the base class and scikit-learn look for on a fitted estimator."""
+        for name in ("event_times_", "zero_time_", "feature_names_in_", "n_features_in_"):
+            setattr(self, name, getattr(self.best_estimator_, name))
+        return self
+
+
+def _table(scores: Scores) -> pd.DataFrame:
+    found = {
+        "mean_score": scores.mean,
+        "std_score": scores.std,
+        "standard_error": scores.standard_error,
+        **{f"fold_{fold}": own for fold, own in enumerate(scores.folds.T)},
+        "rank": scores.rank,
+        "rung": scores.rung,
+        "starts": scores.starts,
+        "seconds": scores.seconds,
+    }
+    return pd.DataFrame([candidate.row() for candidate in scores.candidates]).assign(**found)

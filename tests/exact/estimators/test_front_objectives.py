@@ -1,0 +1,230 @@
+"""Classification trees for objectives on fronts: F1, MCC, AUC, and errors under a limit on disparity."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef, roc_auc_score
+
+from sstorch import OptimalTreeClassifier
+from sstorch.exact import Binarizer, horizon_labels
+from sstorch.exact.fronts import disparity
+from sstorch.exceptions import ConfigError, DataError, FormatError
+
+METRICS = {"f1": f1_score, "mcc": matthews_corrcoef, "balanced_accuracy": balanced_accuracy_score}
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """People with an outcome that depends on age, dose and, through the dose, on sex."""
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["f", "m"], 400)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, 400).round(),
+            "dose": rng.normal(5, 1, 400).round(1) + 1.5 * (sex == "m"),
+            "sex": sex,
+            "site": rng.choice(list("abc"), 400),
+        }
+    )
+    risk = 0.05 * (frame.age - 62) + 0.8 * (frame.dose - 6.5) + rng.normal(0, 0.8, 400)
+    return frame.assign(ill=np.where(risk > 0.6, "yes", "no"))
+
+
+def split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    return table.drop(columns="ill"), table.ill
+
+
+@pytest.mark.parametrize("objective", METRICS)
+def test_metrics_are_as_large_as_they_say(table: Any, objective: str) -> None:
+    X, y = split(table)
+    trees = [OptimalTreeClassifier(depth, objective=objective).fit(X, y) for depth in (1, 2, 3)]
+    for tree in trees:
+        predicted = tree.predict(X)
+        extra = {"pos_label": "yes"} if objective == "f1" else {}
+        assert 1 - METRICS[objective](y, predicted, **extra) == pytest.approx(tree.loss_, abs=1e-12)
+        assert tree.certified_
+        assert {"false negatives", "false positives", "score"} == set(tree.front_)
+    assert trees[0].loss_ > trees[1].loss_ > trees[2].loss_
+    greedy = OptimalTreeClassifier(2).fit(X, y)
+    assert METRICS[objective](y == "yes", greedy.predict(X) == "yes") <= 1 - trees[1].loss_ + 1e-12
+
+
+def test_balanced_accuracy_is_that_of_the_additive_objective(table: Any) -> None:
+    X, y = split(table)
+    front = OptimalTreeClassifier(3, objective="balanced_accuracy", min_leaf=7).fit(X, y)
+    assert front.loss_ == pytest.approx(
+        OptimalTreeClassifier(3, objective="balanced", min_leaf=7).fit(X, y).loss_
+    )
+
+
+def test_auc_ranks_rows(table: Any) -> None:
+    X, y = split(table)
+    tree = OptimalTreeClassifier(2, objective="auc", min_leaf=5).fit(X, y)
+    assert 1 - roc_auc_score(y, tree.predict_proba(X)[:, 1]) == pytest.approx(tree.loss_, abs=1e-12)
+    assert tree.front_["nodes"].tolist() == [0, 1, 2, 3]
+    most = np.bincount(tree.apply(X)) // 2
+    wrong = np.bincount(tree.apply(X), tree.predict(X) != y)
+    assert (wrong <= most).all()
+    other = OptimalTreeClassifier(2, min_leaf=5).fit(X, y)
+    assert roc_auc_score(y, other.predict_proba(X)[:, 1]) <= 1 - tree.loss_
+
+
+@pytest.mark.parametrize("fairness", ["demographic_parity", "equal_opportunity"])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_fair_trees_keep_the_limit(table: Any, fairness: str, depth: int) -> None:
+    X, y = split(table)
+    true = y == "yes" if fairness == "equal_opportunity" else None
+    group = (X.sex == "m").to_numpy().astype(int)
+    losses = []
+    for limit in (1.0, 0.1, 0.02):
+        tree = OptimalTreeClassifier(depth, fairness=fairness, max_disparity=limit, min_leaf=5)
+        tree.fit(X, y, sensitive="sex")
+        predicted = tree.predict(X)
+        assert tree.feature_names_in_.tolist() == ["age", "dose", "site"]
+        assert tree.loss_ == pytest.approx((predicted != y).mean(), abs=1e-12)
+        assert disparity(predicted == "yes", group, y=true) == pytest.approx(tree.disparity_, abs=1e-12)
+        assert abs(tree.disparity_) <= limit
+        assert tree.certified_
+        assert f"{fairness} within {limit:g}" in tree.summary()
+        losses.append(tree.loss_)
+    assert losses == sorted(losses)
+    assert losses[0] < losses[-1]
+    free = OptimalTreeClassifier(depth, min_leaf=5).fit(X.drop(columns="sex"), y)
+    assert losses[0] == pytest.approx(free.loss_, abs=1e-12)
+
+
+def test_the_sensitive_column_can_be_given_apart(table: Any) -> None:
+    X, y = split(table)
+    model = OptimalTreeClassifier(2, fairness="demographic_parity")
+    by_name = clone(model).fit(X, y, sensitive="sex")
+    apart = clone(model).fit(X.drop(columns="sex"), y, sensitive=X["sex"])
+    assert by_name.summary() == apart.summary()
+    with_it = clone(model).fit(X, y, sensitive=X["sex"])
+    assert "sex" in with_it.feature_names_in_
+    assert with_it.loss_ <= apart.loss_
+    weight = np.repeat([1.0, 0.0], [300, 100])
+    assert not hasattr(with_it.set_params(fairness=None).fit(X, y), "disparity_")
+    part = clone(model).fit(X, y, sensitive=X["sex"], sample_weight=weight)
+    assert part.loss_ == clone(model).fit(X[:300], y[:300], sensitive=X["sex"][:300]).loss_
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"objective": "f1", "max_depth": 3, "max_nodes": 5},
+        {"objective": "auc", "max_depth": 2},
+        {"fairness": "equal_opportunity", "max_disparity": 0.1, "max_depth": 3},
+    ],
+    ids=["f1", "auc", "fair"],
+)
+def test_trees_are_kept(table: Any, settings: Any, tmp_path: Any) -> None:
+    X, y = split(table)
+    tree = OptimalTreeClassifier(**settings).fit(X, y, sensitive="sex" if "fairness" in settings else None)
+    tree.save(tmp_path / "tree")
+    again = OptimalTreeClassifier.load(tmp_path / "tree")
+    np.testing.assert_array_equal(again.predict(X), tree.predict(X))
+    assert again.summary() == tree.summary()
+    assert again.get_params() == tree.get_params()
+    pd.testing.assert_frame_equal(again.front_, tree.front_)
+    pd.testing.assert_frame_equal(again.optima_, tree.optima_)
+    assert getattr(again, "disparity_", None) == getattr(tree, "disparity_", None)
+    assert tree.export_text().count("leaf") == tree.tree_.n_leaves
+    text = (tmp_path / "tree" / "model.json").read_text()
+    (tmp_path / "tree" / "model.json").write_text(text.replace('"front_"', '"back_"'))
+    with pytest.raises(FormatError, match="altered"):
+        OptimalTreeClassifier.load(tmp_path / "tree")
+
+
+def test_survival_at_a_horizon_with_rounded_weights(gbsg2: Any) -> None:
+    labels, weights = horizon_labels(gbsg2.time, gbsg2.event, 730.0)
+    model = OptimalTreeClassifier(2, objective="f1", min_leaf=20)
+    with pytest.raises(ConfigError, match="round them"):
+        model.fit(gbsg2.frame, labels, sample_weight=weights)
+    rounded = np.round(weights * 1024) / 1024
+    model.fit(gbsg2.frame, labels, sample_weight=rounded)
+    score = f1_score(labels, model.predict(gbsg2.frame), sample_weight=rounded)
+    assert 1 - score == pytest.approx(model.loss_)
+
+
+def test_fairness_counts_by_weight(table: Any) -> None:
+    X, y = split(table)
+    weight = np.random.default_rng(1).integers(0, 5, 400) / 4
+    rows = np.repeat(np.arange(400), (4 * weight).astype(int))
+    group = (X.sex == "m").to_numpy().astype(int)
+    binarizer = Binarizer("osst")  # does not look at how often a value comes
+    model = OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.03, binarize=binarizer)
+    model.fit(X, y, weight, sensitive="sex")
+    again = clone(model).fit(X.iloc[rows], y.iloc[rows], sensitive="sex")
+    assert model.loss_ == pytest.approx(again.loss_, abs=1e-12)
+    assert model.loss_ == pytest.approx(np.average(model.predict(X) != y, weights=weight), abs=1e-12)
+    value = disparity(model.predict(X) == "yes", group, y=y == "yes", sample_weight=weight)
+    assert value == pytest.approx(model.disparity_, abs=1e-12)
+    assert abs(value) <= 0.03
+
+
+def test_a_time_limit_that_does_not_suffice_is_said(table: Any) -> None:
+    X, y = split(table)
+    for settings in ({"objective": "f1"}, {"fairness": "demographic_parity", "max_disparity": 0.01}):
+        tree = OptimalTreeClassifier(3, time_limit=1e-9, **settings)
+        tree.fit(X, y, sensitive="sex" if "fairness" in settings else None)
+        assert not tree.certified_
+        assert 0 < tree.gap_ <= tree.loss_
+        assert "above the optimum" in tree.summary()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"objective": "f1", "leaf_penalty": 0.1},
+            ConfigError,
+            "leaf_penalty does not go with objective='f1'",
+        ),
+        ({"objective": "mcc", "cost_matrix": [[0, 1], [1, 0]]}, ConfigError, "cost_matrix does not go with"),
+        ({"objective": "auc", "max_depth": 3}, ConfigError, "max_depth=3"),
+        ({"objective": "auc", "max_depth": 2, "time_limit": 1.0}, ConfigError, "time_limit is not for"),
+        ({"objective": "f1", "max_depth": 4}, ConfigError, "max_depth=4"),
+        ({"fairness": "parity"}, ConfigError, "fairness must be None or one of"),
+        ({"fairness": "demographic_parity", "objective": "f1"}, ConfigError, "needs objective='misclass"),
+        ({"fairness": "demographic_parity"}, ConfigError, "sensitive=..."),
+        ({"fairness": "demographic_parity", "max_disparity": -1.0}, ConfigError, "max_disparity must be"),
+        ({"max_disparity": "0.1"}, ConfigError, "max_disparity must be"),
+    ],
+)
+def test_settings_that_cannot_be(table: Any, change: Any, error: type[Exception], message: str) -> None:
+    X, y = split(table)
+    sensitive = "sex" if "max_disparity" in change else None
+    with pytest.raises(error, match=message):
+        OptimalTreeClassifier(**change).fit(X, y, sensitive=sensitive)
+
+
+def test_rows_that_cannot_be(table: Any) -> None:
+    X, y = split(table)
+    fair = OptimalTreeClassifier(2, fairness="demographic_parity")
+    with pytest.raises(DataError, match="fairness compares two groups, there are 3"):
+        fair.fit(X, y, sensitive="site")
+    with pytest.raises(ConfigError, match="round them"):
+        fair.fit(X, y, sensitive="sex", sample_weight=np.full(400, 0.3))
+    with pytest.raises(DataError, match="needs two classes, y has 3"):
+        OptimalTreeClassifier(2, objective="f1").fit(X, X.site)
+    with pytest.raises(DataError, match="different order"):
+        fair.fit(X, y, sensitive=X["sex"][::-1])
+    with pytest.raises(DataError, match="no feature column is left"):
+        fair.fit(X[["sex"]], y, sensitive="sex")
+
+
+def test_the_best_f1_of_all_stumps(table: Any) -> None:
+    """Every question and every pair of classes, by hand."""
+    X, y = split(table)
+    tree = OptimalTreeClassifier(1, objective="f1").fit(X, y)
+    best = 0.0
+    for rule in tree.rules_:
+        column = X[rule.column]
+        answer = np.asarray(rule(column if rule.column in ("age", "dose") else column.astype("category")))
+        for classes in itertools.product(["no", "yes"], repeat=2):
+            best = max(best, f1_score(y, np.where(answer, classes[1], classes[0]), pos_label="yes"))
+    assert 1 - tree.loss_ == pytest.approx(best)

@@ -1,0 +1,257 @@
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter, NelsonAalenFitter
+
+from sstorch import OptimalSurvivalTree, SurvivalData, metrics
+from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
+from sstorch.exceptions import ConfigError
+from tests.conftest import devices
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> OptimalSurvivalTree:
+    return OptimalSurvivalTree(max_depth=2).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+def _nelson_aalen(time: np.ndarray, event: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Σ d / n with a loop over event times."""
+    steps = [(t, (event & (time == t)).sum() / (time >= t).sum()) for t in np.unique(time[event])]
+    return np.array([sum(jump for t, jump in steps if t <= moment) for moment in at])
+
+
+# ---------------------------------------------------------------------- what is found
+
+
+@pytest.mark.parametrize("preset", ["surtree", "osst"])
+def test_tree_and_loss_are_those_of_the_engine(gbsg2: SurvivalData, preset: str) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=2, max_nodes=2, min_leaf=20, binarize=preset).fit(gbsg2.frame, y)
+    binarizer = Binarizer(preset).fit(gbsg2.frame)
+    features = binarizer.transform(gbsg2.frame)
+    task = LogLikelihood(*y)
+    found = solve(features, task, 2, 2, min_leaf=20)
+    assert tree.loss_ == found.loss
+    assert tree.certified_
+    assert [rule.name for rule in tree.rules_] == list(binarizer.get_feature_names_out())
+    leaf = tree.apply(gbsg2.frame)
+    np.testing.assert_array_equal(leaf, found.tree().apply(features))
+    assert task.loss(leaf) == pytest.approx(tree.loss_, rel=1e-10)
+    assert np.bincount(leaf).min() >= 20
+    assert tree.leaf_table_["rows"].tolist() == np.bincount(leaf).tolist()
+    assert tree.leaf_table_["events"].tolist() == np.bincount(leaf, weights=gbsg2.event).tolist()
+
+
+def test_leaf_penalty_and_path_come_from_the_search(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    whole = OptimalSurvivalTree(max_depth=2).fit(gbsg2.frame, y)
+    step = whole.path_.iloc[1]
+    small = OptimalSurvivalTree(max_depth=2, leaf_penalty=float(step["leaf_penalty"]) * 1.001)
+    small.fit(gbsg2.frame, y)
+    assert small.tree_.n_nodes == step["nodes"]
+    assert small.loss_ == pytest.approx(step["loss"], rel=1e-12)
+    assert small.objective_ == pytest.approx(small.loss_ + small.leaf_penalty * small.tree_.n_leaves)
+    assert whole.optima_["loss"].is_monotonic_decreasing
+    assert len(whole.optima_) > 3
+
+
+def test_a_time_limit_that_does_not_suffice_is_said(gbsg2: SurvivalData) -> None:
+    tree = OptimalSurvivalTree(max_depth=3, time_limit=1e-9).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    assert not tree.certified_
+    assert tree.gap_ > 0
+    assert "above the optimum for depth 3" in tree.summary()
+
+
+# ---------------------------------------------------------------------- curves
+
+
+def test_kaplan_meier_and_nelson_aalen_of_each_leaf_equal_lifelines(
+    fitted: OptimalSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    grid = np.array([0.0, 71.9, 72.0, 500.0, 1000.5, 2659.0, 9999.0])
+    survival = np.asarray(fitted.predict_survival_function(gbsg2.frame, grid))
+    hazard = np.asarray(fitted.predict_cumulative_hazard_function(gbsg2.frame, grid))
+    median = fitted.predict_quantile(gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame)
+    assert set(leaf) == {0, 1, 2, 3}
+    for number in range(4):
+        rows = leaf == number
+        time, event = gbsg2.time[rows], gbsg2.event[rows]
+        kaplan_meier = KaplanMeierFitter().fit(time, event)
+        theirs = kaplan_meier.predict(grid).to_numpy()
+        np.testing.assert_allclose(survival[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
+        theirs = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event).predict(grid).to_numpy()
+        np.testing.assert_allclose(hazard[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
+        assert (median[rows] == kaplan_meier.median_survival_time_).all()
+
+
+def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(gbsg2.frame, y)
+    leaf, grid = tree.apply(gbsg2.frame), np.array([100.0, 800.0, 3000.0])
+    baseline, at_rows = _nelson_aalen(*y, grid), _nelson_aalen(*y, gbsg2.time)
+    at_rows = np.where(at_rows > 0, at_rows, 1 / 687)
+    ratio = np.array([gbsg2.event[leaf == k].sum() / at_rows[leaf == k].sum() for k in range(4)])
+    np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
+    hazard = tree.predict_cumulative_hazard_function(gbsg2.frame, grid)
+    np.testing.assert_allclose(hazard, ratio[leaf][:, None] * baseline, rtol=1e-12)
+    survival = np.asarray(tree.predict_survival_function(gbsg2.frame, grid))
+    np.testing.assert_allclose(survival, np.exp(-np.asarray(hazard)), rtol=1e-12)
+    order = np.argsort(ratio)
+    assert (np.diff(tree.curves_.cumulative_hazard[order, -1]) > 0).all()
+    assert (np.argsort(tree.curves_.cumulative_hazard.sum(axis=1)) == order).all()
+    # Half the deviance from its definition is the loss.
+    theta, d = ratio[leaf], gbsg2.event
+    deviance = at_rows * theta - d * (np.log(at_rows) + np.log(theta) + 1)
+    assert deviance.sum() == pytest.approx(tree.loss_, rel=1e-10)
+
+
+def _brier(curves: np.ndarray, grid: np.ndarray, data: SurvivalData) -> float:
+    """The objective of OSST, row by row: left rectangles over distinct times, censorings after ties."""
+    weights = metrics.censoring_distribution(data.time, data.event, tied_events="at_risk")
+    g_grid, g_row = weights.at(grid), weights.at(data.time)
+    total = 0.0
+    for k in range(len(grid) - 1):
+        alive = data.time > grid[k]
+        died = ~alive & data.event
+        part = ((1 - curves[alive, k]) ** 2).sum() / g_grid[k] if alive.any() else 0.0
+        part += (curves[died, k] ** 2 / g_row[died]).sum()
+        total += part * (grid[k + 1] - grid[k])
+    return total / len(data) / (grid[-1] - grid[0])
+
+
+@pytest.mark.parametrize("leaf_curve", ["kaplan_meier", "ipcw"])
+def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData, leaf_curve: str) -> None:
+    y = (small_data.time, small_data.event)
+    settings = {"max_depth": 2, "objective": "integrated_brier", "leaf_curve": leaf_curve, "min_leaf": 15}
+    tree = OptimalSurvivalTree(**settings).fit(small_data.frame, y)
+    grid = np.unique(small_data.time)
+    curves = np.asarray(tree.predict_survival_function(small_data.frame, grid))
+    score = _brier(curves, grid, small_data)
+    assert (np.diff(curves, axis=1) <= 0).all()
+    task = IntegratedBrier(*y, leaf_curve=leaf_curve)  # type: ignore[arg-type]
+    assert task.loss(tree.apply(small_data.frame)) == pytest.approx(tree.loss_, rel=1e-9)
+    if leaf_curve == "kaplan_meier":
+        assert score == pytest.approx(tree.loss_, rel=1e-9)
+    else:  # curves that must fall can only be worse than those that need not
+        assert tree.loss_ * (1 - 1e-9) <= score < tree.loss_ * 1.05
+        other = OptimalSurvivalTree(**{**settings, "leaf_curve": "kaplan_meier"}).fit(small_data.frame, y)
+        assert tree.loss_ < other.loss_
+
+
+def test_ipcw_curves_without_censoring_are_kaplan_meier() -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.uniform(size=(60, 2)) < 0.5).astype(float)
+    y = (np.ceil(10 * rng.exponential(size=60) * (1 + x[:, 0])), np.ones(60))
+    settings = {"max_depth": 1, "objective": "integrated_brier", "binarize": False}
+    one = OptimalSurvivalTree(**settings, leaf_curve="ipcw").fit(x, y)
+    two = OptimalSurvivalTree(**settings, leaf_curve="kaplan_meier").fit(x, y)
+    assert one.loss_ == pytest.approx(two.loss_, rel=1e-12)
+    # At the last time, where no width is left, the first keeps its value.
+    grid = np.unique(y[0])[:-1]
+    np.testing.assert_allclose(
+        one.predict_survival_function(x, grid), two.predict_survival_function(x, grid), atol=1e-12
+    )
+
+
+def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    tree = OptimalSurvivalTree(max_depth=1, objective="integrated_brier", n_buckets=20).fit(gbsg2.frame, y)
+    found = solve(
+        Binarizer().fit(gbsg2.frame).transform(gbsg2.frame), IntegratedBrier(*y, n_buckets=20), max_depth=1
+    )
+    assert tree.loss_ == found.loss
+    np.testing.assert_array_equal(tree.event_times_, np.unique(gbsg2.time[gbsg2.event]))
+    np.testing.assert_array_equal(tree.curves_.times, tree.event_times_)
+
+
+def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame[:40]
+    hazard = np.asarray(fitted.predict_cumulative_hazard_function(X))
+    np.testing.assert_allclose(fitted.predict(X), hazard.sum(axis=1), rtol=1e-12)
+    fine = np.arange(0, 1500, 0.5)
+    area = np.asarray(fitted.predict_survival_function(X, fine)).sum(axis=1) * 0.5
+    np.testing.assert_allclose(fitted.predict_rmst(X, 1500.0), area, rtol=1e-12)  # times are whole days
+    quarter = fitted.predict_quantile(X, 0.25)
+    for value, curve in zip(quarter, np.asarray(fitted.predict_survival_function(X, fine)), strict=True):
+        first = fine[curve <= 0.75][0] if (curve <= 0.75).any() else np.inf
+        assert value == first or (value > fine[-1] and np.isinf(first))
+    assert np.isinf(fitted.predict_rmst(X, np.inf)).any()
+    for q in (0.0, 1.0):
+        with pytest.raises(ConfigError, match="q must be in"):
+            fitted.predict_quantile(X, q)
+    with pytest.raises(ConfigError, match="tau must be positive"):
+        fitted.predict_rmst(X, 0.0)
+
+
+def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
+    x, time = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([1.0, 3.0, 10.0, 20.0])
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(x, (time, np.ones(4)))
+    np.testing.assert_allclose(tree.predict_rmst(x, np.inf), [2, 2, 15, 15])
+    np.testing.assert_allclose(tree.predict_rmst(x, 2.0), [1.5, 1.5, 2, 2])
+    np.testing.assert_array_equal(tree.predict_quantile(x), [1, 1, 10, 10])
+
+
+def test_score_is_the_concordance_of_the_curves(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    curves = fitted.predict_survival_function(gbsg2.frame, fitted.event_times_)
+    assert fitted.score(gbsg2.frame, y) == metrics.concordance_harrell(*y, curves, fitted.event_times_)
+    assert 0.6 < fitted.score(gbsg2.frame, y) < 0.75
+    frame = fitted.predict_survival_function(gbsg2.frame[:2].set_axis(["a", "b"]), [5.0], as_frame=True)
+    assert isinstance(frame, pd.DataFrame)
+    assert (list(frame.index), list(frame.columns)) == (["a", "b"], [5.0])
+    table = metrics.evaluate(fitted, train=(gbsg2.frame, y), test=(gbsg2.frame, y))
+    assert np.isfinite(table.loc["ibs_graf", "value"])
+
+
+# ---------------------------------------------------------------------- text
+
+
+def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
+    text = fitted.export_text()
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0] == "if pnodes > 3:"
+    assert sum(line.startswith("leaf") for line in lines) == 4
+    # The rules as printed lead to the rows that the leaves say they have.
+    rows: dict[int, pd.DataFrame] = {0: gbsg2.frame}
+    for line in text.splitlines():
+        level = (len(line) - len(line.lstrip())) // 2
+        words = line.split()
+        if words[0] == "if":
+            column, threshold = words[1], float(words[3].rstrip(":"))
+            held = rows[level][column] > threshold
+            rows[level + 1], otherwise = rows[level][held], rows[level][~held]
+            rows[-level - 1] = otherwise
+        elif words[0] == "else:":
+            rows[level + 1] = rows[-level - 1]
+        else:
+            assert f": {len(rows[level])} rows, " in line
+    summary = fitted.summary()
+    for part in (
+        "depth 2, 4 leaves, 686 rows, 299 events",
+        "optimal for depth 2 over 53 questions",
+        text,
+    ):
+        assert part in summary
+
+
+def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalData) -> None:
+    y = (small_data.time, small_data.event)
+    tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, y)
+    assert tree.export_text().startswith("leaf 0: 120 rows")
+    assert (tree.apply(small_data.frame) == 0).all()
+    frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
+    assert tree.export_text().startswith("if treated:")
+    np.testing.assert_array_equal(tree.apply(frame), frame["treated"].astype(int))
+
+
+@devices
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_the_same_tree_on_each_device(gbsg2: SurvivalData, device: str, objective: str) -> None:
+    y = (gbsg2.time, gbsg2.event)
+    settings = {"max_depth": 2, "objective": objective}
+    tree = OptimalSurvivalTree(**settings, device=device).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    reference = OptimalSurvivalTree(**settings).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    assert tree.loss_ == pytest.approx(reference.loss_, rel=1e-10)
+    np.testing.assert_allclose(tree.predict(gbsg2.frame), reference.predict(gbsg2.frame), rtol=1e-12)

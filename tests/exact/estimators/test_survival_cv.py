@@ -1,0 +1,170 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, SurvivalData, metrics
+from sstorch.data import stratified_folds
+from sstorch.exact import LogLikelihood
+from sstorch.exact.estimators import search as tree_search
+from sstorch.exceptions import ConfigError, DataError
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def _held_out_deviance(tree: OptimalSurvivalTree, train: SurvivalData, test: SurvivalData) -> float:
+    """Half the deviance per row, with loops: baseline and hazard ratios of the training rows."""
+    deaths = np.unique(train.time[train.event])
+
+    def baseline(t: float) -> float:
+        steps = [(train.event & (train.time == s)).sum() / (train.time >= s).sum() for s in deaths if s <= t]
+        return float(sum(steps)) if steps else 1 / (len(train) + 1)
+
+    leaf, total = tree.apply(train.frame), 0.0
+    hazard = np.array([baseline(t) for t in train.time])
+    for k, t, d in zip(tree.apply(test.frame), test.time, test.event, strict=True):
+        theta = max(train.event[leaf == k].sum(), 0.5) / hazard[leaf == k].sum()
+        total += baseline(t) * theta - (np.log(baseline(t)) + np.log(theta) + 1 if d else 0.0)
+    return total / len(test)
+
+
+def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData) -> None:
+    data = small_data
+    tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=3, random_state=5, min_leaf=8)
+    tree.fit(data.frame, _y(data))
+    folds = stratified_folds(data.event, 3, 5)
+    np.testing.assert_array_equal(tree.folds_, folds)
+    table = tree.cv_results_
+    assert table["nodes"].tolist() == [0, 1, 2, 3]
+    for fold in range(3):
+        train, test = data.subset(folds != fold), data.subset(folds == fold)
+        for nodes in range(4):
+            alone = OptimalSurvivalTree(max_depth=2, max_nodes=nodes, min_leaf=8).fit(train.frame, _y(train))
+            value = -_held_out_deviance(alone, train, test)
+            assert table.loc[nodes, f"fold_{fold}"] == pytest.approx(value, rel=1e-9)
+    columns = ["fold_0", "fold_1", "fold_2"]
+    np.testing.assert_allclose(table["mean_score"], table[columns].mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(table["standard_error"], table[columns].sem(axis=1), rtol=1e-12)
+    assert tree.best_nodes_ == table["mean_score"].argmax()
+    assert tree.best_score_ == table["mean_score"].max()
+    whole = OptimalSurvivalTree(max_depth=2, max_nodes=tree.best_nodes_, min_leaf=8)
+    assert tree.summary() == whole.fit(data.frame, _y(data)).summary()
+    np.testing.assert_array_equal(tree.predict(data.frame), whole.predict(data.frame))
+
+
+def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[pd.DataFrame, LogLikelihood]] = []
+    solve = tree_search.solve
+
+    def counted(features: pd.DataFrame, task: LogLikelihood, *args: Any, **keywords: Any) -> Any:
+        calls.append((features, task))
+        return solve(features, task, *args, **keywords)
+
+    monkeypatch.setattr(tree_search, "solve", counted)
+    data = small_data
+    tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(data.frame, _y(data))
+    assert [len(features) for features, _ in calls] == [*(120 - np.bincount(tree.folds_)), 120]
+    for fold in range(4):
+        np.testing.assert_array_equal(calls[fold][1].time, data.time[tree.folds_ != fold])
+    # Other features in the rows left out: the same questions, and the same search.
+    held_out = tree.folds_ == 2
+    other = data.frame.copy()
+    other.loc[held_out] = other.loc[held_out] * 7 + 3
+    before = calls[2][0]
+    calls.clear()
+    OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(other, _y(data))
+    pd.testing.assert_frame_equal(calls[2][0], before)
+    assert list(calls[1][0].columns) != list(before.columns)
+
+
+def test_depths_budgets_and_the_smallest_tree_within_an_error(gbsg2: SurvivalData) -> None:
+    by_depth = OptimalSurvivalTreeCV(max_depth=2, choose="depth").fit(gbsg2.frame, _y(gbsg2))
+    by_budget = OptimalSurvivalTreeCV(max_depth=2, choose="budget").fit(gbsg2.frame, _y(gbsg2))
+    assert by_depth.cv_results_[["depth", "nodes"]].to_numpy().tolist() == [[0, 0], [1, 1], [2, 3]]
+    merged = by_budget.cv_results_.merge(by_depth.cv_results_, on=["depth", "nodes"])
+    assert len(merged) == 3
+    np.testing.assert_allclose(merged["mean_score_x"], merged["mean_score_y"], rtol=1e-12)
+    assert by_budget.best_score_ >= by_depth.best_score_
+    assert by_depth.tree_.depth <= by_depth.best_depth_
+    small = OptimalSurvivalTreeCV(max_depth=2, choose="budget", one_standard_error=True)
+    small.fit(gbsg2.frame, _y(gbsg2))
+    table = by_budget.cv_results_
+    best = table.loc[table["mean_score"].idxmax()]
+    near = table[table["mean_score"] >= best["mean_score"] - best["standard_error"]]
+    assert small.best_nodes_ == near["nodes"].min()
+    assert small.best_nodes_ < by_budget.best_nodes_
+
+
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_leaf_penalties(small_data: SurvivalData, objective: str) -> None:
+    data = small_data
+    settings: dict[str, Any] = {"max_depth": 2, "objective": objective, "binarize": "osst"}
+    tree = OptimalSurvivalTreeCV(**settings, choose="leaf_penalty", n_folds=3).fit(data.frame, _y(data))
+    penalties = tree.cv_results_["leaf_penalty"].to_numpy()
+    assert (np.diff(penalties) < 0).all()
+    assert penalties[-1] == 0.0
+    leaves = tree.cv_results_["mean_leaves"]
+    assert leaves.is_monotonic_increasing
+    assert leaves.iloc[0] == 1.0
+    # Every change of some fold's tree lies between two of them.
+    for fold in range(3):
+        train = data.subset(tree.folds_ != fold)
+        unit = len(data) / len(train) if objective == "log_likelihood" else 1.0
+        path = OptimalSurvivalTree(**settings).fit(train.frame, _y(train)).path_
+        for change in path["leaf_penalty"][path["leaf_penalty"] > 0] * unit:
+            above, below = (penalties > change).sum(), (penalties < change).sum()
+            assert above > 0
+            assert below > 0
+            assert above + below == len(penalties)
+    whole = OptimalSurvivalTree(**settings, leaf_penalty=tree.best_leaf_penalty_).fit(data.frame, _y(data))
+    assert whole.loss_ == tree.loss_
+    assert tree.certified_
+
+
+def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
+    data = small_data
+    settings: dict[str, Any] = {"objective": "integrated_brier", "leaf_curve": "ipcw", "binarize": "osst"}
+    tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, _y(data))
+
+    def scorer(estimator: Any, X: object, y: tuple[np.ndarray, np.ndarray]) -> float:
+        assert estimator.n_samples_fit_ == 120 - len(y[0])
+        return float(estimator.score(X, y))
+
+    own = OptimalSurvivalTreeCV(1, **settings, n_folds=3, scoring=scorer).fit(data.frame, _y(data))
+    for fold in range(3):
+        train, test = data.subset(tree.folds_ != fold), data.subset(tree.folds_ == fold)
+        alone = OptimalSurvivalTree(1, **settings).fit(train.frame, _y(train))
+        grid = np.unique(test.time)
+        curves = alone.predict_survival_function(test.frame, grid)
+        value = metrics.integrated_brier_score(*_y(test), curves, grid, train=_y(train), convention="osst")
+        assert tree.cv_results_.loc[1, f"fold_{fold}"] == pytest.approx(-value, rel=1e-12)
+        assert own.cv_results_.loc[1, f"fold_{fold}"] == alone.score(test.frame, _y(test))
+
+
+def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: Path) -> None:
+    X, y = small_data.frame, _y(small_data)
+    tree = clone(OptimalSurvivalTreeCV(max_depth=1, n_folds=2)).set_params(choose="depth").fit(X, y)
+    tree.save(tmp_path / "tree")
+    again = OptimalSurvivalTree.load(tmp_path / "tree")
+    assert again.summary() == tree.summary()
+    assert again.max_depth == tree.best_depth_
+    np.testing.assert_array_equal(again.predict_survival_function(X), tree.predict_survival_function(X))
+    values: dict[str, Any]
+    for values, message in (
+        ({"choose": "leaves"}, "choose must be one of nodes, depth, budget, leaf_penalty"),
+        ({"scoring": "c_harrell"}, "scoring must be 'loss' or a scorer"),
+        ({"n_folds": 1}, "n_folds must be at least 2"),
+        ({"random_state": None}, "random_state must be at least 0"),
+        ({"max_depth": 6}, "max_depth=6"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            OptimalSurvivalTreeCV(**values).fit(X, y)
+    with pytest.raises(DataError, match="too few for 200 folds"):
+        OptimalSurvivalTreeCV(n_folds=200).fit(X, y)

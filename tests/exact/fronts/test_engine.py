@@ -1,0 +1,277 @@
+import numpy as np
+import pytest
+import torch
+
+from sstorch.exact.fronts import (
+    ConfusionFront,
+    FairSurvival,
+    GroupFairness,
+    disparity,
+    solve_front,
+)
+from sstorch.exact.fronts import (
+    search as balance,
+)
+from sstorch.exact.fronts import (
+    search as bounded,
+)
+from sstorch.exact.fronts import (
+    search as pareto,
+)
+from sstorch.exact.fronts.problem import FrontProblem
+from sstorch.exact.moments import Patterns
+from sstorch.exact.problem import budget, splits
+from sstorch.exceptions import ConfigError, DataError
+from tests.exact.fronts import reference
+
+
+def random_rows(seed, most_features):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(10, 26)), int(rng.integers(1, most_features, endpoint=True))
+    features = rng.random((n, p)) < rng.uniform(0.2, 0.8, p)
+    y, group = rng.random(n) < rng.uniform(0.2, 0.8), rng.random(n) < rng.uniform(0.3, 0.7)
+    y[:4], group[:4] = [0, 1, 0, 1], [0, 0, 1, 1]
+    return rng, features, y.astype(int), group.astype(int)
+
+
+def budget_of(seed, rng, depth):
+    """All nodes in two of three problems, else some; small leaves in every second."""
+    nodes = 2**depth - 1 if seed % 3 else int(rng.integers(0, 2**depth))
+    return nodes, int(rng.integers(1, 5)) if seed % 2 else 1
+
+
+def check_trees(found, features, nodes, depth, min_leaf):
+    for number, totals in enumerate(found.totals):
+        tree = found.tree(number)
+        leaf = tree.tree.apply(features)
+        assert tree.tree.depth <= depth
+        assert tree.tree.n_nodes <= nodes
+        assert np.bincount(leaf, minlength=tree.tree.n_leaves).min() >= min_leaf
+        np.testing.assert_array_equal(found.task.totals(leaf, tree.decision), totals)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_confusion_front_equals_brute_force(seed):
+    depth = seed % 4
+    rng, features, y, _ = random_rows(seed, 4 if depth < 3 else 3)
+    nodes, min_leaf = budget_of(seed, rng, depth)
+    weight = rng.integers(1, 9, len(y)) / 4 if seed % 2 else np.ones(len(y))
+    task = ConfusionFront(y, sample_weight=weight)
+    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
+
+    def leaf_points(rows):
+        rows = list(rows)
+        return {(weight[rows] @ y[rows], 0), (0, weight[rows] @ (1 - y[rows]))}
+
+    expected = reference.front(reference.all_totals(features, leaf_points, depth, nodes, min_leaf))
+    assert [tuple(point) for point in found.values] == expected
+    check_trees(found, features, nodes, depth, min_leaf)
+    assert found.certificate == "optimal"
+
+
+@pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
+@pytest.mark.parametrize("seed", range(24))
+def test_group_fairness_equals_brute_force(seed, parity):
+    depth = seed % 4
+    rng, features, y, group = random_rows(seed, 4 if depth < 3 else 3)
+    nodes, min_leaf = budget_of(seed, rng, depth)
+    limit = float(rng.choice([0.0, 0.05, 0.1, 0.3, 1.0]))
+    found = solve_front(
+        features, GroupFairness(y, group, parity, max_disparity=limit), depth, nodes, min_leaf=min_leaf
+    )
+    compared = [i for i in range(len(y)) if parity == "demographic_parity" or y[i] == 1]
+    sizes = [sum(1 for i in compared if group[i] == g) for g in (0, 1)]
+
+    def leaf_points(rows):
+        n = [sum(1 for i in rows if i in compared and group[i] == g) for g in (0, 1)]
+        n_positive = int(sum(y[i] for i in rows))
+        return {(n_positive, 0), (len(rows) - n_positive, n[0] * sizes[1] - n[1] * sizes[0])}
+
+    totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
+    fair = {(a, abs(b)) for a, b in totals if abs(b) <= round(limit * 1000) * sizes[0] * sizes[1] / 1000}
+    expected = reference.front(fair)
+    got = [(a, abs(b)) for a, b in found.totals.tolist()]
+    if depth == 3:
+        assert [got[0][0]] == [expected[0][0]]
+        assert len(got) == 1
+        assert got[0] in fair
+        assert found.lower_bound == got[0][0]
+    else:
+        assert got == expected
+    check_trees(found, features, nodes, depth, min_leaf)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_fair_survival_equals_brute_force(seed):
+    depth = seed % 4
+    rng, features, _, group = random_rows(seed, 4 if depth < 3 else 3)
+    nodes, min_leaf = budget_of(seed, rng, depth)
+    n = len(group)
+    time, event = rng.exponential(3.0, n).round(1) + 0.1, rng.random(n) < 0.6
+    event[time.argmin()] = True
+    limit = float(rng.choice([0.02, 0.1, 1.0]))
+    horizon = float(np.quantile(time, 0.6))
+    task = FairSurvival(time, event, group, horizon=horizon, max_disparity=limit)
+    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
+    grid = sorted(set(time))
+    steps = [
+        sum(e for t, e in zip(time, event, strict=True) if t == u) / sum(1 for t in time if t >= u)
+        for u in grid
+    ]
+
+    def hazard(t):
+        total = sum(step for u, step in zip(grid, steps, strict=True) if u <= t)
+        return total if total > 0 else 1 / (n + 1)
+
+    sizes = [int((group == g).sum()) for g in (0, 1)]
+
+    def leaf_points(rows):
+        events, exposure = sum(event[i] for i in rows), sum(hazard(time[i]) for i in rows)
+        survival = np.exp(-max(events, 0.5) / exposure * hazard(horizon))
+        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in (0, 1)]
+        loss = -events * np.log(events / exposure) if events else 0.0
+        saturated = -sum(np.log(hazard(time[i])) for i in rows if event[i])
+        return {(loss + saturated, survival * (share[0] - share[1]))}
+
+    totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
+    # Survival is rounded to 2**-20.
+    least, loosely = (min(a for a, b in totals if abs(b) <= limit + e) for e in (-3e-6, 3e-6))
+    got = found.values[found.best()]
+    assert loosely - 1e-7 <= got[0] <= least + 1e-7
+    assert (np.abs(found.values[:, 1]) <= limit).all()
+    assert any(abs(got[0] - a) < 1e-7 and abs(abs(got[1]) - abs(b)) < 3e-6 for a, b in totals)
+    check_trees(found, features, nodes, depth, min_leaf)
+    tree = found.tree()
+    survival = task.predicted_survival(tree.tree.apply(features))[tree.tree.apply(features)]
+    assert disparity(survival, group) == pytest.approx(found.values[found.best(), 1], abs=3e-6)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
+    if small:
+        monkeypatch.setattr(balance, "_CHUNK", 50)
+        monkeypatch.setattr(balance, "_PART", 60)
+    rng = np.random.default_rng(1)
+    group = rng.integers(0, 2, 300)
+    features = rng.random((300, 8)) < 0.3 + 0.4 * group[:, None] * (np.arange(8) < 5)
+    y = (features[:, :5].sum(1) + rng.normal(0, 0.7, 300) > 2).astype(int)
+    errors = []
+    for limit in (0.01, 0.05, 0.2, 1.0):
+        task = GroupFairness(y, group, max_disparity=limit)
+        found = solve_front(features, task, 3, memory=1 << 19 if small else 1 << 32)
+        assert abs(found.values[0, 1]) <= limit
+        errors.append(int(found.totals[0, 0]))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > errors[-1]
+    whole = solve_front(features, ConfusionFront(y, metric="accuracy"), 3)
+    assert whole.totals.sum(1).min() == errors[-1]
+    parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19)
+    np.testing.assert_array_equal(parts.totals, whole.totals)
+
+
+def many_questions(seed):
+    """More questions than brute force can take, so that bounds have something to leave out."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, 250)
+    features = rng.random((250, 14)) < 0.3 + 0.3 * group[:, None] * (np.arange(14) < 5)
+    y = (features[:, :4].sum(1) + rng.normal(0, 0.6, 250) > 1.8).astype(int)
+    return features, y, group
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_leave_no_point_of_the_front_out(seed, nodes, monkeypatch):
+    features, y, _ = many_questions(seed)
+    weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
+    for task in (ConfusionFront(y), ConfusionFront(y, sample_weight=weight)):
+        found = solve_front(features, task, 3, nodes, min_leaf=5)
+        with monkeypatch.context() as patch:
+            patch.setattr(pareto, "normals", lambda front, largest: torch.empty((0, 2), dtype=torch.float64))
+            whole = solve_front(features, task, 3, nodes, min_leaf=5)
+        np.testing.assert_array_equal(found.totals, whole.totals)
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_leave_no_fair_tree_out(seed, nodes):
+    features, y, group = many_questions(seed)
+    for limit in (0.002, 0.06):
+        task = GroupFairness(y, group, max_disparity=limit)
+        found = solve_front(features, task, 3, nodes, min_leaf=5)
+        problem = FrontProblem.of(task, Patterns.of(features), 5, torch.device("cpu"))
+        target = budget(3, nodes)
+        least = balance.balance_front(problem, budget(2, nodes), 1 << 30)[0].min().item()
+        for root in range(problem.n_features):
+            children = problem.split(root)
+            for halves in splits(target):
+                sides = [
+                    torch.cat(list(balance.Subtrees(child, half).within(0.0, 250.0)), dim=1)
+                    for child, half in zip(children, halves, strict=True)
+                ]
+                sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
+                fair = sums[0, sums[1].abs() <= task.limit]
+                least = min(least, fair.min().item() if len(fair) else least)
+        assert found.totals[0, 0] == least
+
+
+def test_a_limit_of_time_leaves_a_bound(monkeypatch):
+    rng, features, y, group = random_rows(3, 4)
+    features = rng.random((200, 10)) < 0.5
+    y, group = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
+    whole = solve_front(features, GroupFairness(y, group, max_disparity=0.02), 3)
+    cut = solve_front(features, GroupFairness(y, group, max_disparity=0.02), 3, time_limit=1e-9)
+    assert not cut.certified
+    assert cut.certificate.startswith("not proved")
+    assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
+    calls = []
+    original = bounded.cheapest_pair
+
+    def late(*args):
+        calls.append(None)
+        if len(calls) > 1:
+            raise bounded.OutOfTimeError
+        return original(*args)
+
+    monkeypatch.setattr(bounded, "cheapest_pair", late)
+    task = GroupFairness(y, group, max_disparity=0.002)
+    later = solve_front(features, task, 3, time_limit=1000.0)
+    monkeypatch.undo()
+    best = solve_front(features, task, 3)
+    assert later.lower_bound <= best.totals[0, 0] <= later.totals[0, 0]
+    front = solve_front(features, ConfusionFront(y), 3, time_limit=1e-9)
+    assert not front.certified
+    np.testing.assert_array_equal(front.totals, solve_front(features, ConfusionFront(y), 2).totals)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_depth": 4}, ConfigError, "max_depth=4"),
+        ({"max_nodes": -1}, ConfigError, "max_nodes=-1"),
+        ({"min_leaf": 0}, ConfigError, "min_leaf=0"),
+        ({"min_leaf": 9}, DataError, "not even a single leaf"),
+        ({"time_limit": 0.0}, ConfigError, "time_limit"),
+        ({"memory": 100}, ConfigError, "fewer thresholds"),
+    ],
+)
+def test_arguments_are_checked(arguments, error, message):
+    features = np.array([[0, 1], [1, 0], [1, 1], [0, 0]] * 2)
+    with pytest.raises(error, match=message):
+        solve_front(features, ConfusionFront([0, 1, 1, 1] * 2), **arguments)
+
+
+def test_rows_have_to_match():
+    with pytest.raises(DataError, match="3 rows, but the task has 2"):
+        solve_front(np.eye(3), ConfusionFront([0, 1]))
+
+
+def test_nothing_splits():
+    found = solve_front(np.ones((4, 2)), ConfusionFront([0, 1, 1, 1]), 3)
+    assert found.totals.tolist() == [[0, 1], [3, 0]]
+    assert found.tree().decision.tolist() == [1]
+
+
+def test_no_tree_with_such_leaves():
+    task = FairSurvival([1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1], [0, 1, 0, 1], horizon=2.0, max_disparity=0.0)
+    found = solve_front(np.eye(4)[:, :2], task, 2, min_leaf=3)
+    assert found.tree().tree.n_leaves == 1

@@ -1,0 +1,202 @@
+import numpy as np
+import pytest
+import torch
+
+from sstorch.exact.fronts import (
+    ConfusionFront,
+    FairSurvival,
+    GroupFairness,
+    check_front_task,
+    disparity,
+    f_beta,
+    solve_front,
+)
+from sstorch.exceptions import ConfigError, DataError
+
+
+def rows(n=120, p=6, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.random((n, p)) < 0.4
+    y = (features[:, 0] + features[:, 1] * features[:, 2] + rng.normal(0, 0.6, n) > 0.9).astype(int)
+    group = (features[:, 3] ^ (rng.random(n) < 0.3)).astype(int)
+    time = np.ceil(rng.exponential(10 * np.exp(-y))) + 1
+    return rng, features, y, group, time, rng.random(n) < 0.7
+
+
+@pytest.mark.parametrize(
+    "kind", ["f1", "mcc", "balanced", "weighted", "f2", "demographic_parity", "equal_opportunity", "survival"]
+)
+def test_tasks_keep_their_promises(kind):
+    rng, features, y, group, time, event = rows()
+    tasks = {
+        "f1": lambda: ConfusionFront(y),
+        "mcc": lambda: ConfusionFront(y, metric="mcc"),
+        "balanced": lambda: ConfusionFront(y, metric="balanced_accuracy"),
+        "weighted": lambda: ConfusionFront(y, sample_weight=rng.integers(1, 99, len(y)) / 64),
+        "f2": lambda: ConfusionFront(y, metric=f_beta(2.0)),
+        "demographic_parity": lambda: GroupFairness(y, group),
+        "equal_opportunity": lambda: GroupFairness(y, group, "equal_opportunity", max_disparity=1.0),
+        "survival": lambda: FairSurvival(time, event, group, horizon=8.0),
+    }
+    check_front_task(tasks[kind](), features)
+
+
+class Broken(ConfusionFront):
+    def __init__(self, y, broken):
+        super().__init__(y)
+        self.broken = broken
+        if broken == "score":
+            self.score = lambda totals: totals[:, 0] - totals[:, 1]
+        if broken == "order":
+            self.order = "lexicographic"
+
+    def channels(self):
+        return super().channels() * (0.5 if self.broken == "channels" else 1)
+
+    def totals(self, leaf, decision):
+        totals = super().totals(leaf, decision)
+        return totals + (len(decision) > 3) if self.broken == "totals" else totals
+
+    def points(self, sums):
+        if self.broken == "points":
+            return super().points(sums).to(torch.float64)
+        if self.broken == "large":
+            return super().points(sums) * 2**54
+        return super().points(sums)
+
+
+@pytest.mark.parametrize("broken", ["score", "channels", "totals", "points", "large"])
+def test_broken_tasks_are_found(broken):
+    _, features, y, *_ = rows()
+    with pytest.raises(ConfigError, match={"large": "totals"}.get(broken, broken)):
+        check_front_task(Broken(y, broken), features)
+
+
+def test_measures_are_those_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    _, features, y, *_ = rows()
+    peers = {
+        "accuracy": metrics.accuracy_score,
+        "balanced_accuracy": metrics.balanced_accuracy_score,
+        "f1": metrics.f1_score,
+        "mcc": metrics.matthews_corrcoef,
+    }
+    task = ConfusionFront(y)
+    found = solve_front(features, task, 2)
+    for metric, peer in peers.items():
+        score = task.by(metric)
+        for number in range(len(found)):
+            predicted = found.tree(number).predict(features)
+            assert score(found.totals)[number] == pytest.approx(peer(y, predicted), abs=1e-12)
+        tree = found.tree(score=score)
+        assert tree.score == max(score(found.totals))
+    predicted = found.tree(score=task.by(f_beta(3.0))).predict(features)
+    best = max(task.by(f_beta(3.0))(found.totals))
+    assert metrics.fbeta_score(y, predicted, beta=3.0) == pytest.approx(best)
+
+
+def test_weights_repeat_rows():
+    rng, features, y, *_ = rows()
+    weight = rng.integers(0, 4, len(y))
+    weighted = solve_front(features, ConfusionFront(y, sample_weight=weight / 8), 2)
+    repeated = solve_front(features.repeat(weight, axis=0), ConfusionFront(y.repeat(weight)), 2)
+    np.testing.assert_array_equal(weighted.values * 8, repeated.values)
+
+
+def test_the_limit_is_exact():
+    """A disparity of exactly 1 / 10 is within 0.1, which no binary fraction equals."""
+    group = np.repeat([0, 1], 10)
+    feature = np.zeros(20, dtype=int)
+    feature[[0, 1, 10]] = 1
+    task = GroupFairness(feature, group, max_disparity=0.1)
+    assert task.limit == 10
+    found = solve_front(feature[:, None], task, 1)
+    assert found.values.tolist() == [[0, 0.1], [3, 0.0]]
+    less = GroupFairness(feature, group, max_disparity=0.0999999)
+    assert solve_front(feature[:, None], less, 1).values.tolist() == [[3, 0.0]]
+
+
+def test_disparity_uses_the_groups_of_its_rows():
+    predicted, group, y = [1, 1, 0, 0, 1], [0, 0, 0, 1, 1], [1, 0, 1, 1, 1]
+    assert disparity(predicted, group) == pytest.approx(2 / 3 - 1 / 2)
+    assert disparity(predicted, group, y=y) == pytest.approx(1 / 2 - 1 / 2)
+    assert disparity(predicted, group, sample_weight=[1, 1, 2, 1, 3]) == pytest.approx(2 / 4 - 3 / 4)
+    with pytest.raises(DataError, match="no row of group 1"):
+        disparity([1, 0], [0, 0])
+    with pytest.raises(DataError, match="shapes"):
+        disparity([1, 0], [0, 1, 1])
+    with pytest.raises(DataError, match="finite"):
+        disparity([1, np.nan], [0, 1])
+
+
+@pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
+def test_disparity_of_trees(parity):
+    _, features, y, group, *_ = rows()
+    found = solve_front(features, GroupFairness(y, group, parity, max_disparity=1.0), 2)
+    assert len(found) > 1
+    for number, (errors, value) in enumerate(found.values):
+        predicted = found.tree(number).predict(features)
+        true = y if parity == "equal_opportunity" else None
+        assert disparity(predicted, group, y=true) == pytest.approx(value, abs=1e-12)
+        assert (predicted != y).sum() == errors
+
+
+def test_a_fair_survival_tree_costs_what_its_fairness_takes():
+    _, features, _, group, time, event = rows()
+    losses = []
+    for limit in (0.0, 0.02, 0.1, 1.0):
+        found = solve_front(
+            features, FairSurvival(time, event, group, horizon=8.0, max_disparity=limit), 2, min_leaf=5
+        )
+        value = found.values[found.best()]
+        assert abs(value[1]) <= limit
+        losses.append(value[0])
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] > losses[-1]
+
+
+def test_without_a_limit_survival_trees_are_those_of_the_likelihood():
+    from sstorch.exact import LogLikelihood, solve
+
+    _, features, _, group, time, event = rows()
+    for depth in (2, 3):
+        task = FairSurvival(time, event, group, horizon=8.0, max_disparity=1.0)
+        fair = solve_front(features, task, depth, min_leaf=3)
+        assert fair.values[0, 0] == pytest.approx(
+            solve(features, LogLikelihood(time, event), depth, min_leaf=3).loss, abs=1e-8
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ConfusionFront([0, 2]), DataError, "found np.int64"),
+        (lambda: ConfusionFront([1, 1]), DataError, "all rows are 1"),
+        (lambda: ConfusionFront([[0, 1]]), DataError, "shape"),
+        (lambda: ConfusionFront([0, 1], metric="g"), ConfigError, "metric='g' does not exist"),
+        (lambda: ConfusionFront([0, 1], sample_weight=[1.0]), DataError, "sample_weight"),
+        (lambda: ConfusionFront([0, 1], sample_weight=[1.0, -1.0]), DataError, "sample_weight"),
+        (lambda: ConfusionFront([0, 1], sample_weight=[1.0, 0.1]), ConfigError, "multiples of 2"),
+        (lambda: ConfusionFront([0, 1], sample_weight=[1.0, 0.0]), ConfigError, "weight 0"),
+        (lambda: f_beta(0.0), ConfigError, "beta"),
+        (lambda: GroupFairness([0, 1], [0, 1], "parity"), ConfigError, "parity='parity' does not exist"),
+        (lambda: GroupFairness([0, 1], [0, 1], max_disparity=1.5), ConfigError, "max_disparity=1.5"),
+        (lambda: GroupFairness([0, 1], [0, 1, 1]), DataError, "group: 3 rows"),
+        (lambda: GroupFairness([0, 1], [0, 1], "equal_opportunity"), DataError, "no row of group 0"),
+        (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 1], horizon=3.0), ConfigError, "horizon=3.0"),
+        (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 1], horizon=0.5), ConfigError, "horizon=0.5"),
+        (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 0], horizon=1.0), DataError, "all rows are 0"),
+        (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 1, 1], horizon=1.0), DataError, "group: 3 rows"),
+    ],
+)
+def test_arguments_are_checked(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_scores_and_points_are_checked():
+    found = solve_front(np.eye(2), ConfusionFront([0, 1]), 1)
+    with pytest.raises(ConfigError, match="number=1"):
+        found.tree(1)
+    with pytest.raises(ConfigError, match="1 not a number"):
+        found.best(lambda totals: np.full(len(totals), np.nan))

@@ -1,0 +1,128 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from sstorch import load_dataset
+from sstorch.exact import Binarizer, Rule
+from sstorch.exceptions import ConfigError, DataError, FormatError
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 80, 300).astype(float),
+            "grade": rng.choice(["I", "II", "III"], 300),
+            "sex": rng.choice(["f", "m"], 300),
+            "town": [f"t{k:02d}" for k in rng.geometric(0.12, 300)],
+        }
+    )
+
+
+def test_surtree_takes_ten_quantiles_of_the_midpoints(frame):
+    binarizer = Binarizer().fit(frame)
+    values = np.sort(frame.age.to_numpy())
+    midpoints = (values[1:] + values[:-1]) / 2
+    expected = sorted({midpoints[round((j + 0.5) * (len(midpoints) - 1) / 10)] for j in range(10)})
+    assert [rule.low for rule in binarizer.rules_ if rule.column == "age"] == expected
+    answers = binarizer.transform(frame)
+    shares = answers.mean(axis=0)
+    assert ((shares > 0.01) & (shares < 0.99)).all()
+    for j, rule in enumerate(binarizer.rules_):
+        if rule.kind == "above":
+            assert (answers[:, j] == (frame[rule.column] > rule.low)).all()
+    assert [rule.name for rule in binarizer.rules_ if rule.column == "sex"] == ["sex = m"]
+    assert sum(rule.column == "grade" for rule in binarizer.rules_) == 3
+
+
+def test_rare_categories_become_another_category(frame):
+    binarizer = Binarizer("quantiles", n_categories=4).fit(frame)
+    rules = [rule for rule in binarizer.rules_ if rule.column == "town"]
+    frequent = frame.town.value_counts().index[:3]
+    assert [rule.kind for rule in rules] == ["is", "is", "is", "other"]
+    assert {rule.values[0] for rule in rules[:3]} == set(frequent)
+    answers = binarizer.transform(frame.assign(town="new"))
+    assert answers[:, [r.kind == "other" for r in binarizer.rules_]].all()
+
+
+def test_osst_takes_bins_of_equal_width_without_the_first(frame):
+    binarizer = Binarizer("osst").fit(frame[["age", "sex"]])
+    edges = np.linspace(frame.age.min(), frame.age.max(), 5)
+    expected = pd.get_dummies(pd.cut(frame.age, 4, labels=False), drop_first=True).to_numpy()
+    np.testing.assert_array_equal(binarizer.transform(frame)[:, :3], expected)
+    assert binarizer.rules_[0].low == pytest.approx(edges[1])
+    assert binarizer.get_feature_names_out()[-1] == "sex = m"
+
+
+def test_all_thresholds_tell_all_values_apart(frame):
+    answers = Binarizer("all").fit_transform(frame[["age"]])
+    assert len(np.unique(answers, axis=0)) == frame.age.nunique()
+
+
+def test_boosted_thresholds_follow_the_outcome():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.uniform(0, 100, 800), "noise": rng.normal(size=800)})
+    time = rng.exponential(np.where(frame.age > 63.0, 1.0, 9.0))
+    binarizer = Binarizer("boosted", n_stumps=3).fit(frame, (time, np.ones(800)))
+    assert any(abs(rule.low - 63.0) < 1.0 for rule in binarizer.rules_ if rule.column == "age")
+    with pytest.raises(ConfigError, match="give fit"):
+        Binarizer("boosted").fit(frame)
+
+
+def test_duplicates_complements_and_constants_are_left_out(frame):
+    more = frame.assign(copy=frame.sex, opposite=frame.sex.map({"f": "m", "m": "f"}), constant=1.0)
+    assert len(Binarizer().fit(more).rules_) == len(Binarizer().fit(frame).rules_)
+
+
+def test_missing_values_get_a_rule_and_answer_no(frame):
+    holes = frame.copy()
+    holes.loc[:49, "age"] = np.nan
+    holes.loc[20:99, "sex"] = None
+    binarizer = Binarizer().fit(holes)
+    answers = pd.DataFrame(binarizer.transform(holes), columns=binarizer.get_feature_names_out())
+    assert answers["age is missing"].to_numpy()[:50].all()
+    assert not answers.filter(like="age >").to_numpy()[:50].any()
+    assert not answers["sex = m"].to_numpy()[20:100].any()
+
+
+def test_rules_come_from_the_training_rows(frame):
+    half = Binarizer().fit(frame[:150])
+    again = Binarizer().fit(frame[:150].copy())
+    half.transform(frame)
+    assert [r.name for r in half.rules_] == [r.name for r in again.rules_]
+
+
+def test_rules_survive_json(frame):
+    for preset in ("surtree", "osst"):
+        for rule in Binarizer(preset, n_categories=4).fit(frame).rules_:
+            assert Rule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False))) == rule
+    with pytest.raises(FormatError, match="kind"):
+        Rule.from_dict({"column": "a", "kind": "near", "low": 0, "high": 1, "values": []})
+
+
+def test_it_is_a_scikit_learn_transformer():
+    data = load_dataset("gbsg2")
+    binarizer = clone(Binarizer("quantiles", n_thresholds=3))
+    answers = binarizer.fit_transform(data.frame)
+    assert answers.shape == (686, len(binarizer.get_feature_names_out()))
+    assert answers.dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"preset": "best"}, {"n_thresholds": 0}, {"n_categories": 1}, {"n_bins": 1}, {"min_share": 0.5}],
+)
+def test_impossible_settings_are_refused(frame, settings):
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        Binarizer(**settings).fit(frame)
+
+
+def test_constant_columns_alone_are_refused():
+    with pytest.raises(DataError, match="constant"):
+        Binarizer().fit(pd.DataFrame({"a": [1.0, 1.0]}))
+    with pytest.raises(DataError, match="no column 'a'"):
+        Binarizer("all").fit(pd.DataFrame({"a": [1.0, 2.0]})).transform(pd.DataFrame({"b": [1.0]}))

@@ -1,0 +1,187 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch.exact import BinaryTree, IntegratedBrier, LogLikelihood, solve
+from sstorch.exceptions import ConfigError, DataError
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(2)
+    features = rng.random((120, 8)) < 0.4
+    time = rng.exponential(np.where(features[:, 0] ^ features[:, 3], 1.0, 4.0))
+    return features, time, rng.random(120) < 0.7
+
+
+def test_the_path_holds_every_tree_that_is_best_for_some_penalty(data):
+    features, time, event = data
+    solution = solve(features, IntegratedBrier(time, event), 4)
+    path = solution.path()
+    assert [step.nodes for step in path] == sorted({step.nodes for step in path})
+    penalties = [step.leaf_penalty for step in path]
+    assert penalties == sorted(penalties, reverse=True)
+    assert penalties[-1] == 0.0
+    for penalty in np.geomspace(1e-6, 0.1, 60):
+        step = next(step for step in path if penalty >= step.leaf_penalty)
+        best = solution.optimum(leaf_penalty=penalty)
+        assert step.loss + penalty * step.nodes == pytest.approx(best.loss + penalty * best.nodes, rel=1e-12)
+    assert len(solution.path(depth=1)) <= 2
+
+
+def test_more_depth_or_nodes_never_cost_more(data):
+    features, time, event = data
+    table = solve(features, LogLikelihood(time, event), 5).table().set_index(["depth", "nodes"]).loss
+    for (depth, nodes), loss in table.items():
+        for (d, n), other in table.items():
+            if d <= depth and n <= nodes:
+                assert loss <= other
+
+
+def test_order_names_and_repeats_of_columns_do_not_matter(data):
+    features, time, event = data
+    task = LogLikelihood(time, event)
+    expected = solve(features, task, 3).loss
+    order = np.random.default_rng(0).permutation(8)
+    messy = np.column_stack([features[:, order], ~features[:, :3], features[:, 1], np.ones(120, dtype=bool)])
+    frame = pd.DataFrame(messy.astype(int), columns=[f"rule {j}" for j in range(messy.shape[1])])
+    solution = solve(frame, task, 3)
+    assert solution.loss == expected
+    assert solution.counters.n_features == 8
+    assert solution.tree().names[0] == "rule 0"
+
+
+def test_repeating_all_rows_repeats_the_tree(data):
+    features, time, event = data
+    once = solve(features, IntegratedBrier(time, event), 2)
+    twice = solve(np.tile(features, (2, 1)), IntegratedBrier(np.tile(time, 2), np.tile(event, 2)), 2)
+    assert twice.counters.n_patterns == once.counters.n_patterns
+    assert twice.loss == pytest.approx(once.loss, rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", [LogLikelihood, IntegratedBrier])
+def test_a_time_limit_leaves_a_tree_and_an_honest_gap(objective):
+    rng = np.random.default_rng(1)
+    features = rng.random((300, 40)) < 0.4
+    task = objective(rng.exponential(2.0, 300), rng.random(300) < 0.7)
+    cut = solve(features, task, 4, time_limit=1e-4)
+    best = solve(features, task, 2 if objective is IntegratedBrier else 3)
+    assert cut.certificate.startswith("at most")
+    assert cut.loss - cut.gap <= best.loss
+    assert task.loss(cut.tree().apply(features)) == pytest.approx(cut.loss, rel=1e-9)
+    assert not cut.optimum().certified
+    enough = solve(features, task, 2, time_limit=60.0)
+    assert enough.certificate == "optimal"
+    assert enough.gap == 0.0
+    assert enough.loss == pytest.approx(solve(features, task, 2).loss, rel=1e-12)
+
+
+def test_constant_columns_give_a_single_leaf():
+    solution = solve(np.ones((5, 3)), LogLikelihood(np.arange(1.0, 6.0), np.ones(5)), 3)
+    assert solution.tree().n_leaves == 1
+    assert solution.certificate == "optimal"
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_without_nodes_there_is_a_single_leaf(data, depth):
+    features, time, event = data
+    solution = solve(features, LogLikelihood(time, event), depth, 0)
+    assert list(solution.optima) == [(0, 0)]
+    assert solution.tree().n_leaves == 1
+
+
+def test_a_node_budget_of_the_call_gives_what_a_larger_search_gives(data):
+    features, time, event = data
+    for objective in (LogLikelihood, IntegratedBrier):
+        task = objective(time, event)
+        every = solve(features, task, 4)
+        for nodes in (1, 2, 3, 5, 9):
+            few = solve(features, task, 4, nodes)
+            assert few.loss == pytest.approx(every.optimum(nodes=nodes).loss, rel=1e-12)
+            assert few.tree().n_nodes <= nodes
+
+
+def test_no_split_below_min_leaf(data):
+    features, time, event = data
+    solution = solve(features, LogLikelihood(time, event), 3, min_leaf=61)
+    assert solution.tree().n_leaves == 1
+
+
+def test_fewer_nodes_where_more_gain_nothing():
+    features = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    solution = solve(features, LogLikelihood([1.0, 1.0, 5.0, 5.0], [1, 1, 1, 1]), 2)
+    assert solution.tree().n_nodes == 1
+
+
+def test_other_columns_than_0_and_1_are_named(data):
+    _, time, event = data
+    frame = pd.DataFrame({"ok": np.zeros(120), "age": np.arange(120) + 7.0})
+    with pytest.raises(DataError, match=r"column 'age' holds .*7.* in row 0.*Binarizer"):
+        solve(frame, LogLikelihood(time, event))
+
+
+def test_missing_cells_are_refused():
+    with pytest.raises(DataError, match="column 'x0' holds"):
+        solve(np.array([[np.nan], [1.0]]), LogLikelihood([1.0, 2.0], [1, 1]))
+
+
+def test_too_many_features_for_the_depth_are_refused_with_an_estimate():
+    rng = np.random.default_rng(0)
+    features = rng.random((2000, 400)) < 0.3
+    task = LogLikelihood(rng.exponential(1.0, 2000), np.ones(2000))
+    with pytest.raises(ConfigError, match=r"400 .* depth 5.*GiB.*Choose a smaller max_depth"):
+        solve(features, task, 5)
+    with pytest.raises(ConfigError, match="memory"):
+        solve(features[:, :60], task, 4, memory=10_000_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"max_depth": 6}, ConfigError, "max_depth=6"),
+        ({"max_depth": -1}, ConfigError, "max_depth=-1"),
+        ({"max_nodes": -1}, ConfigError, "max_nodes=-1"),
+        ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty=-0.1"),
+        ({"leaf_penalty": float("nan")}, ConfigError, "leaf_penalty=nan"),
+        ({"min_leaf": 0}, ConfigError, "min_leaf=0"),
+        ({"min_leaf": 121}, DataError, "there are 120"),
+        ({"min_events": 121}, DataError, "not even a single leaf has that many events"),
+        ({"time_limit": 0.0}, ConfigError, "time_limit=0"),
+    ],
+)
+def test_impossible_settings_are_refused(data, settings, error, message):
+    features, time, event = data
+    with pytest.raises(error, match=message):
+        solve(features, LogLikelihood(time, event), **settings)
+
+
+def test_the_solution_refuses_what_it_did_not_search(data):
+    features, time, event = data
+    solution = solve(features, LogLikelihood(time, event), 2, 2)
+    for settings in ({"depth": 3}, {"nodes": 3}, {"nodes": -1}, {"leaf_penalty": -1.0}):
+        with pytest.raises(ConfigError):
+            solution.tree(**settings)
+
+
+def test_rows_of_the_task_and_the_matrix_must_agree(data):
+    features, time, event = data
+    with pytest.raises(DataError, match="119 rows, but the task has 120"):
+        solve(features[:-1], LogLikelihood(time, event))
+
+
+def test_a_tree_reads_as_rules():
+    tree = BinaryTree.build((1, None, (0, None, None)), ["age > 50", "sex = m"])
+    assert tree.export_text().splitlines() == [
+        "if sex = m:",
+        "  if age > 50:",
+        "    leaf 2",
+        "  else:",
+        "    leaf 1",
+        "else:",
+        "  leaf 0",
+    ]
+    assert tree.apply([[0, 0], [1, 0], [0, 1], [1, 1]]).tolist() == [0, 0, 1, 2]
+    assert tree.paths() == [((1, False),), ((1, True), (0, False)), ((1, True), (0, True))]
+    assert (tree.depth, tree.n_nodes, tree.n_leaves) == (2, 2, 3)
+    with pytest.raises(DataError, match="expected 2 columns"):
+        tree.apply([[0, 0, 1]])

@@ -1,0 +1,345 @@
+"""Units, scores, weights and refusals of tasks; the check of tasks; a published tree."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sstorch.exact import (
+    Classification,
+    CostSensitive,
+    DecisionCosts,
+    FeatureCosts,
+    IntegratedBrier,
+    LeastSquares,
+    LogLikelihood,
+    Policy,
+    check_task,
+    horizon_labels,
+    policy_scores,
+    solve,
+)
+from sstorch.exceptions import ConfigError, DataError
+from tests.exact import reference
+
+FEATURES = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 0]])
+
+
+# ---------------------------------------------------------------------- units and values
+
+
+def test_who_is_censored_at_the_horizon_is_known_to_be_free_of_the_event() -> None:
+    labels, weights = horizon_labels([1, 2, 2, 5, 5, 5, 5, 6], [1, 1, 0, 0, 0, 0, 1, 0], 5.0)
+    assert labels.tolist() == [1, 1, 0, 0, 0, 0, 1, 0]
+    # One of the six who were at risk after the event of day 2 was censored there: G(5-) = 5 / 6.
+    np.testing.assert_allclose(weights, [1, 1, 0, *[1.2] * 5])
+    assert weights.sum() == pytest.approx(8)
+    followed = horizon_labels([1, 2, 5, 5, 5], [1, 1, 0, 0, 0], 5.0)  # follow-up ends at the horizon
+    assert followed.weights.tolist() == [1.0] * 5
+
+
+def test_the_share_of_errors_is_the_loss_and_the_penalty_is_gosdts():
+    labels = ["b", "a", "a", "a", "a", "b"]
+    found = solve(FEATURES, Classification(labels), 2, leaf_penalty=0.1)
+    assert [o.loss for o in found.optima.values()] == pytest.approx([2 / 6, 1 / 6, 0.0, 0.0])
+    assert (found.loss, found.objective) == pytest.approx((0.0, 0.3))
+    for penalty, nodes in ((1 / 6 - 1e-9, 2), (1 / 6 + 1e-9, 0)):
+        assert found.optimum(leaf_penalty=penalty).nodes == nodes
+
+
+def test_weights_and_costs_of_errors_enter_as_they_are_meant():
+    task = Classification([0, 1, 1], sample_weight=[1.0, 2.0, 5.0], cost_matrix=[[0, 4], [3, 1]])
+    # One leaf: class 0 costs 3 (2 + 5), class 1 costs 4 + (2 + 5), both over 8.
+    assert task.loss(np.zeros(3, dtype=int)) == pytest.approx(11 / 8)
+    assert task.leaf_costs(np.zeros(3, dtype=int), 1).tolist() == [[21.0, 11.0]]
+    assert task.leaf_weights(np.array([0, 1, 1]), 2).tolist() == [[1.0, 0.0], [0.0, 7.0]]
+
+
+def test_treatments_are_numbered_from_zero():
+    """Else a treatment that nobody had, with a score of zero, would be the best where outcomes are costs."""
+    given = {"outcome": -np.ones(4), "propensity": np.full(4, 0.5)}
+    with pytest.raises(DataError, match="no row got 0; number the treatments from 0 on without gaps"):
+        policy_scores("ipw", treatment=[1, 2, 1, 2], **given)
+    assert policy_scores("ipw", treatment=[0, 1, 0, 1], **given).shape == (4, 2)
+    told = given | {"propensity": np.full((4, 3), 1 / 3)}
+    assert policy_scores("ipw", treatment=[1, 2, 1, 2], **told).shape == (4, 3)
+
+
+def test_policy_scores_are_those_of_their_definition():
+    rng = np.random.default_rng(0)
+    t, y, e, m = (
+        rng.integers(0, 3, 20),
+        rng.normal(size=20),
+        rng.uniform(0.1, 1, 20),
+        rng.normal(size=(20, 3)),
+    )
+    full = np.full((20, 3), 0.5)
+    full[np.arange(20), t] = e
+    for propensity in (e, full):
+        given = {"treatment": t, "outcome": y, "propensity": propensity, "predicted": m}
+        found = {kind: policy_scores(kind, **given) for kind in ("direct", "ipw", "doubly_robust")}
+        for i in range(20):
+            for k in range(3):
+                own = 1.0 if t[i] == k else 0.0
+                assert found["direct"][i, k] == m[i, k]
+                assert found["ipw"][i, k] == pytest.approx(own * y[i] / e[i])
+                expected = m[i, k] + own * (y[i] - m[i, k]) / e[i]
+                assert found["doubly_robust"][i, k] == pytest.approx(expected)
+    # Of a right model and any propensity, the mean is that of the truth.
+    exact = policy_scores(
+        "doubly_robust", treatment=t, outcome=m[np.arange(20), t], propensity=e, predicted=m
+    )
+    np.testing.assert_allclose(exact, m)
+
+
+def test_horizon_weights_are_those_of_a_loop():
+    rng = np.random.default_rng(1)
+    time, event = rng.integers(1, 12, 60).astype(float), rng.random(60) < 0.6
+    labels, weights = horizon_labels(time, event, 7.0)
+
+    def free(t):
+        """Kaplan-Meier estimate of not being censored before t, events first."""
+        g = 1.0
+        for u in sorted(set(time[time < t])):
+            at_risk = ((time > u) | ((time == u) & ~event)).sum()
+            g *= 1 - ((time == u) & ~event).sum() / at_risk if at_risk else 1.0
+        return g
+
+    for i in range(60):
+        if event[i] and time[i] <= 7:
+            assert (labels[i], weights[i]) == (1, pytest.approx(1 / free(time[i])))
+        elif time[i] >= 7:
+            assert (labels[i], weights[i]) == (0, pytest.approx(1 / free(7.0)))
+        else:
+            assert weights[i] == 0.0
+    # Without ties the weights add up to the rows: nobody is lost, as long as somebody outlives the horizon.
+    distinct = time + rng.permutation(60) / 100
+    assert horizon_labels(distinct, event, 7.5).weights.sum() == pytest.approx(60)
+
+
+def test_leaves_of_survival_tasks_say_something_too():
+    features, time, event = reference.random_problem(4)
+    found = solve(features, LogLikelihood(time, event), 2)
+    leaf = found.tree().apply(features)
+    hazard = np.array(reference.hazards(time.tolist(), event.tolist()))
+    for number, ratio in enumerate(found.decisions()):
+        events = event[leaf == number].sum()
+        assert ratio == pytest.approx(max(events, 0.5) / hazard[leaf == number].sum())
+    brier = solve(features, IntegratedBrier(time, event), 1)
+    curves = brier.decisions()
+    for number, curve in enumerate(curves):
+        rows = np.flatnonzero(brier.tree().apply(features) == number)
+        expected = reference.leaf_curve(rows, time.tolist(), event.tolist(), False)
+        np.testing.assert_allclose(curve, list(expected.values()))
+
+
+def test_a_perfect_fit_of_large_numbers_is_found_and_told():
+    y = 1e9 + 1e6 * FEATURES[:, 0] + 3e5 * FEATURES[:, 1]
+    found = solve(FEATURES, LeastSquares(y), 2)
+    assert found.optima[2, 3].loss == pytest.approx(0.0, abs=1.0)  # of a variance of 2.5e11
+    np.testing.assert_allclose(found.decisions(), np.unique(y))
+
+
+# ---------------------------------------------------------------------- a published tree
+
+
+def test_monk_1_has_the_published_tree():
+    """Lin et al. (2020), Fig. 19b: 8 leaves of depth 5 without error, one column per value but the last."""
+    values = (3, 3, 2, 3, 4, 2)
+    rows = np.array(list(np.ndindex(values)))
+    labels = (rows[:, 0] == rows[:, 1]) | (rows[:, 4] == 0)
+    short = np.column_stack([rows[:, j] == v for j, size in enumerate(values) for v in range(size - 1)])
+    whole = np.column_stack([rows[:, j] == v for j, size in enumerate(values) for v in range(size)])
+    assert short.shape == (432, 11)
+    for features, depth, leaves in ((short, 5, 8), (whole, 4, 7)):
+        found = solve(features, Classification(labels), 5)
+        exact = [o for o in found.optima.values() if o.loss == 0.0]
+        assert (exact[0].depth, exact[0].nodes + 1) == (depth, leaves)
+        assert found.optimum(leaf_penalty=0.03125) == exact[0]
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Classification([[0], [1]]), "one class per row"),
+        (lambda: Classification([0.0, math.nan]), "row 1 is NaN"),
+        (lambda: Classification([0, 1], classes=[0, 2]), "1 is none of the classes"),
+        (lambda: Classification([0, 1], sample_weight=[1.0, -1.0]), "numbers >= 0"),
+        (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), "costs >= 0"),
+        (lambda: LeastSquares([1.0, math.inf]), "row 1 holds inf"),
+        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "2 numbers, one per row"),
+        (lambda: Policy([1.0, 2.0]), "expected a matrix"),
+        (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),
+        (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), "no row has an event up to then"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "expected a time > 0"),
+        (
+            lambda: policy_scores("ipw", treatment=[0, 1], outcome=[1, 2], propensity=[0.5, 0.0]),
+            "row 1 got its treatment with probability 0",
+        ),
+        (
+            lambda: policy_scores("direct", treatment=[0, 2], outcome=[1, 2], predicted=np.ones((2, 2))),
+            "at least 3 columns",
+        ),
+        (
+            lambda: policy_scores("ipw", treatment=[0, 0.5], outcome=[1, 2], propensity=[1, 1]),
+            "positions 0, 1",
+        ),
+    ],
+)
+def test_data_that_cannot_be(make, message):
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Classification([0, 1], sample_weight=[0.0, 1.0], balanced=True), "no row of class 0"),
+        (lambda: policy_scores("dm", treatment=[0], outcome=[1.0]), "method must be one of"),
+        (lambda: policy_scores("ipw", treatment=[0], outcome=[1.0]), "'ipw' needs propensity"),
+        (lambda: FeatureCosts.of(["a"], {"b": 1.0}), "'b' is no attribute"),
+        (lambda: FeatureCosts.of(["a"], {"a": -1.0}), "0 <= discounted <= price"),
+        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, {"g": ["a"]}, {"a": 2.0}), "0 <= discounted <= price"),
+        (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), "in two groups"),
+        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), "is in no group"),
+        (lambda: solve(FEATURES, LeastSquares(np.ones(6)), 1, min_events=1), "does not know"),
+        (
+            lambda: solve(FEATURES, CostSensitive(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
+            "too many for depth 1",
+        ),
+    ],
+)
+def test_settings_that_cannot_be(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+FOUR = FeatureCosts.of(["a", "b"], {"a": 0.1})
+
+
+def test_a_task_without_decisions_is_solved_and_says_so():
+    class Silent:
+        """The protocol, and nothing more."""
+
+        n_steps, constant = 1, 0.0
+
+        def __init__(self, task):
+            self.n_rows = task.n_rows
+            for name in ("entries", "accumulate", "cost", "floor", "loss"):
+                setattr(self, name, getattr(task, name))
+
+    found = solve(FEATURES, Silent(LeastSquares(np.arange(6.0))), 1)
+    assert found.certificate == "optimal"
+    with pytest.raises(ConfigError, match="Silent does not say anything in a leaf"):
+        found.decisions()
+
+
+# ---------------------------------------------------------------------- is it a task?
+
+
+class Faulty(LeastSquares):
+    """Squares, with one promise broken."""
+
+    def __init__(self, how):
+        super().__init__(np.array([1.0, 4.0, 2.0, 8.0, 5.0, 7.0]))
+        self.how = how
+        if how == "constant":
+            self.constant = 1.0
+        if how == "rows":
+            self.n_rows = 5
+
+    def entries(self):
+        entries = super().entries()
+        if self.how == "step":
+            return entries._replace(step=entries.step + 1)
+        if self.how == "finite":
+            return entries._replace(values=np.log(entries.values * 0))
+        return entries
+
+    def accumulate(self, sums):
+        return (s**2 for s in sums) if self.how == "linear" else sums
+
+    def cost(self, cells):
+        if self.how == "whole":  # looks at the other leaves
+            w, y, yy = next(cells)
+            return (yy - y**2 / w.clamp_min(1e-300)).clamp_min(0.0) * w.sum() / 6
+        cost = super().cost(cells)
+        return cost + 1.0 if self.how == "empty" else cost
+
+    def floor(self, cells):
+        if self.how == "floor":
+            return super().cost(cells) + 1.0
+        return -super().cost(cells) if self.how == "superadditive" else super().floor(cells)
+
+    def loss(self, leaf):
+        loss = LeastSquares(self.y).loss(leaf)
+        return loss**2 if self.how == "squared" else loss
+
+    def decisions(self, leaf, n_leaves):
+        return np.zeros(1 if self.how == "decisions" else n_leaves)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("constant", "loss of a partition"),
+        ("rows", "the task has 5, the features have 6 rows"),
+        ("step", "step outside 0 .. 0"),
+        ("finite", "not finite"),
+        ("linear", "loss of a partition|accumulate"),
+        ("whole", "cost of a leaf among others|loss of a partition"),
+        ("empty", "cost of a leaf without rows"),
+        ("floor", "is above the cost"),
+        ("superadditive", "not superadditive"),
+        ("squared", "loss of a partition"),
+        ("decisions", "decisions: shape"),
+    ],
+)
+def test_a_broken_promise_is_named(how, message):
+    with np.errstate(divide="ignore"), pytest.raises(ConfigError, match=message):
+        check_task(Faulty(how), FEATURES)
+    check_task(Faulty("not at all"), FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (lambda above, feature: -np.ones(len(feature)), "20 finite costs >= 0"),
+        (lambda above, feature: np.ones(3), "20 finite costs >= 0"),
+        (lambda above, feature: (above[:1] + 1.0).sum(0) + 0.0 * feature, "depends on the order"),
+    ],
+    ids=["negative", "shape", "order"],
+)
+def test_broken_costs_of_tests_are_named(cost, message):
+    features = np.random.default_rng(0).random((30, 4)) < 0.5
+    task = CostSensitive(np.arange(30) % 2, feature_costs=FeatureCosts.of(list("abcd"), {}))
+    task.branch_cost = cost
+    with pytest.raises(ConfigError, match=message):
+        check_task(task, features)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_survival_tasks_keep_their_promises(seed):
+    features, time, event = reference.random_problem(seed, n_features=(3, 5))
+    for task in (LogLikelihood(time, event), IntegratedBrier(time, event, leaf_curve="ipcw")):
+        check_task(task, features)
+    check_task(IntegratedBrier(time, event), features, n_trials=5)
+
+
+def test_without_time_costs_of_tests_are_searched_as_far_as_it_goes():
+    rng = np.random.default_rng(0)
+    features, labels = rng.random((300, 12)) < 0.5, rng.integers(0, 2, 300)
+    costs = FeatureCosts.of([f"c{j // 2}" for j in range(12)], {f"c{j}": 0.001 for j in range(6)})
+    task = CostSensitive(labels, feature_costs=costs)
+    short = solve(features, task, 3, time_limit=1e-9)
+    assert short.certificate != "optimal"
+    whole = solve(features, task, 3)
+    assert whole.certificate == "optimal"
+    assert whole.objective >= short.objective - short.gap
+    if torch.cuda.is_available():
+        assert solve(features, task, 3, device="cuda").loss == pytest.approx(whole.loss, rel=1e-12)

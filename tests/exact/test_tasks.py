@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+import torch
+
+from sstorch import metrics
+from sstorch.exact import IntegratedBrier, LogLikelihood, solve
+from sstorch.exact.moments import Moments, Patterns
+from sstorch.exact.problem import Problem
+from sstorch.exceptions import ConfigError, DataError
+from tests.exact import reference
+
+
+def single_costs(task, features):
+    """Costs of the rows without and with each column, as the search sees them."""
+    patterns = Patterns.of(features)
+    moments = Moments.of(patterns, task.entries(), task.n_steps, torch.device("cpu"))
+    costs = Problem(task, moments, None, 1, 0).singles().numpy()
+    present = np.where(patterns.flipped, 0, 1)
+    return {
+        int(c): costs[[1 - s, s], j] for j, (c, s) in enumerate(zip(patterns.columns, present, strict=True))
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_log_likelihood_is_the_deviance_row_by_row(seed):
+    features, time, event = reference.random_problem(seed)
+    task = LogLikelihood(time, event)
+    hazard = reference.hazards(time.tolist(), event.tolist())
+    np.testing.assert_allclose(task.hazard, hazard, rtol=1e-13)
+    for column, costs in single_costs(task, features).items():
+        for value, cost in enumerate(costs):
+            rows = np.flatnonzero(features[:, column] == bool(value))
+            constant = -sum(np.log(hazard[i]) for i in rows if event[i])
+            assert cost + constant == pytest.approx(reference.deviance(rows, time, event, hazard), abs=1e-12)
+        leaf = features[:, column].astype(int)
+        both = sum(reference.deviance(np.flatnonzero(leaf == v), time, event, hazard) for v in (0, 1))
+        assert task.loss(leaf) == pytest.approx(both, rel=1e-12)
+
+
+@pytest.mark.parametrize("curve", ["kaplan_meier", "ipcw"])
+@pytest.mark.parametrize("seed", range(12))
+def test_integrated_brier_is_the_score_row_by_row(seed, curve):
+    features, time, event = reference.random_problem(seed)
+    task = IntegratedBrier(time, event, leaf_curve=curve)
+    for column, costs in single_costs(task, features).items():
+        for value, cost in enumerate(costs):
+            rows = np.flatnonzero(features[:, column] == bool(value)).tolist()
+            expected = reference.brier(rows, time.tolist(), event.tolist(), curve == "ipcw")
+            assert cost == pytest.approx(expected, abs=1e-12)
+        leaf = features[:, column].astype(int)
+        assert task.loss(leaf) == pytest.approx(float(costs.sum()), abs=1e-12)
+
+
+def test_integrated_brier_is_the_convention_osst_of_the_metrics():
+    features, time, event = reference.random_problem(3, n_rows=(60, 61))
+    task = IntegratedBrier(time, event)
+    leaf = features[:, 0].astype(int)
+    grid = np.unique(time)
+    curves = [
+        list(reference.leaf_curve(np.flatnonzero(leaf == v).tolist(), time, event, ipcw=False).values())
+        for v in (0, 1)
+    ]
+    score = metrics.integrated_brier_score(
+        time, event, np.array(curves)[leaf], grid, train=(time, event), convention="osst"
+    )
+    assert task.loss(leaf) == pytest.approx(score, rel=1e-12)
+
+
+def test_without_censoring_the_loss_is_a_gini_impurity_over_time():
+    time = np.array([1.0, 2.0, 4.0, 7.0, 9.0, 12.0])
+    task = IntegratedBrier(time, np.ones(6))
+    survival = 1 - np.arange(1, 7) / 6
+    width = np.append(np.diff(time), 0.0) / 11.0
+    assert task.loss(np.zeros(6, dtype=int)) == pytest.approx(
+        float((width * survival * (1 - survival)).sum())
+    )
+
+
+def test_the_root_has_a_hazard_ratio_of_one():
+    """Sums of Nelson-Aalen hazards at the observed times are the number of events."""
+    rng = np.random.default_rng(0)
+    time, event = rng.exponential(1.0, 200), rng.random(200) < 0.5
+    event[time.argmin()] = True
+    assert LogLikelihood(time, event).hazard.sum() == pytest.approx(event.sum(), rel=1e-12)
+
+
+def test_a_split_raises_the_loss_of_kaplan_meier_leaves_only():
+    """The best curve of a leaf never does worse on a part of its rows; Kaplan-Meier can."""
+    raised = 0
+    for seed in range(200):
+        features, time, event = reference.random_problem(seed, n_rows=(12, 20))
+        leaf = features[:, 0].astype(int)
+        for curve in ("kaplan_meier", "ipcw"):
+            task = IntegratedBrier(time, event, leaf_curve=curve)
+            gain = task.loss(np.zeros_like(leaf)) - task.loss(leaf)
+            if curve == "ipcw":
+                assert gain >= -1e-14
+            raised += curve == "kaplan_meier" and gain < -1e-9
+    assert raised > 0
+
+
+def test_buckets_put_times_at_left_ends():
+    time = np.array([0.0, 1.0, 2.4, 2.6, 5.0, 10.0]) + 1.0
+    event = np.array([1, 1, 0, 1, 1, 1])
+    coarse = IntegratedBrier(time, event, n_buckets=4)
+    by_hand = IntegratedBrier(np.array([0.0, 0.0, 0.0, 2.5, 5.0, 10.0]) + 1.0, event)
+    assert coarse.loss(np.zeros(6, dtype=int)) == pytest.approx(by_hand.loss(np.zeros(6, dtype=int)))
+
+
+@pytest.mark.parametrize("objective", [LogLikelihood, IntegratedBrier])
+def test_no_events_are_refused(objective):
+    with pytest.raises(DataError, match="no row has an event"):
+        objective([1.0, 2.0], [0, 0])
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ConfigError, match="leaf_curve"):
+        IntegratedBrier([1.0, 2.0], [1, 1], leaf_curve="weibull")
+    with pytest.raises(ConfigError, match="n_buckets=1"):
+        IntegratedBrier([1.0, 2.0], [1, 1], n_buckets=1)
+    with pytest.raises(DataError, match="all rows have the time 2"):
+        IntegratedBrier([2.0, 2.0], [1, 1])
+
+
+def test_a_time_before_the_first_event_has_a_hazard():
+    task = LogLikelihood([1.0, 2.0, 3.0], [0, 1, 1])
+    assert task.hazard[0] == 0.25
+    assert np.isfinite(solve([[0], [1], [1]], task, 1).loss)

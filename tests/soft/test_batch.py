@@ -1,0 +1,108 @@
+"""One batch of settings beside a batch for each of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.objective import TrainingObjective
+from sstorch.optim import Heats, Joint, LBFGSOptions, Nodec, Race
+from sstorch.optim.starts import clusters as initialization
+from sstorch.optim.starts import hard as hard_tree
+from sstorch.soft import Coefficients, train_batch
+
+GRID = [
+    Coefficients(ridge, gate_ridge, fused)
+    for ridge in (1e-3, 0.1)
+    for gate_ridge, fused in ((1e-3, 0.0), (0.01, 0.3))
+]
+
+
+# Long runs over rough ground amplify rounding; so many iterations of all parameters do not.
+SHORT = Joint(LBFGSOptions(max_iterations=15))
+
+
+@pytest.mark.parametrize(("depth", "trainer"), [(0, "nodec"), (1, Joint()), (2, SHORT)])
+def test_settings_are_a_dimension_of_the_batch(
+    small_data: SurvivalData, depth: int, trainer: str | Joint
+) -> None:
+    """Each tree is that of a batch of its own setting."""
+    splits = [small_data.subset(range(90)), small_data.subset(range(30, 120))]
+    settings = SoftSurvivalTree(depth, n_starts=2, init="random", trainer=trainer).settings()
+    batch = train_batch(splits, settings, coefficients=GRID)
+    assert batch.tree.n_problems == 2 * len(GRID) * 2
+    for k, own in enumerate(GRID):
+        changed = replace(settings, ridge=own.ridge, gate_ridge=own.gate_ridge, fused=own.fused)
+        assert changed.coefficients == own
+        alone = train_batch(splits, changed)
+        for split in range(2):
+            there = torch.tensor([batch.position(split, start, k) for start in range(2)])
+            here = torch.tensor([alone.position(split, start) for start in range(2)])
+            # Starts may end in one point, or in its mirror image: rounding says which is the best.
+            both = [batch.best_start(split, k), alone.best_start(split)]
+            best, other = alone.objective[here[both]]
+            torch.testing.assert_close(best, other, rtol=1e-6, atol=1e-8)
+            torch.testing.assert_close(batch.objective[there], alone.objective[here], rtol=1e-6, atol=1e-8)
+            rows = torch.as_tensor(batch.preprocessors[split].transform(small_data.frame))
+            times = torch.tensor([5.0, 20.0, 60.0], dtype=torch.float64)
+            curves, others = (
+                found.tree.select(some).survival(rows, times)
+                for found, some in ((batch, there), (alone, here))
+            )
+            torch.testing.assert_close(curves, others, rtol=0, atol=1e-3 if depth else 1e-5)
+
+
+def test_objective_of_each_problem_has_its_own_coefficients(small_data: SurvivalData) -> None:
+    settings = SoftSurvivalTree(1, n_starts=2, init="random", trainer="joint").settings()
+    batch = train_batch([small_data], settings, coefficients=GRID)
+    x = torch.as_tensor(batch.preprocessors[0].transform(small_data.frame))
+    for k, own in enumerate(GRID):
+        tree = batch.tree.select(torch.tensor([batch.position(0, 1, k)]))
+        tree.requires_grad_(False)
+        objective = TrainingObjective(own.ridge, own.gate_ridge, own.fused)
+        at = torch.as_tensor(small_data.time)[:, None]
+        # Mixture of leaves' losses, from the curves of each leaf.
+        probability = tree.log_leaf_probability(x).exp()[0]
+        leaves = [tree.leaf(node) for node in tree.topology.leaves]
+        loss = torch.zeros(len(small_data), dtype=torch.float64)
+        for weight, leaf in zip(probability, leaves, strict=True):
+            linear = (leaf.slope[0] @ x.T + leaf.intercept[0])[:, None]
+            shape = leaf.shape[0][None, None, :]
+            log_time = at.log() - tree.log_time_scale[0]
+            hazard = tree.family.cumulative_hazard(log_time, linear, shape)
+            log_hazard = tree.family.log_hazard(log_time, linear, shape)
+            loss += weight * (hazard - torch.as_tensor(small_data.event)[:, None] * log_hazard)[:, 0]
+        value = loss.mean() + objective.penalty(tree)[0]
+        assert float(batch.objective[batch.position(0, 1, k)]) == pytest.approx(float(value), rel=1e-9)
+
+
+def test_settings_begin_from_the_same_partitions_found_once(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown: list[int] = []
+    partition, grow = initialization._partition, hard_tree.greedy_tree
+    monkeypatch.setattr(initialization, "_partition", lambda *a: (grown.append(1), partition(*a))[1])
+    monkeypatch.setattr(hard_tree, "greedy_tree", lambda *a, **b: (grown.append(1), grow(*a, **b))[1])
+    for init, count in (("kmeans", 2 * 10), ("greedy", 2)):
+        grown.clear()
+        settings = SoftSurvivalTree(1, n_starts=2, init=init, trainer=Nodec(macro_iterations=1)).settings()
+        batch = train_batch([small_data], settings, coefficients=GRID)
+        assert len(grown) == count
+        first = batch.history.macro_iterations.query("macro_iteration == 0").set_index("problem")["mass_2"]
+        masses = first.to_numpy().reshape(len(GRID), 2)
+        np.testing.assert_array_equal(masses, np.broadcast_to(masses[0], masses.shape))
+        assert masses[0, 0] != masses[0, 1]
+
+
+def test_starts_race_against_those_of_their_setting(small_data: SurvivalData) -> None:
+    race = Race((1,), 0.5)
+    trainer = Nodec(macro_iterations=2, race=race)
+    settings = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer).settings()
+    batch = train_batch([small_data, small_data], settings, coefficients=GRID)
+    left = np.array([number not in batch.history.dropped() for number in range(batch.tree.n_problems)])
+    np.testing.assert_array_equal(left.reshape(-1, 4).sum(1), 2)
+    value = torch.tensor([3.0, 1.0, 9.0, 8.0, 0.0, 5.0, 6.0, 2.0])
+    assert Heats((1,), 0.5, 2).survivors(value, (4, 4), 1).nonzero()[:, 0].tolist() == [1, 3, 4, 7]
+    assert race.survivors(value, (4, 4), 1).nonzero()[:, 0].tolist() == [0, 1, 4, 7]

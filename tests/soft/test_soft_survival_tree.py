@@ -1,0 +1,498 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.nn import HazardFamily, LogLogistic
+from sstorch.optim import LBFGSOptions, Nodec
+
+FAST = Nodec(macro_iterations=2)
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(depth=2, n_starts=3, init="random", trainer=FAST, gate_ridge=1e-3)
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "fitter", "scale", "shape"),
+    [
+        ("weibull", WeibullAFTFitter, "lambda_", "rho_"),
+        ("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_"),
+    ],
+)
+def test_depth_0_equals_lifelines(
+    gbsg2: SurvivalData, leaf: str, fitter: type, scale: str, shape: str
+) -> None:
+    exact = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
+    # Reference categories are dropped, as a regression without a penalty must.
+    frame = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, init="random", trainer=exact, ridge=0.0)
+    tree.fit(frame, (gbsg2.time, gbsg2.event))
+
+    # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
+    z = pd.DataFrame(tree.preprocessor_.transform(frame), columns=tree.preprocessor_.feature_names_out)
+    peer = fitter().fit(
+        z.assign(time=gbsg2.time, event=gbsg2.event),
+        "time",
+        "event",
+        fit_options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    by_default = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, ridge=0.0)
+    by_default.fit(frame, (gbsg2.time, gbsg2.event))
+    value = by_default.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
+    assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
+    ours = tree.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
+    assert ours == pytest.approx(peer.log_likelihood_, rel=1e-6)
+
+    module = tree.module_
+    slope = module.leaf(1).slope.detach().numpy()
+    expected = peer.params_.loc[scale]
+    np.testing.assert_allclose(slope, expected[tree.preprocessor_.feature_names_out], atol=1e-4)
+    intercept = float(module.leaf(1).intercept.detach()) + float(module.log_time_scale)
+    assert intercept == pytest.approx(expected["Intercept"], abs=1e-4)
+    log_a = float(module.leaf(1).shape.detach()[0])
+    assert log_a == pytest.approx(peer.params_.loc[(shape, "Intercept")], abs=1e-4)
+
+    times = np.array([100.0, 1000.0, 2500.0])
+    curves = peer.predict_survival_function(z, times=times).to_numpy().T
+    np.testing.assert_allclose(tree.predict_survival_function(frame, times), curves, atol=1e-5)
+
+
+def test_predictions_have_their_shapes_and_meaning(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    X, n = gbsg2.frame, len(gbsg2)
+    times = np.array([0.0, 100.0, 1500.0, 1e5])
+    survival = fitted.predict_survival_function(X, times)
+    hazard = fitted.predict_cumulative_hazard_function(X, times)
+    assert isinstance(survival, np.ndarray)
+    assert survival.shape == (n, 4)
+    assert (survival[:, 0] == 1).all()
+    assert (np.diff(survival, axis=1) <= 0).all()
+    np.testing.assert_allclose(np.exp(-np.asarray(hazard)), survival, rtol=1e-12)
+    step = 1e-4
+    near = np.asarray(fitted.predict_cumulative_hazard_function(X, [1500.0 - step, 1500.0 + step]))
+    rate = np.asarray(fitted.predict_hazard_function(X, [1500.0]))[:, 0]
+    np.testing.assert_allclose(rate, (near[:, 1] - near[:, 0]) / (2 * step), rtol=1e-5)
+
+    event_times = np.unique(gbsg2.time[gbsg2.event])
+    np.testing.assert_array_equal(fitted.event_times_, event_times)
+    total = np.asarray(fitted.predict_cumulative_hazard_function(X)).sum(axis=1)
+    np.testing.assert_allclose(fitted.predict(X), total, rtol=1e-12)
+    proba = fitted.predict_leaf_proba(X)
+    assert proba.shape == (n, 4)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-12)
+    leaf = fitted.apply(X)
+    assert set(leaf) <= {0, 1, 2, 3}
+    assert (np.asarray(fitted.node_table_["rows"][[4, 5, 6, 7]]) == np.bincount(leaf, minlength=4)).all()
+    assert 0.6 < fitted.score(X, (gbsg2.time, gbsg2.event)) < 0.85
+
+
+def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame[:3].set_axis(["a", "b", "c"])
+    frame = fitted.predict_survival_function(X, as_frame=True)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.index) == ["a", "b", "c"]
+    np.testing.assert_array_equal(frame.columns, fitted.event_times_)
+
+
+def test_prediction_in_chunks_is_the_same(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fitted.predict_survival_function(gbsg2.frame)
+    monkeypatch.setattr("sstorch.soft.tree._CHUNK_ELEMENTS", 5000)
+    np.testing.assert_allclose(fitted.predict_survival_function(gbsg2.frame), whole, rtol=1e-13)
+
+
+def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=0, n_starts=1, init="random", trainer=FAST, ridge=0.0)
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    shift = gbsg2.event.mean() * float(tree.module_.log_time_scale)
+    value = tree.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    assert value == pytest.approx(-tree.objective_ - shift, rel=1e-12)
+
+
+def test_same_seed_same_tree_and_forms_of_y(gbsg2: SurvivalData) -> None:
+    structured = np.array(list(zip(gbsg2.event, gbsg2.time, strict=True)), dtype=[("e", "?"), ("t", "f8")])
+    frame = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
+    risks = []
+    for y in ((gbsg2.time, gbsg2.event), structured, frame):
+        tree = SoftSurvivalTree(depth=1, n_starts=2, init="kmeans", trainer=FAST, random_state=3)
+        risks.append(tree.fit(gbsg2.frame, y).predict(gbsg2.frame))
+    np.testing.assert_array_equal(risks[0], risks[1])
+    np.testing.assert_array_equal(risks[0], risks[2])
+
+
+def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, (small_data.time, small_data.event)
+    twice = np.r_[np.arange(len(X)), np.arange(40)]
+    weight = np.where(np.arange(len(X)) < 40, 2.0, 1.0)
+    settings = {"depth": 0, "n_starts": 1, "init": "random", "trainer": FAST, "random_state": 1}
+    weighted = SoftSurvivalTree(**settings).fit(X, y, sample_weight=weight)
+    repeated = SoftSurvivalTree(**settings).fit(X.iloc[twice], (y[0][twice], y[1][twice]))
+    # The unit of model time differs, and with it nothing but the path to the same optimum.
+    np.testing.assert_allclose(
+        weighted.predict_survival_function(X, [5.0, 30.0]),
+        repeated.predict_survival_function(X, [5.0, 30.0]),
+        atol=1e-5,
+    )
+
+
+def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
+    alone = [
+        SoftSurvivalTree(depth=1, n_starts=k, init="random", trainer=FAST, random_state=0)
+        .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        .objective_
+        for k in (1, 4)
+    ]
+    # The first of the four is the one: the same tree up to the rounding of another batch.
+    assert alone[1] <= alone[0] + 1e-8
+
+
+def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(
+        depth=1, n_starts=1, init="random", trainer=FAST, prediction="mixture", dtype="float32"
+    )
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    curves = np.asarray(tree.predict_survival_function(gbsg2.frame, [10.0, 1000.0]))
+    assert np.isfinite(curves).all()
+    assert tree.module_.log_time_scale.dtype == torch.float32
+    assert tree.score(gbsg2.frame, (gbsg2.time, gbsg2.event)) > 0.6
+
+
+def test_new_categories_missing_values_and_column_order(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    X = gbsg2.frame[:4].copy()
+    assert np.array_equal(fitted.predict(X[X.columns[::-1]]), fitted.predict(X))
+    X["age"] = np.nan
+    assert np.isfinite(fitted.predict(X)).all()
+    odd = gbsg2.frame[:2].astype({"tgrade": object})
+    odd["tgrade"] = "IV"
+    with pytest.warns(DataWarning, match="tgrade.*IV"):
+        assert np.isfinite(fitted.predict(odd)).all()
+    with pytest.raises(DataError, match="age"):
+        fitted.predict(X.drop(columns="age"))
+
+
+def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    text = fitted.summary()
+    assert "depth 2, log_logistic leaves, 686 rows, 299 events" in text
+    for part in ("[1] 686 rows: left if", "[2]", "[3]", "leaf 3", "log_a", "S("):
+        assert part in text
+    # The rule as printed, all of its terms, decides as the gate does.
+    p, gate = fitted.preprocessor_, fitted.module_.gate(1)
+    z = p.transform(gbsg2.frame)
+    raw = z / np.where(p.scale_ == 0, 1, p.scale_) + p.offset_
+    slope = gate.weight.detach().numpy() * p.scale_
+    score = raw @ slope + float(gate.bias.detach()) - slope @ p.offset_
+    leaf = fitted.apply(gbsg2.frame)
+    np.testing.assert_array_equal(score >= 0, leaf < 2)
+
+
+def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=3, leaf=LogLogistic(), fused=0.1)
+    assert isinstance(clone(tree).leaf, HazardFamily)
+    assert tree.set_params(depth=1).get_params()["depth"] == 1
+    for call in (tree.predict, tree.apply, tree.predict_leaf_proba, tree.predict_survival_function):
+        with pytest.raises(NotFittedError):
+            call(gbsg2.frame)
+    with pytest.raises(NotFittedError):
+        tree.summary()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"depth": 7}, "depth must be an integer from 0 to 6"),
+        ({"leaf": "gauss"}, "unknown leaf 'gauss'"),
+        ({"n_starts": 0}, "n_starts must be at least 1"),
+        ({"trainer": "sgd"}, "trainer must be one of nodec"),
+        ({"init": "zeros"}, "init must be one of kmeans, random"),
+        ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
+        ({"fused": float("nan")}, "fused must be a finite number >= 0"),
+        ({"prediction": "mean"}, "prediction must be one of hbp, mixture"),
+        ({"dtype": "float16"}, "dtype must be one of float64, float32"),
+        ({"device": "gpu"}, "device must be cpu, cuda or cuda:<number>, got 'gpu'"),
+    ],
+)
+def test_bad_parameters_are_refused_at_fit(
+    small_data: SurvivalData, values: dict[str, object], message: str
+) -> None:
+    tree = SoftSurvivalTree(**values)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=message):
+        tree.fit(small_data.frame, (small_data.time, small_data.event))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match="torch sees no CUDA device; use device='cpu'"):
+        SoftSurvivalTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
+
+
+@pytest.mark.parametrize("times", [[], [[1.0]], [-1.0], [np.nan], [np.inf]])
+def test_bad_times_are_refused(fitted: SoftSurvivalTree, gbsg2: SurvivalData, times: list[float]) -> None:
+    with pytest.raises(DataError, match="times must be"):
+        fitted.predict_survival_function(gbsg2.frame[:2], times)
+
+
+def test_constant_column_heavy_ties_and_missing_values() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "constant": 3.0, "holes": rng.normal(size=80)})
+    frame.loc[rng.uniform(size=80) < 0.6, "holes"] = np.nan
+    time, event = rng.integers(1, 4, 80).astype(float), rng.uniform(size=80) < 0.3
+    tree = SoftSurvivalTree(depth=2, n_starts=3, init="kmeans", trainer=FAST).fit(frame, (time, event))
+    curves = np.asarray(tree.predict_survival_function(frame, np.linspace(0, 10, 7)))
+    assert np.isfinite(curves).all()
+    assert np.isfinite(tree.objective_)
+    assert load_dataset("gbsg2").n_events == 299
+
+
+# ---------------------------------------------------------------------- on disk
+
+
+def test_save_and_load(fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "deep" / "tree")
+    again = SoftSurvivalTree.load(tmp_path / "deep" / "tree")
+    np.testing.assert_array_equal(again.predict(gbsg2.frame), fitted.predict(gbsg2.frame))
+    np.testing.assert_array_equal(again.apply(gbsg2.frame), fitted.apply(gbsg2.frame))
+    assert again.summary() == fitted.summary()
+    assert again.objective_ == fitted.objective_
+    assert list(again.feature_names_in_) == list(fitted.feature_names_in_)
+    names = {path.name for path in (tmp_path / "deep" / "tree").iterdir()}
+    assert names == {"model.json", "tensors.safetensors"}
+    fitted.save(tmp_path / "deep" / "tree")
+
+
+def test_damaged_files_are_refused(fitted: SoftSurvivalTree, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="holds no saved tree"):
+        SoftSurvivalTree.load(tmp_path / "nothing")
+    fitted.save(tmp_path / "good")
+    text = (tmp_path / "good" / "model.json").read_text()
+
+    def damaged(name: str, content: bytes) -> Path:
+        folder = tmp_path / "bad"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "good", folder)
+        (folder / name).write_bytes(content)
+        return folder
+
+    blob = (tmp_path / "good" / "tensors.safetensors").read_bytes()
+    with pytest.raises(FormatError, match="truncated or altered"):
+        SoftSurvivalTree.load(damaged("tensors.safetensors", blob[:-8]))
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        SoftSurvivalTree.load(damaged("model.json", text[: len(text) // 2].encode()))
+    state = json.loads(text)
+    with pytest.raises(FormatError, match="version 99; this version of sstorch reads"):
+        SoftSurvivalTree.load(damaged("model.json", json.dumps({**state, "format_version": 99}).encode()))
+    del state["preprocessing"]["fill"]
+    with pytest.raises(FormatError, match="incomplete or altered"):
+        SoftSurvivalTree.load(damaged("model.json", json.dumps(state).encode()))
+
+
+def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData, tmp_path: Path) -> None:
+    class Own(LogLogistic):
+        name = "own"
+
+    tree = SoftSurvivalTree(depth=0, leaf=Own(), n_starts=1, init="random", trainer=FAST)
+    tree.fit(small_data.frame, (small_data.time, small_data.event))
+    with pytest.raises(ConfigError, match="not registered and could not be loaded again"):
+        tree.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+# ---------------------------------------------------------------------- inputs that nobody planned for
+
+
+def _simulated(n: int = 80) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(n, 3))
+    return x, rng.exponential(np.exp(x[:, 0])) + 0.01, rng.uniform(size=n) < 0.6
+
+
+def _quick(**values: object) -> SoftSurvivalTree:
+    settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **values}
+    return SoftSurvivalTree(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [10, 80])
+def test_weibull_leaves_of_small_clusters_do_not_run_away(n: int) -> None:
+    """A leaf fitted to a cluster of few rows can be absurd elsewhere; the trainer must get out of it."""
+    x, t, e = _simulated(n)
+    tree = _quick(leaf="weibull", init="kmeans", depth=3).fit(x, (t, e))
+    plain = _quick(leaf="weibull", depth=0).fit(x, (t, e))
+    assert tree.objective_ < plain.objective_ + 0.5
+
+
+def test_rows_of_weight_zero_change_nothing() -> None:
+    x, t, e = _simulated()
+    more = np.r_[x, np.full((1, 3), 1e6)], (np.r_[t, 1e9], np.r_[e, True])
+    one = _quick().fit(x, (t, e))
+    two = _quick().fit(*more, sample_weight=np.r_[np.ones(80), 0.0])
+    np.testing.assert_array_equal(one.predict(x), two.predict(x))
+    assert two.summary() == one.summary()
+
+
+def test_huge_weights_do_not_overflow() -> None:
+    x, t, e = _simulated()
+    one, two = _quick().fit(x, (t, e)), _quick().fit(x, (t, e), sample_weight=np.full(80, 1e308))
+    assert two.objective_ == pytest.approx(one.objective_, rel=1e-9)
+
+
+def test_a_time_of_zero_is_scored_as_in_training() -> None:
+    x, t, e = _simulated()
+    with pytest.warns(DataWarning, match="1 time of zero"):
+        tree = _quick().fit(x, (np.r_[0.0, t[1:]], e))
+    values = []
+    for other in (1.0, 1000.0):
+        with pytest.warns(DataWarning, match="zero moved to"):
+            both = tree.log_likelihood(x[:2], ([0.0, other], [True, True]))
+        values.append(2 * both - tree.log_likelihood(x[1:2], ([other], [True])))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize("leaf", ["log_logistic", "weibull"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("unit", [1e-50, 1.0, 1e50])
+def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -> None:
+    x, t, e = _simulated()
+    tree = _quick(dtype=dtype, leaf=leaf, prediction=prediction).fit(x, (t * unit, e))
+    reference = _quick(leaf=leaf, prediction=prediction).fit(x, (t, e))
+    times = np.array([0.0, 0.1, 1.0, 5.0])
+    curves = np.asarray(tree.predict_survival_function(x, times * unit))
+    np.testing.assert_allclose(curves[:, 0], 1.0, atol=1e-6)
+    assert np.abs(curves - reference.predict_survival_function(x, times)).mean() < 0.02
+    # Beyond all follow-up the hazard is still a number.
+    assert np.isfinite(np.asarray(reference.predict_hazard_function(x, [1e3, 1e6]))).all()
+
+
+def test_missing_values_are_replaced_as_asked() -> None:
+    x, t, e = _simulated()
+    frame = pd.DataFrame(
+        {"a": np.where(np.arange(80) < 20, np.nan, x[:, 0]), "b": ["u", None, "v", "u"] * 20}
+    )
+    plain = _quick().fit(frame, (t, e)).preprocessor_
+    other = _quick(missing_numbers="median", missing_categories="most_frequent").fit(frame, (t, e))
+    assert plain.fill_["a"] == pytest.approx(frame["a"].mean())
+    assert other.preprocessor_.fill_["a"] == pytest.approx(frame["a"].median())
+    assert plain.transform(frame)[1, 1:].tolist() == [0, 0]
+    assert other.preprocessor_.transform(frame)[1, 1:].tolist() == [1, 0]
+    with pytest.raises(ConfigError, match="missing_numbers must be one of mean, median, got 'zero'"):
+        _quick(missing_numbers="zero").fit(frame, (t, e))
+
+
+@pytest.mark.parametrize("init", ["kmeans", "random"])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_very_few_rows(n: int, init: str) -> None:
+    x, t, _ = _simulated(n)
+    tree = _quick(depth=2, init=init).fit(x, (t, np.ones(n)))
+    assert np.isfinite(tree.predict_survival_function(x)).all()
+    assert np.isfinite(tree.objective_)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick(depth=np.int64(1), n_starts=np.int64(1), ridge=np.float32(0.1), random_state=np.int64(4))
+    tree.fit(x, (t, e)).save(tmp_path / "tree")
+    assert SoftSurvivalTree.load(tmp_path / "tree").ridge == pytest.approx(0.1)
+
+
+def test_a_saved_tree_is_the_fitted_one_whatever_was_set_since(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    tree.set_params(depth=3, dtype="float32").save(tmp_path / "tree")
+    np.testing.assert_array_equal(SoftSurvivalTree.load(tmp_path / "tree").predict(x), tree.predict(x))
+
+
+def test_files_and_devices_that_do_not_serve(tmp_path: Path) -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        tree.save(tmp_path / "file")
+    tree.save(tmp_path / "tree")
+    with pytest.raises(ConfigError, match="device must be cpu, cuda"):
+        SoftSurvivalTree.load(tmp_path / "tree", device="meta")
+
+
+def test_columns_that_the_tree_does_not_use_may_hold_anything(gbsg2: SurvivalData) -> None:
+    x, t, e = _simulated()
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    tree = _quick().fit(frame, (t, e))
+    dated = frame.assign(visit=pd.Timestamp("2020-01-01"))
+    np.testing.assert_array_equal(tree.predict(dated), tree.predict(frame))
+    assert len(gbsg2) == 686
+
+
+def test_rows_without_events_cannot_be_scored() -> None:
+    x, t, e = _simulated()
+    tree = _quick().fit(x, (t, e))
+    with pytest.raises(DataError, match="no row has an event"):
+        tree.score(x[:3], (t[:3], np.zeros(3)))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_starts": 1.5}, "n_starts must be at least 1, an integer"),
+        ({"n_starts": True}, "n_starts must be at least 1, an integer"),
+        ({"ridge": None}, "ridge must be a finite number"),
+        ({"leaf": [1]}, "unknown leaf"),
+        (
+            {"trainer": None},
+            "trainer must be one of nodec, joint, nodec.joint, adam, or settings such as Nodec",
+        ),
+        ({"random_state": -1}, "random_state must be"),
+        ({"random_state": "a"}, "random_state must be"),
+        ({"device": "cpu:abc"}, "device must be"),
+    ],
+)
+def test_wrong_kinds_of_parameters(values: dict[str, object], message: str) -> None:
+    x, t, e = _simulated(10)
+    with pytest.raises(ConfigError, match=message):
+        _quick(**values).fit(x, (t, e))
+
+
+def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
+    import pickle
+
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    x, t, e = _simulated()
+    y = np.array(list(zip(e, t, strict=True)), dtype=[("event", "?"), ("time", "f8")])
+    scores = cross_val_score(_quick(), x, y, cv=3)
+    assert scores.shape == (3,)
+    assert (scores > 0.3).all()
+    search = GridSearchCV(_quick(), {"depth": np.array([0, 1])}, cv=2).fit(x, y)
+    assert search.best_params_["depth"] in (0, 1)
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(copy.predict(x), search.predict(x))
+
+
+def test_sparse_gates_forget_features_that_do_not_help(small_data: SurvivalData) -> None:
+    noise = np.random.default_rng(0).uniform(size=(120, 6))
+    x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
+    y = (small_data.time, small_data.event)
+    settings = {"depth": 2, "n_starts": 3, "init": "random", "trainer": "nodec+joint"}
+    dense = SoftSurvivalTree(**settings).fit(x, y)
+    sparse = SoftSurvivalTree(**settings, gate_sparsity=4e-3).fit(x, y)
+    none = SoftSurvivalTree(**settings, gate_sparsity=10.0).fit(x, y)
+    assert dense.gate_features() == list(x)
+    assert 0 < len(sparse.gate_features()) < 9
+    assert none.gate_features() == []
+    assert SoftSurvivalTree(depth=0, n_starts=1).fit(x, y).gate_features() == []
+    unused = [name for name in x if name not in sparse.gate_features()]
+    shuffled = x.copy()
+    shuffled[unused] = shuffled[unused].to_numpy()[::-1]
+    np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))
+    assert not any(f" {name} " in sparse.summary() for name in unused)

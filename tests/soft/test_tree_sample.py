@@ -1,0 +1,95 @@
+"""Bootstrap of trees and the spread over starts."""
+
+import numpy as np
+import pytest
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.optim import Nodec, Race
+from sstorch.soft import bootstrap_trees, start_trees
+
+PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, ridge=0.0, trainer="joint")
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
+    """Exponential times and no covariate that matters: the standard error is known."""
+    rng = np.random.default_rng(0)
+    time, censoring = rng.exponential(10, 400), rng.exponential(20, 400)
+    event, seen = time <= censoring, np.minimum(time, censoring)
+    X = np.zeros((400, 1))
+    sample = bootstrap_trees(PLAIN, X, (seen, event), n_resamples=150)
+    assert len(sample) == 150
+    times = np.array([2.0, 10.0, 25.0])
+    rate = event.sum() / seen.sum()
+    expected = times * np.exp(-rate * times) * rate / np.sqrt(event.sum())
+    np.testing.assert_allclose(sample.spread(X[:1], times)[0], expected, rtol=0.15)
+    band = sample.band(X[:2], times, level=0.9)
+    np.testing.assert_allclose(band.median[0], np.exp(-rate * times), atol=0.01)
+    np.testing.assert_allclose(band.upper[0] - band.lower[0], 2 * 1.645 * expected, rtol=0.2)
+    np.testing.assert_array_equal(band.lower[0], band.lower[1])
+    curves = sample.survival(X[:1], times)
+    inside = (curves >= band.lower[:1]) & (curves <= band.upper[:1])
+    assert inside.mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: SurvivalData) -> None:
+    estimator = SoftSurvivalTree(0, "weibull", n_starts=1, ridge=0.01, trainer="joint", random_state=3)
+    sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    draws = np.random.default_rng((3, 3))
+    for number in range(3):
+        counts = draws.multinomial(120, np.full(120, 1 / 120))
+        rows = np.repeat(np.arange(120), counts)
+        assert counts.max() > 1
+        alone = SoftSurvivalTree(0, "weibull", n_starts=1, ridge=0.01, trainer="joint")
+        alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
+        curves = alone.predict_survival_function(small_data.frame, [5.0, 40.0])
+        np.testing.assert_allclose(sample.survival(small_data.frame, [5.0, 40.0])[number], curves, atol=2e-4)
+    again = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    np.testing.assert_array_equal(
+        again.survival(small_data.frame, [5.0]), sample.survival(small_data.frame, [5.0])
+    )
+
+
+def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: SurvivalData) -> None:
+    weight = np.where(np.arange(120) < 60, 0.5, 0.0)
+    own = bootstrap_trees(PLAIN, small_data.frame, _y(small_data), 4, sample_weight=weight)
+    part = small_data.subset(range(60))
+    alone = bootstrap_trees(PLAIN, part.frame, _y(part), 4)
+    X = small_data.frame[:5]
+    np.testing.assert_allclose(own.survival(X, [9.0]), alone.survival(X, [9.0]), atol=1e-5)
+    doubled = small_data.reweighted(np.where(np.arange(120) == 4, 2.0, 0.0))
+    assert (len(doubled), doubled.sample_weight.tolist()) == (1, [2.0])
+    assert doubled.reweighted([3.0]).sample_weight.tolist() == [6.0]
+    with pytest.raises(DataError, match="negative"):
+        small_data.reweighted(np.full(120, -1.0))
+
+
+def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
+    trainer = Nodec(macro_iterations=3, race=Race((1,), 0.5))
+    estimator = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer, prediction="mixture")
+    sample = start_trees(estimator, small_data.frame, _y(small_data))
+    assert len(sample) == 2
+    fitted = estimator.fit(small_data.frame, _y(small_data))
+    curves = sample.survival(small_data.frame, [5.0, 40.0])
+    own = fitted.predict_survival_function(small_data.frame, [5.0, 40.0])
+    assert any(np.array_equal(other, own) for other in curves)
+    spread = sample.spread(small_data.frame, [5.0, 40.0])
+    np.testing.assert_allclose(spread, np.abs(curves[0] - curves[1]) / np.sqrt(2), atol=1e-12)
+    assert spread.max() > 1e-3
+
+
+def test_refusals(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, _y(small_data)
+    with pytest.raises(ConfigError, match="n_resamples must be at least 1"):
+        bootstrap_trees(PLAIN, X, y, n_resamples=0)
+    one = start_trees(PLAIN, X, y)
+    with pytest.raises(ConfigError, match="spread of one tree alone"):
+        one.spread(X, [5.0])
+    with pytest.raises(ConfigError, match=r"level must be in \(0, 1\)"):
+        one.band(X, [5.0], level=90)
+    with pytest.raises(DataError, match="a bootstrap needs more"):
+        bootstrap_trees(PLAIN, X, (y[0], np.arange(120) < 1), n_resamples=20)
