@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(ROOT.glob("experiments/*/README.md")),
 ]
@@ -33,6 +34,24 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in _anchors(target), link
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def _linked(page: Path) -> set[Path]:
+    """Pages of the documentation that the text of a page links to."""
+    links = (link.partition("#")[0] for link in LINK.findall(page.read_text()))
+    targets = {(page.parent / link).resolve() for link in links if link.endswith(".md") and "://" not in link}
+    return {target for target in targets if ROOT / "docs" in target.parents}
+
+
+def test_every_page_is_two_clicks_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    first = _linked(index)
+    reached = {index} | first | {target for page in first for target in _linked(page)}
+    assert {page for page in PAGES if ROOT / "docs" in page.parents} <= reached
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
