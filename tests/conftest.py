@@ -5,11 +5,59 @@ import os
 # Many tiny operations: a second thread gains nothing, and on a busy machine waiting for it costs much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Container, Iterable, Sequence
+from itertools import product
+from typing import Any
+
+import hypothesis
 import numpy as np
 import pytest
 import torch
 
 from sstorch.data import SurvivalData, load_dataset
+
+hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("nightly", max_examples=150, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("nightly" if config.getoption("nightly") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("nightly"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+def nightly(*values: object) -> Any:
+    """A case of a parametrized test that only the nightly run has."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
+def nightly_but(daily: Container[str], names: Iterable[str]) -> list[Any]:
+    """Cases by name: some in every run, the others in the nightly run."""
+    return [name if name in daily else nightly(name) for name in names]
+
+
+def diagonal(*axes: Sequence[object]) -> list[Any]:
+    """All combinations of some values: as many in every run as show each value, the others nightly."""
+    daily = {tuple(k % len(axis) for axis in axes) for k in range(max(map(len, axes)))}
+    combinations = product(*(range(len(axis)) for axis in axes))
+    return [
+        (pytest.param if places in daily else nightly)(
+            *(axis[place] for axis, place in zip(axes, places, strict=True))
+        )
+        for places in combinations
+    ]
+
 
 devices = pytest.mark.parametrize(
     "device",
@@ -24,6 +72,12 @@ devices = pytest.mark.parametrize(
         ),
     ],
 )
+
+
+@pytest.fixture(scope="session")
+def all_night(pytestconfig: pytest.Config) -> bool:
+    """Whether this is the nightly run, where a check may take its time."""
+    return bool(pytestconfig.getoption("nightly"))
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n_events=st.integers(5, 40),
     n_censored=st.integers(0, 40),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
@@ -233,7 +233,6 @@ def test_altered_state_is_refused(change):
 
 
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
-@settings(max_examples=60, deadline=None)
 @given(train=frames(), test=frames(), choice=options)
 def test_round_trip_is_bit_identical(train, test, choice):
     prep = Preprocessor(Schema.of(train), **choice).fit(train)
@@ -249,7 +248,6 @@ def test_round_trip_is_bit_identical(train, test, choice):
 
 
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
-@settings(max_examples=60, deadline=None)
 @given(train=frames(), test=frames(), other=frames(), choice=options)
 def test_statistics_come_from_training_rows_only(train, test, other, choice):
     """Other test rows in the same data set leave the encoding of the training rows as it is."""

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import sstorch.metrics.auc as module
@@ -34,7 +34,6 @@ def auc_by_loops(rows, t, s, g, weight):
     return above / (cases * controls)
 
 
-@settings(max_examples=100, deadline=None)
 @given(scored(), st.sampled_from(["G(t-)", "G(t)"]), st.booleans(), st.data())
 def test_equals_loops(rows, ipcw, weighted, data):
     n = rows.time.size
@@ -57,7 +56,6 @@ def test_equals_loops(rows, ipcw, weighted, data):
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
 
 
-@settings(max_examples=120, deadline=None)
 @given(scored())
 def test_equals_scikit_survival(rows):
     sksurv = sksurv_metrics()
@@ -76,7 +74,6 @@ def test_equals_scikit_survival(rows):
     assert mean_cumulative_dynamic_auc(got, times, *rows[:2]) == pytest.approx(mean, abs=CLOSE)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts(min_size=4), st.data())
 def test_weights_are_repetitions_in_the_mean_too(rows, data):
     n = rows.time.size

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.integrate import quad
 
 import sstorch.metrics.brier as module
@@ -56,7 +56,6 @@ def integral_by_loops(rows):
     return sum(quad(value, a, b, limit=5, epsabs=1e-11)[0] for a, b in pairwise(knots)) / last
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored())
 @pytest.mark.parametrize("convention", ["graf", "sksurv"])
 def test_curve_equals_loops(convention, rows):
@@ -65,7 +64,6 @@ def test_curve_equals_loops(convention, rows):
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
 
 
-@settings(max_examples=15, deadline=None)
 @given(scored())
 def test_graf_integral_equals_adaptive_quadrature(rows):
     got = integrated_brier_score(*rows[:4], train=rows.train)
@@ -82,7 +80,6 @@ def _sksurv_or_none(rows, times, survival):
         return None
 
 
-@settings(max_examples=150, deadline=None)
 @given(scored())
 def test_sksurv_convention_equals_scikit_survival(rows):
     inside = (rows.times >= rows.time.min()) & (rows.times < rows.time.max())
@@ -199,7 +196,6 @@ def test_floor_keeps_the_last_positive_probability_and_is_counted():
     assert got == pytest.approx(expected, abs=CLOSE)
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored())
 def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
     floor = 0.4

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sstorch.exceptions import ConfigError, DataError
@@ -59,7 +59,6 @@ def or_refused(function, *args, **kwargs):
         return None
 
 
-@settings(max_examples=80, deadline=None)
 @given(scored())
 def test_osst_equals_loops(rows):
     assume(rows.times.size > 1)
@@ -75,7 +74,6 @@ def test_osst_equals_loops(rows):
     assert got == pytest.approx(left / (rows.times[-1] - rows.times[0]), abs=CLOSE)
 
 
-@settings(max_examples=80, deadline=None)
 @given(scored())
 def test_osst_equals_the_package(rows):
     assume(rows.times.size > 1)
@@ -92,7 +90,6 @@ def test_osst_equals_the_package(rows):
     assert got == pytest.approx(peer, abs=CLOSE)
 
 
-@settings(max_examples=80, deadline=None)
 @given(scored())
 def test_surtree_equals_loops(rows):
     distinct = sorted(set(rows.time))
@@ -150,7 +147,6 @@ def test_surtree_is_the_authors_protocol(scale):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored(), st.sampled_from(CONVENTIONS), st.data())
 def test_weights_are_repetitions(rows, convention, data):
     n = rows.time.size
@@ -171,7 +167,6 @@ def test_weights_are_repetitions(rows, convention, data):
     assert got == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored())
 def test_equals_pycox_after_its_own_normalisation(rows):
     """Pycox divides by the sum of the weights and lets tied events be at risk of censoring."""

@@ -2,7 +2,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from scipy.stats import chi2
@@ -46,7 +46,6 @@ def bins_by_loops(probability, event, n_bins):
     return count
 
 
-@settings(max_examples=120, deadline=None)
 @given(scored(), st.sampled_from([2, 3, 4, 10]))
 def test_d_calibration_equals_loops(rows, n_bins):
     result = d_calibration(*rows[:4], n_bins=n_bins)
@@ -61,7 +60,6 @@ def test_d_calibration_equals_loops(rows, n_bins):
     assert result.p_value == pytest.approx(chi2.sf(statistic, n_bins - 1), abs=CLOSE)
 
 
-@settings(max_examples=120, deadline=None)
 @given(scored(), st.sampled_from([2, 4, 8]))
 def test_d_calibration_equals_survival_eval(rows, n_bins):
     """Bins of a power of two, whose edges are the same numbers in both."""
@@ -99,7 +97,6 @@ def test_d_calibration_knows_the_true_distribution_from_a_false_one():
     assert d_calibration(*args).p_value < 1e-6
 
 
-@settings(max_examples=60, deadline=None)
 @given(cohorts(min_size=2), st.sampled_from([0.5, 1.0, 3.5, 20.0]))
 def test_pseudo_observations_leave_each_row_out(rows, t):
     n = rows.time.size
@@ -111,7 +108,6 @@ def test_pseudo_observations_leave_each_row_out(rows, t):
     np.testing.assert_allclose(pseudo_observations(*rows, t=t), expected, rtol=0, atol=CLOSE)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     cohorts(min_size=4),
     st.sampled_from(["binomial", "greenwood", "effective"]),
@@ -264,7 +260,6 @@ def test_predictions_of_few_leaves_are_their_own_groups():
     assert len(one_calibration(time, event, predicted, t=10.5, variance="binomial").table) == 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(cohorts(min_size=2), st.data())
 def test_the_index_is_defined_for_any_predictions(rows, data):
     n = rows.time.size

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
@@ -21,7 +21,6 @@ def by_loops(time, event, value_at, tied_time):
     return concordance_by_loops(time, event, value_at, tied_time=tied_time)
 
 
-@settings(max_examples=150, deadline=None)
 @given(scored(), st.sampled_from(["exclude", "censored_later"]))
 def test_curves_equal_loops(rows, tied_time):
     got = or_no_pair(
@@ -31,7 +30,6 @@ def test_curves_equal_loops(rows, tied_time):
     assert got == pytest.approx(expected, abs=EXACT)
 
 
-@settings(max_examples=50, deadline=None)
 @given(scored())
 def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     coarse = rows.times[1::2]
@@ -42,7 +40,6 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     assert got == pytest.approx(expected, abs=EXACT)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cohorts(), st.sampled_from(["exclude", "censored_later"]), st.data())
 def test_risk_equals_loops(rows, tied_time, data):
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
@@ -50,7 +47,6 @@ def test_risk_equals_loops(rows, tied_time, data):
     assert got == pytest.approx(by_loops(*rows, lambda j, t: -risk[j], tied_time), abs=EXACT)
 
 
-@settings(max_examples=100, deadline=None)
 @given(cohorts(), st.data())
 def test_risk_equals_scikit_survival_and_lifelines(rows, data):
     sksurv = sksurv_metrics()
@@ -62,7 +58,6 @@ def test_risk_equals_scikit_survival_and_lifelines(rows, data):
     assert got == pytest.approx(concordance_index(rows.time, -risk, rows.event), abs=EXACT)
 
 
-@settings(max_examples=50, deadline=None)
 @given(scored())
 def test_proportional_curves_equal_their_risk_form(rows):
     risk = np.linspace(0.1, 2.0, rows.time.size)[::-1]
@@ -72,7 +67,6 @@ def test_proportional_curves_equal_their_risk_form(rows):
     )
 
 
-@settings(max_examples=50, deadline=None)
 @given(scored(), st.integers(1, 40))
 def test_block_size_changes_nothing(rows, block):
     args = (rows.time, rows.event, rows.survival, rows.times)

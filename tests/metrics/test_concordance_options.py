@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sstorch.exceptions import ConfigError, DataError
@@ -51,7 +51,6 @@ def close(value):
     return None if value is None else pytest.approx(value, abs=EXACT)
 
 
-@settings(max_examples=150, deadline=None)
 @given(scored(), options, st.booleans(), st.sampled_from(["G(t-)", "G(t)"]), st.data())
 def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
     n = rows.time.size
@@ -86,7 +85,6 @@ def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
         assert got == close(expected)
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored(), options, st.data())
 def test_weights_are_repetitions(rows, chosen, data):
     weight = integers(data, rows.time.size, 0, 3)
@@ -103,7 +101,6 @@ def test_weights_are_repetitions(rows, chosen, data):
         assert got == close(or_no_pair(function, time, event, risk, **extra, **chosen))
 
 
-@settings(max_examples=60, deadline=None)
 @given(cohorts(), st.data())
 def test_turning_the_risk_over_turns_the_score_over(rows, data):
     risk = integers(data, rows.time.size, -3, 3)
@@ -116,7 +113,6 @@ def test_turning_the_risk_over_turns_the_score_over(rows, data):
     assert concordance_harrell_risk(rows.time[shuffled], rows.event[shuffled], risk[shuffled]) == got
 
 
-@settings(max_examples=150, deadline=None)
 @given(cohorts(), cohorts(), st.sampled_from([None, 3.0, 7.5]), st.data())
 def test_uno_equals_scikit_survival(rows, train, tau, data):
     sksurv = sksurv_metrics()
@@ -135,7 +131,6 @@ def test_uno_equals_scikit_survival(rows, train, tau, data):
     assert got == pytest.approx(expected, abs=1e-10)
 
 
-@settings(max_examples=80, deadline=None)
 @given(scored())
 def test_curves_equal_pycox_with_ties(rows):
     evaluation = pycox_evaluation()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, evaluation_times, integrated_brier_score
@@ -8,7 +8,6 @@ from sstorch.metrics import concordance_harrell, evaluation_times, integrated_br
 from .cohorts import scored
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored())
 def test_default_grids_serve_their_metrics(rows):
     grid = evaluation_times(rows.time, rows.train.time)

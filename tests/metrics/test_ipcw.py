@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from lifelines import KaplanMeierFitter
 
 from sstorch.exceptions import ConfigError
@@ -12,7 +12,6 @@ POINTS = np.arange(0.5, 10.0, 0.5)
 SOONER = 1e-6
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts(min_size=1))
 def test_survival_equals_lifelines(rows):
     oracle = KaplanMeierFitter().fit(*rows)
@@ -21,7 +20,6 @@ def test_survival_equals_lifelines(rows):
     np.testing.assert_allclose(km.before(POINTS), oracle.predict(POINTS - SOONER), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts(min_size=1))
 def test_censoring_is_kaplan_meier_with_events_a_moment_earlier(rows):
     moved = np.where(rows.event, rows.time - SOONER, rows.time)
@@ -31,7 +29,6 @@ def test_censoring_is_kaplan_meier_with_events_a_moment_earlier(rows):
     np.testing.assert_allclose(g.before(POINTS), oracle.predict(POINTS - 2 * SOONER), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts(min_size=1))
 def test_censoring_equals_scikit_survival(rows):
     nonparametric = pytest.importorskip(

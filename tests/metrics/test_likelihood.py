@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from lifelines import ExponentialFitter
 
 from sstorch.exceptions import DataError
@@ -9,7 +9,6 @@ from sstorch.metrics import log_likelihood
 from .cohorts import cohorts
 
 
-@settings(max_examples=30, deadline=None)
 @given(cohorts())
 def test_exponential_by_loops(rows):
     rate = 0.3

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -37,7 +37,6 @@ def extended(time, event):
     return value, area
 
 
-@settings(max_examples=60, deadline=None)
 @given(cohorts(), cohorts(), st.data())
 def test_margin_and_pseudo_targets_equal_loops(rows, train, data):
     assume(train.event.any())
@@ -80,7 +79,6 @@ def test_without_censoring_all_errors_are_plain_means():
     assert got == pytest.approx(((rmst - np.minimum(time, 3.0)) ** 2).mean())
 
 
-@settings(max_examples=60, deadline=None)
 @given(scored(), st.sampled_from([1.5, 3.0, 6.5]), st.booleans())
 def test_rmst_error_equals_loops(rows, tau, squared):
     assume(rows.times[-1] >= tau and rows.time.min() <= tau <= rows.time.max())

@@ -28,6 +28,7 @@ from sstorch.nn import (
     register_family,
 )
 from sstorch.nn.hazards.numeric import knots_at_quantiles
+from tests.conftest import nightly
 
 
 class Derived(HazardFamily):
@@ -158,7 +159,7 @@ def test_quantile_inverts_survival(case: str) -> None:
 
 
 @families
-def test_quantile_is_differentiable(case: str) -> None:
+def test_quantile_is_differentiable(case: str, all_night: bool) -> None:
     family = built(case)
     _, g, shape = arguments(family)
     target = torch.tensor(math.log(2), dtype=torch.float64)
@@ -169,12 +170,30 @@ def test_quantile_is_differentiable(case: str) -> None:
         y = family.log_quantile(target, parts[0], parts[1] if len(parts) > 1 else shape)
         return y[torch.isfinite(y)]
 
-    assert torch.autograd.gradcheck(median, inputs, atol=1e-6, rtol=1e-5)
+    assert torch.autograd.gradcheck(median, inputs, atol=1e-6, rtol=1e-5, fast_mode=not all_night)
 
 
 @families
 @pytest.mark.parametrize("tau", [0.3, 2.0, 50.0])
-def test_restricted_mean_against_quadrature(case: str, tau: float) -> None:
+def test_restricted_mean_against_a_fixed_rule(case: str, tau: float) -> None:
+    """Gauss and Legendre's rule between powers of two and the family's corners, all leaves at once."""
+    family = built(case)
+    _, g, shape = arguments(family)
+    mine = family.restricted_mean(torch.tensor(math.log(tau), dtype=torch.float64), g, shape)
+    corners = [2.0**k for k in range(-30, 8)] + family.corners().exp().tolist()
+    edges = np.array([0.0, *sorted({corner for corner in corners if corner < tau}), tau])
+    places, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    times = (edges[:-1, None] + half * (1 + places)).ravel()
+    survival = torch.exp(-family.cumulative_hazard(torch.as_tensor(times).log(), g, shape))
+    theirs = survival @ torch.as_tensor((half * weights).ravel())
+    torch.testing.assert_close(mine.squeeze(-1), theirs, rtol=1e-8, atol=0)
+
+
+@pytest.mark.nightly
+@families
+@pytest.mark.parametrize("tau", [0.3, 2.0, 50.0])
+def test_restricted_mean_against_adaptive_quadrature(case: str, tau: float) -> None:
     family = built(case)
     _, g, shape = arguments(family)
     mine = family.restricted_mean(torch.tensor(math.log(tau), dtype=torch.float64), g, shape)
@@ -383,11 +402,11 @@ def test_basis_spans_the_natural_cubic_splines(n_knots: int) -> None:
     np.testing.assert_allclose(family.design(torch.zeros(1, dtype=torch.float64)).numpy(), 0, atol=1e-14)
 
 
+@pytest.mark.parametrize(("draws", "n_times"), [(500, 400), nightly(2500, 1000)])
 @pytest.mark.parametrize("scale", ["hazard", "odds", "normal", "theta"])
-def test_monotone_splines_never_rise(scale: str) -> None:
-    """10 000 draws in all with random knots; the grid reaches 3x past the knots on both sides."""
+def test_monotone_splines_never_rise(scale: str, draws: int, n_times: int) -> None:
+    """Random knots; the grid reaches 3x past them on both sides."""
     generator = torch.Generator().manual_seed(0)
-    draws = 2500
     log_time = torch.randn(draws, 30, generator=generator, dtype=torch.float64) * 2
     ones = torch.ones_like(log_time)
     family = Spline(scale, knots=3).prepare(log_time, ones, ones, torch.zeros(draws, dtype=torch.float64))
@@ -395,7 +414,7 @@ def test_monotone_splines_never_rise(scale: str) -> None:
     shape = 3 * torch.randn(size, generator=generator, dtype=torch.float64)
     g = 5 * torch.randn(draws, 1, generator=generator, dtype=torch.float64)
     low, high = family.table[:, 0, :1], family.ends[:, -1:]
-    share = torch.linspace(-3, 4, 1000, dtype=torch.float64)
+    share = torch.linspace(-3, 4, n_times, dtype=torch.float64)
     y = low + (high - low) * share
     survival = torch.exp(-family.cumulative_hazard(y, g, shape))
     assert not survival.isnan().any()
@@ -545,10 +564,11 @@ def test_a_split_without_events_is_prepared_and_started(case: str) -> None:
 
 @families
 @pytest.mark.parametrize("log_tau", [-1.0, 1.5, math.inf])
-def test_gradient_of_the_restricted_mean(case: str, log_tau: float) -> None:
+def test_gradient_of_the_restricted_mean(case: str, log_tau: float, all_night: bool) -> None:
     family = built(case)
     _, g, shape = arguments(family)
-    g, shape = g[:2].clone().requires_grad_(), shape[:2].clone().requires_grad_()
+    rows = slice(2) if all_night else slice(1)
+    g, shape = g[rows].clone().requires_grad_(), shape[rows].clone().requires_grad_()
     inputs = (g, shape) if shape.numel() else (g,)
 
     def mean(*parts: Tensor) -> Tensor:
@@ -566,7 +586,7 @@ def test_log_normal_restricted_mean_of_a_wide_distribution(log_sigma: float, log
     family = make_family("log_normal")
     g = torch.tensor([-6.0, 0.0, 2.0], dtype=torch.float64)
     mine = family.restricted_mean(torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double())
-    # The base class's quadrature, which the tests above compare with SciPy's.
+    # The base class's quadrature, which the tests above compare with other rules.
     theirs = HazardFamily.restricted_mean(
         family, torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double()
     )
