@@ -104,6 +104,7 @@ def test_a_packed_study_goes_on(
     assert store.table().equals(ResultStore(undisturbed).table())
 
 
+@pytest.mark.nightly
 def test_a_study_killed_three_times_ends_with_the_same_table(
     undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

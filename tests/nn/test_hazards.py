@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -51,6 +52,17 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
     "derived": Derived,
 }
 families = pytest.mark.parametrize("case", CASES)
+# A closed form, a cured share, breakpoints, and a family that inverts and integrates by numbers.
+FEW = ("log_normal", "gompertz", "piecewise_exponential", "spline_po")
+
+
+def at_times(every_day: float, *others: float) -> list[Any]:
+    """Every family at one time, few of them at the others; all in the nightly run."""
+    return [
+        (pytest.param if value == every_day or case in FEW else nightly)(case, value)
+        for case in CASES
+        for value in (every_day, *others)
+    ]
 
 
 def arguments(family: HazardFamily, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -562,8 +574,7 @@ def test_a_split_without_events_is_prepared_and_started(case: str) -> None:
     assert shape.isfinite().all()
 
 
-@families
-@pytest.mark.parametrize("log_tau", [-1.0, 1.5, math.inf])
+@pytest.mark.parametrize(("case", "log_tau"), at_times(1.5, -1.0, math.inf))
 def test_gradient_of_the_restricted_mean(case: str, log_tau: float, all_night: bool) -> None:
     family = built(case)
     _, g, shape = arguments(family)

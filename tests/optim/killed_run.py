@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 
@@ -43,22 +44,27 @@ class Halt(Callback):
         self._at = number, step
         self._seen = 0
 
+    @classmethod
+    def at(cls, moment: str) -> Self:
+        """``3.2`` is the second inner step of pass 3, ``3`` its record."""
+        number, _, step = moment.partition(".")
+        return cls(int(number), int(step) if step else None)
+
     def on_step(self, context: StepContext) -> None:
         if context.macro_iteration == self._at[0]:
             self._seen += 1
             if self._seen == self._at[1]:
-                self._sleep()
+                self._halt()
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
         if (macro_iteration, None) == self._at:
-            self._sleep()
+            self._halt()
 
-    def _sleep(self) -> None:
+    def _halt(self) -> None:
         print("halted", flush=True)
         while True:
             signal.pause()
 
 
 if __name__ == "__main__":
-    number, _, step = sys.argv[2].partition(".")
-    train(sys.argv[1], sys.argv[3], [Halt(int(number), int(step) if step else None)])
+    train(sys.argv[1], sys.argv[3], [Halt.at(sys.argv[2])])

@@ -27,11 +27,24 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Checkpoint, Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
 from sstorch.optim.checkpoint import differences, fingerprint
 from tests.batches import random_sample, random_tree, to_device
-from tests.conftest import devices
-from tests.optim.killed_run import CASES, train
+from tests.conftest import devices, nightly
+from tests.optim.killed_run import CASES, Halt, train
 
 ROOT = Path(__file__).parents[2]
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+
+
+class _StopAt(Halt):
+    """Ctrl-C at a moment."""
+
+    def _halt(self) -> None:
+        raise KeyboardInterrupt
+
+
+def _stopped(case: str, moment: str, path: Path) -> None:
+    """Train up to a moment, and be interrupted there."""
+    with pytest.raises(KeyboardInterrupt):
+        train(case, str(path), [_StopAt.at(moment)])
 
 
 def _killed(case: str, moment: str, path: Path) -> None:
@@ -83,25 +96,31 @@ def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History
                 assert column.tobytes() == other_block[name].tobytes(), name
 
 
-# ------------------------------------------------------------------ kill -9
+# ------------------------------------------------------------------ Ctrl-C and kill -9
+
+MOMENTS = {
+    "nodec": {"1.2": 0, "3.3": 2},
+    "race": {"4.2": 3},
+    "joint race": {"2.1": 1, "3.1": 2},
+    "nodec+joint": {"4.1": 3},
+    "adam": {"4": 3},
+}
 
 
 @pytest.mark.parametrize(
-    ("case", "moments"),
+    ("end", "case", "moments"),
     [
-        ("nodec", {"1.2": 0, "3.3": 2}),
-        ("race", {"4.2": 3}),
-        ("joint race", {"2.1": 1, "3.1": 2}),
-        ("nodec+joint", {"4.1": 3}),
-        ("adam", {"4": 3}),
+        *((_stopped, case, moments) for case, moments in MOMENTS.items()),
+        (_killed, "nodec", {"3.3": 2}),
+        *(nightly(_killed, case, moments) for case, moments in MOMENTS.items()),
     ],
 )
-def test_a_run_killed_time_and_again_ends_as_one_that_was_not(
-    case: str, moments: dict[str, int], tmp_path: Path
+def test_a_run_ended_time_and_again_ends_as_one_that_was_not(
+    end: Callable[[str, str, Path], None], case: str, moments: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.safetensors"
     for moment, n_passes in moments.items():
-        _killed(case, moment, path)
+        end(case, moment, path)
         assert _n_passes(path) == n_passes
     passes: list[int] = []
     lengths: list[int] = []
