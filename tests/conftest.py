@@ -6,7 +6,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Container, Iterable, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import hypothesis
@@ -47,15 +47,29 @@ def nightly_but(daily: Container[str], names: Iterable[str]) -> list[Any]:
     return [name if name in daily else nightly(name) for name in names]
 
 
-def diagonal(*axes: Sequence[object]) -> list[Any]:
-    """All combinations of some values: as many in every run as show each value, the others nightly."""
-    daily = {tuple(k % len(axis) for axis in axes) for k in range(max(map(len, axes)))}
-    combinations = product(*(range(len(axis)) for axis in axes))
+def covering(*axes: Sequence[object], strength: int = 1) -> list[Any]:
+    """All combinations of some values; in every run as few as have each value, or each pair of two axes.
+
+    Args:
+        axes: the values, axis by axis.
+        strength: 1 for each value, 2 for each pair; the other combinations are nightly.
+    """
+
+    def covered(places: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+        return set(combinations(enumerate(places), strength))
+
+    every = list(product(*(range(len(axis)) for axis in axes)))
+    left = set().union(*map(covered, every))
+    daily = set()
+    while left:
+        best = max(every, key=lambda places: len(covered(places) & left))
+        daily.add(best)
+        left -= covered(best)
     return [
         (pytest.param if places in daily else nightly)(
             *(axis[place] for axis, place in zip(axes, places, strict=True))
         )
-        for places in combinations
+        for places in every
     ]
 
 

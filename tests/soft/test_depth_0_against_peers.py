@@ -1,4 +1,7 @@
-"""A tree of depth 0 is a plain regression: every family against lifelines or SciPy on three data sets."""
+"""A tree of depth 0 is a plain regression: every family against lifelines or SciPy on three data sets.
+
+One case of each comparison is in every run, the others are nightly.
+"""
 
 import math
 from functools import cache
@@ -24,6 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sstorch import SoftSurvivalTree
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
+from tests.conftest import nightly
 
 EXACT = Nodec(
     macro_iterations=1,
@@ -31,7 +35,7 @@ EXACT = Nodec(
 )
 # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
 TIGHT = {"ftol": 1e-14, "maxiter": 2000}
-DATA = ("gbsg2", "rossi", "lung")
+DATA = (nightly("gbsg2"), nightly("rossi"), "lung")
 
 
 @cache
@@ -69,12 +73,12 @@ def parameters(tree: SoftSurvivalTree) -> tuple[np.ndarray, float, np.ndarray]:
 @pytest.mark.parametrize(
     ("leaf", "fitter", "location", "shape", "sign"),
     [
-        ("weibull", WeibullAFTFitter, "lambda_", "rho_", 1),
-        ("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_", 1),
+        nightly("weibull", WeibullAFTFitter, "lambda_", "rho_", 1),
+        nightly("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_", 1),
         ("log_normal", LogNormalAFTFitter, "mu_", "sigma_", 1),
     ],
 )
-@pytest.mark.parametrize("ancillary", ["constant", "linear"])
+@pytest.mark.parametrize("ancillary", [nightly("constant"), "linear"])
 def test_accelerated_failure_time_models(
     name: str, leaf: str, fitter: type, location: str, shape: str, sign: int, ancillary: str
 ) -> None:
@@ -120,7 +124,7 @@ def test_generalized_gamma(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("leaf", ["exponential", "gompertz"])
+@pytest.mark.parametrize("leaf", [nightly("exponential"), "gompertz"])
 def test_hazard_models_against_scipy(name: str, leaf: str) -> None:
     x, time, event = rows(name)
     tree, log_likelihood = fit(make_family(leaf), name)
@@ -220,7 +224,7 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
 
 
 @pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("n_knots", [0, 1, 2])
+@pytest.mark.parametrize("n_knots", [nightly(0), nightly(1), 2])
 def test_spline_without_covariates(name: str, n_knots: int) -> None:
     _, time, event = rows(name)
     free, unconstrained = fit(Spline("hazard", knots=n_knots, monotone=False), name, covariates=False)
@@ -240,7 +244,7 @@ def test_spline_without_covariates(name: str, n_knots: int) -> None:
 
 
 @pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("scale", ["hazard", "odds", "normal", "theta"])
+@pytest.mark.parametrize("scale", [nightly("hazard"), nightly("odds"), nightly("normal"), "theta"])
 def test_monotone_splines_fit_as_well_as_unconstrained_ones(name: str, scale: str) -> None:
     _, monotone = fit(Spline(scale), name)
     _, unconstrained = fit(Spline(scale, monotone=False), name)
