@@ -28,6 +28,7 @@ from sstorch.evaluation.study import Outcome, plan
 from sstorch.evaluation.study import run_tasks as run
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
+from tests.conftest import nightly
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
 ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer="joint")
@@ -253,21 +254,23 @@ def end(task, device):
 """
 
 
+@pytest.mark.parametrize("n_processes", [1, nightly(2)])
 def test_engines_hand_back_failures_and_tell_of_killed_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "engine_tasks.py").write_text(TASKS)
     monkeypatch.syspath_prepend(tmp_path)
     end = importlib.import_module("engine_tasks").end
     names = ["a", "wrong", "b", "c"]
-    for engine in (Serial("cpu"), Processes(("cpu", "cpu"))):
+    several = Processes(("cpu",) * n_processes)
+    for engine in (Serial("cpu"), several):
         results = {task: result for task, result, _ in engine.carry_out(end, iter(names))}
         assert results["a"] == "a on cpu"
         assert results["wrong"].error == "ValueError: no"
         assert isinstance(results["wrong"], Failure)
         assert set(results) == set(names)
     with pytest.raises(RuntimeError, match="was killed"):
-        list(Processes(("cpu", "cpu")).carry_out(end, iter(["a", "killed", "b"])))
+        list(several.carry_out(end, iter(["a", "killed", "b"])))
     taken = []
     stream = Processes(("cpu",)).carry_out(end, (taken.append(name) or name for name in names))
     next(stream)

@@ -14,7 +14,7 @@ from sstorch.optim import LBFGSOptions, Nodec, Thresholds, TrainingRun, initiali
 from sstorch.optim.nodec import _Scheduler
 from sstorch.soft.batch import stack_splits
 from tests.batches import random_sample, to_device
-from tests.conftest import devices
+from tests.conftest import devices, nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 
@@ -125,18 +125,20 @@ def test_one_macro_iteration_alone_and_in_the_batch(device: str) -> None:
         torch.testing.assert_close(many, one, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize(("n", "n_part"), [(20, 10), nightly(100, 25)])
 def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bits(
-    gbsg2: SurvivalData,
+    n: int, n_part: int, gbsg2: SurvivalData
 ) -> None:
     settings, objective = Nodec(macro_iterations=3), TrainingObjective(1e-3, 1e-3)
-    tree, sample = _gbsg2(gbsg2, 100)
-    again, parts = tree.select(torch.arange(100)), [tree.select(p) for p in torch.arange(100).split(25)]
+    tree, sample = _gbsg2(gbsg2, n)
+    divided = torch.arange(n).split(n_part)
+    again, parts = tree.select(torch.arange(n)), [tree.select(problems) for problems in divided]
     settings.train(tree, objective, sample)
     settings.train(again, objective, sample)
     for one, two in zip(tree.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)
     values = []
-    for part, problems in zip(parts, torch.arange(100).split(25), strict=True):
+    for part, problems in zip(parts, divided, strict=True):
         own = sample.select(problems)
         settings.train(part, objective, own)
         with torch.no_grad():

@@ -29,6 +29,7 @@ from sstorch.optim.steps import JointStep
 from sstorch.soft import train_batch
 from sstorch.soft.batch import _held_in
 from tests.batches import random_sample, with_entry
+from tests.conftest import covering
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 SHORT = Nodec(macro_iterations=2)
@@ -65,8 +66,7 @@ class _Spy(Callback):
         self.events.append("end")
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("leaf", ["exponential", "weibull", "spline_po"])
+@pytest.mark.parametrize(("trainer", "leaf"), covering(TRAINERS, ["exponential", "weibull", "spline_po"]))
 def test_every_trainer_improves_every_problem_and_leaves_it_at_its_best(trainer: Trainer, leaf: str) -> None:
     tree, sample = _start(leaf=leaf)
     sample = with_entry(sample)

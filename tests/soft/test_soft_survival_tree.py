@@ -486,11 +486,14 @@ def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
     np.testing.assert_array_equal(copy.predict(x), search.predict(x))
 
 
-def test_sparse_gates_forget_features_that_do_not_help(small_data: SurvivalData) -> None:
+@pytest.mark.parametrize(("depth", "n_starts"), [(1, 2), nightly(2, 3)])
+def test_sparse_gates_forget_features_that_do_not_help(
+    depth: int, n_starts: int, small_data: SurvivalData
+) -> None:
     noise = np.random.default_rng(0).uniform(size=(120, 6))
     x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
     y = (small_data.time, small_data.event)
-    settings = {"depth": 2, "n_starts": 2, "init": "random", "trainer": "nodec+joint"}
+    settings = {"depth": depth, "n_starts": n_starts, "init": "random", "trainer": "nodec+joint"}
     dense = SoftSurvivalTree(**settings).fit(x, y)
     sparse = SoftSurvivalTree(**settings, gate_sparsity=4e-3).fit(x, y)
     none = SoftSurvivalTree(**settings, gate_sparsity=10.0).fit(x, y)

@@ -42,6 +42,12 @@ def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTreeCV:
     return SoftSurvivalTreeCV(**(SMALL | parameters)).fit(data.frame, _y(data))
 
 
+@pytest.fixture(scope="module")
+def searched(small_data: SurvivalData) -> SoftSurvivalTreeCV:
+    """The small search, fitted once."""
+    return _fit(small_data)
+
+
 @pytest.mark.parametrize("scoring", ["log_likelihood", "c_harrell", "ibs"])
 def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData, scoring: str) -> None:
     """The grid, one batch a depth, beside a loop of fits and the scores of the estimator."""
@@ -277,8 +283,10 @@ def test_growing_stops_where_depth_gains_nothing() -> None:
     assert found.best_params_["depth"] == 0
 
 
-def test_one_standard_error_takes_the_simplest_candidate_near_the_best(small_data: SurvivalData) -> None:
-    table = _fit(small_data).cv_results_
+def test_one_standard_error_takes_the_simplest_candidate_near_the_best(
+    small_data: SurvivalData, searched: SoftSurvivalTreeCV
+) -> None:
+    table = searched.cv_results_
     found = _fit(small_data, one_standard_error=True)
     best = table.loc[table["mean_score"].argmax()]
     near = table[table["mean_score"] >= best["mean_score"] - best["standard_error"]]
@@ -306,7 +314,7 @@ def test_a_leaf_that_cannot_be_trained_loses(
         _fit(small_data, depth=1, ridge=1e-3, fused=0.0)
 
 
-def test_scorers_weights_entry_and_leaves(small_data: SurvivalData) -> None:
+def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: SoftSurvivalTreeCV) -> None:
     X, y = small_data.frame, _y(small_data)
 
     def minus_depth(tree: SoftSurvivalTree, X: pd.DataFrame, y: object) -> float:
@@ -325,7 +333,7 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData) -> None:
     )
     entry = np.where(np.arange(120) % 3 == 0, 0.5 * y[0], 0.0)
     late = SoftSurvivalTreeCV(**SMALL).fit(X, y, entry=entry)
-    assert not np.allclose(late.cv_results_["mean_score"], _fit(small_data).cv_results_["mean_score"])
+    assert not np.allclose(late.cv_results_["mean_score"], searched.cv_results_["mean_score"])
     for scoring in ("ibs", minus_depth):
         with pytest.raises(DataError, match="use scoring='log_likelihood'"):
             SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, y, entry=entry)
