@@ -70,6 +70,7 @@ number: int = tree.summary()
 """
 
 
+@pytest.mark.nightly
 def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_path: Path) -> None:
     # An environment with nothing but the wheel, and a path to the packages of this one.
     venv.create(tmp_path / "env", with_pip=False)

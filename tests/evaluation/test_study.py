@@ -259,6 +259,7 @@ def test_engines_hand_back_failures_and_tell_of_killed_processes(
     n_processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "engine_tasks.py").write_text(TASKS)
+    others = multiprocessing.active_children()  # of libraries, which keep theirs
     monkeypatch.syspath_prepend(tmp_path)
     end = importlib.import_module("engine_tasks").end
     names = ["a", "wrong", "b", "c"]
@@ -276,4 +277,4 @@ def test_engines_hand_back_failures_and_tell_of_killed_processes(
     next(stream)
     assert len(taken) <= 2  # tasks are taken when there is somewhere to carry them out
     stream.close()
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)

@@ -7,6 +7,8 @@ import torch
 from sstorch.exact import IntegratedBrier, LogLikelihood, search, solve
 from sstorch.exact.moments import Patterns
 from tests.exact import reference
+from tests.conftest import nightly
+from tests.optimal import reference
 
 OBJECTIVES = ["log_likelihood", "kaplan_meier", "ipcw"]
 
@@ -57,7 +59,7 @@ def check(seed, objective, **sizes):
         assert task.loss(tree.apply(features)) + penalty * tree.n_leaves == pytest.approx(best, rel=1e-10)
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", [*range(4), *map(nightly, range(4, 10))])
 def test_all_budgets_equal_brute_force(part):
     for seed in range(20 * part, 20 * part + 20):
         check(seed, OBJECTIVES[seed % 3])

@@ -6,7 +6,7 @@ import torch
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, PREDICTIONS, DesignMatrix, HazardFamily, Prediction, SoftTree, Spline
 from tests.batches import random_tree
-from tests.conftest import devices
+from tests.conftest import covering, devices
 
 X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 TIMES = torch.tensor([0.0, 1e-9, 0.2, 1.0, 4.0, 50.0, 1e9], dtype=torch.float64)
@@ -93,8 +93,10 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
     torch.testing.assert_close(tree.gate_logits(again)[0], full[0][:, [2]])
 
 
-@pytest.mark.parametrize("leaf", ["weibull", "spline_po", "gompertz", Spline("hazard", ancillary="linear")])
-@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize(
+    ("leaf", "prediction"),
+    covering(["weibull", "spline_po", "gompertz", Spline("hazard", ancillary="linear")], ["hbp", "mixture"]),
+)
 def test_quantiles_and_restricted_means_of_a_batch(leaf: str | HazardFamily, prediction: Prediction) -> None:
     tree = random_tree(3, 2, leaf)
     tree.set_time_scale(torch.tensor([1.0, 3.0, 20.0], dtype=torch.float64))

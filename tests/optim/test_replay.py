@@ -11,6 +11,7 @@ from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
 from tests.batches import random_sample
+from tests.conftest import nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 
@@ -46,7 +47,7 @@ def _run(
     return tree, sample, states.seen, blocks
 
 
-@pytest.mark.parametrize("eps", [(0.1, 0.3, 0.4), (0.1, 0.03, 0.4), (0.012, 0.3, 0.4)])
+@pytest.mark.parametrize("eps", [(0.1, 0.3, 0.4), nightly((0.1, 0.03, 0.4)), nightly((0.012, 0.3, 0.4))])
 def test_every_step_is_the_printed_one(eps: tuple[float, float, float]) -> None:
     e = Thresholds(*eps)
     _, sample, seen, blocks = _run(e, macro_iterations=3)
@@ -106,7 +107,7 @@ def test_every_step_is_the_printed_one(eps: tuple[float, float, float]) -> None:
     assert n_high > 0
 
 
-@pytest.mark.parametrize("patience", [1, 2, 4])
+@pytest.mark.parametrize("patience", [1, 2, nightly(4)])
 def test_patience_counts_inner_iterations_and_best_is_the_lowest(patience: int) -> None:
     tree, sample, seen, _ = _run("eps_paper", macro_iterations=5, patience=patience)
     start = SoftTree(3, 2, "log_logistic", (8,))

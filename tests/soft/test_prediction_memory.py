@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.conftest import nightly
+
 MEASURE = """
 import re
 from pathlib import Path
@@ -33,7 +35,7 @@ print(resident("VmHWM") - before, curves.nbytes / 2**20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read as Linux tells it")
-@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize("prediction", ["hbp", nightly("mixture")])
 def test_curves_of_many_rows_take_little_more_than_themselves(prediction: str) -> None:
     code = MEASURE.replace("PREDICTION", prediction)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
