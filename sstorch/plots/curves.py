@@ -63,7 +63,7 @@ def plot_survival_by_leaf(tree: FittedTree, X: object, ax: Axes | None = None, m
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
     ax.set(xlabel="time", ylabel="predicted survival", ylim=(0, 1.02), xlim=(0, grid[-1]))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax
 
 
@@ -275,7 +275,7 @@ def plot_curves_by_rho(
             plot_survival_by_leaf(tree, rows.frame, ax, max_curves=len(rows.frame))
             ax.set_title(f"{title}, {part}", fontsize=10)
             ax.set(xlabel=unit if ax in axes[-1] else "", ylabel="survival" if ax is row[0] else "")
-            ax.legend(frameon=False, fontsize=8)
+            ax.legend(frameon=False, fontsize=8, loc="best")
     return figure
 
 
