@@ -6,9 +6,8 @@ import torch
 
 from sstorch.exact import IntegratedBrier, LogLikelihood, search, solve
 from sstorch.exact.moments import Patterns
-from tests.exact import reference
 from tests.conftest import nightly
-from tests.optimal import reference
+from tests.exact import reference
 
 OBJECTIVES = ["log_likelihood", "kaplan_meier", "ipcw"]
 
