@@ -24,8 +24,6 @@ default_role = "code"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-# Written by scikit-learn, with links into its own documentation.
-autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request, get_metadata_routing"}
 
 # The theme has its styles, scripts and icons in the site itself, and takes the fonts of the reader's system:
 # pages need no network.
@@ -40,6 +38,9 @@ _CODE = re.compile(r"(``.*?``|`[^`]*`)")
 _FIELD = re.compile(r"\s*(\* |:[^:`]+:(?=\s)|\.\. |>>> |\.\.\. )?")
 _MARK = re.compile(r"(?<![*\\])\*(?![*])|\|")
 _UNDERSCORE = re.compile(r"(?<=\w)_(?!\w)")
+_FILE_LINK = re.compile(r"\[([^]\[]+)\]\((\.\./experiments/[^)\s]+)\)")
+# Written by scikit-learn, with links into its own documentation.
+_ROUTING = re.compile(r"set_\w+_request|get_metadata_routing")
 
 
 def _plain_text(app, what, name, obj, options, lines):
@@ -54,6 +55,18 @@ def _plain_text(app, what, name, obj, options, lines):
         lines[number] = head + "".join(parts)
 
 
+def _skip_routing(app, what, name, obj, skip, options):
+    """Leave out the methods that scikit-learn adds for metadata routing."""
+    return True if _ROUTING.fullmatch(name) else None
+
+
+def _copy_linked_files(app, docname, source):
+    """Copy linked pages of experiments into the site as files: in the repository they are plain links."""
+    source[0] = _FILE_LINK.sub(r"{download}`\1 <\2>`", source[0])
+
+
 def setup(app):
-    """Connect after napoleon, which makes the fields."""
+    """Connect the hooks; that of docstrings after napoleon, which makes the fields."""
     app.connect("autodoc-process-docstring", _plain_text, priority=600)
+    app.connect("autodoc-skip-member", _skip_routing)
+    app.connect("source-read", _copy_linked_files)
