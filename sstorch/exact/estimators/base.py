@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,16 +21,28 @@ from sstorch.base import FrameEstimator
 from sstorch.checks import check_device, names_text
 from sstorch.data import Schema
 from sstorch.data.columns import labels
-from sstorch.exact.binarize import Binarizer, Rule
-from sstorch.exact.estimators.objectives import FrontSearch
-from sstorch.exact.estimators.search import SearchSettings, TreeSearch, answers, check_binary_columns
+from sstorch.exact.binarize import Binarizer, Preset, Rule
+from sstorch.exact.estimators.objectives import FrontChoice
+from sstorch.exact.estimators.search import Questions, SearchSettings, answers, check_binary_columns
+from sstorch.exact.solve import Solution
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataWarning, FormatError
 from sstorch.files import read_folder, write_folder
 
+FORMAT_VERSION = 1
+
 
 class ExactTree(FrameEstimator):
-    """Base class of exact trees, of whatever objective; not for use by itself."""
+    """Base class of exact trees, of whatever objective; not for use by itself.
+
+    A subclass names its file format, and the numbers and tables that are saved beside those of all trees; it
+    gives what it holds of the leaves as arrays.
+    """
+
+    _format: ClassVar[str]
+    _settings_class: ClassVar[type[SearchSettings]] = SearchSettings
+    _numbers: ClassVar[tuple[str, ...]] = ("loss_", "objective_", "gap_")
+    _tables: ClassVar[tuple[str, ...]] = ("optima_", "path_")
 
     tree_: BinaryTree
     rules_: list[Rule]
@@ -45,23 +57,57 @@ class ExactTree(FrameEstimator):
     n_samples_fit_: int
     _settings: SearchSettings
 
-    def _adopt_search(self, search: TreeSearch | FrontSearch) -> None:
-        """Take what a search found for the budget that it was asked for, but the tree."""
-        solution = search.solution
-        self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
-        self.optima_ = solution.table()
-        self.path_ = pd.DataFrame(solution.path())
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        leaf_penalty: float = 0.0,
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        device: str = "cpu",
+        time_limit: float | None = None,
+        memory: int = 4 * 2**30,
+    ) -> None:
+        self.max_depth = max_depth
+        self.max_nodes = max_nodes
+        self.leaf_penalty = leaf_penalty
+        self.min_leaf = min_leaf
+        self.binarize = binarize
+        self.device = device
+        self.time_limit = time_limit
+        self.memory = memory
 
-    def _adopt_tree(self, search: TreeSearch | FrontSearch, tree: BinaryTree) -> None:
-        """Take a tree of a search, with its questions and columns."""
-        self._settings, self.tree_, self.rules_, self.schema_ = (
-            search.settings,
-            tree,
-            search.rules,
-            search.schema,
-        )
-        self.feature_names_in_ = np.asarray(search.schema.columns, dtype=object)
-        self.n_features_in_, self.n_samples_fit_ = len(search.schema.columns), len(search.features)
+    def _check(self) -> Any:
+        """The parameters, checked, as the class of settings that belongs to the estimator."""
+        names = [field.name for field in fields(self._settings_class)]
+        return self._settings_class(**{name: getattr(self, name) for name in names})
+
+    def _set(
+        self, questions: Questions, solution: Solution | FrontChoice, tree: BinaryTree | None = None
+    ) -> IntArray:
+        """Take over a tree of a search.
+
+        Args:
+            questions: of the search.
+            solution: its result.
+            tree: one of its trees; by default the one that the settings ask for, with its loss.
+
+        Returns:
+            The leaf of each training row, (N,).
+        """
+        if tree is None:
+            tree = solution.tree()
+            self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
+            self.optima_, self.path_ = solution.table(), pd.DataFrame(solution.path())
+        self._settings, self.tree_, self.rules_ = questions.settings, tree, questions.rules
+        self._set_schema(questions.schema)
+        self.n_samples_fit_ = len(questions.features)
+        return tree.apply(questions.features)
+
+    def _set_schema(self, schema: Schema) -> None:
+        self.schema_ = schema
+        self.feature_names_in_ = np.asarray(schema.columns, dtype=object)
+        self.n_features_in_ = len(schema.columns)
 
     @property
     def _schema(self) -> Schema:
@@ -72,6 +118,8 @@ class ExactTree(FrameEstimator):
         """Whether it is proved that no tree within the budget has a smaller `objective_`."""
         check_is_fitted(self, "tree_")
         return self.gap_ == 0.0
+
+    # ------------------------------------------------------------------ predict
 
     def apply(self, X: object) -> IntArray:
         """Leaf of each row, 0 .. L - 1, shape (n,).
@@ -92,8 +140,10 @@ class ExactTree(FrameEstimator):
                 _warn_of_unknown(frame[name], self.schema_.categories[name])
         return self.tree_.apply(answers(self.rules_, frame, used))
 
+    # ------------------------------------------------------------------ read
+
     def export_text(self) -> str:
-        """The tree as indented questions in original units, and what there is to say of each leaf."""
+        """The tree as indented questions in original units, with a line on each leaf."""
         check_is_fitted(self, "tree_")
         return self.tree_.export_text(self.leaf_texts())
 
@@ -101,122 +151,214 @@ class ExactTree(FrameEstimator):
     def leaf_texts(self) -> list[str]:
         """A line on each leaf."""
 
-    def _shape_text(self) -> str:
-        tree = self.tree_
-        return f"depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
+    def _summary(
+        self,
+        kind: str,
+        counts: str,
+        loss: str,
+        table: pd.DataFrame,
+        number: Callable[[float], str],
+        *notes: str,
+        heading: str = "Leaves",
+    ) -> str:
+        """The search and its result, the tree, and a table of the leaves, as text.
 
-    def _proof_text(self) -> str:
-        """What the loss is, and for which budget it is proved to be the least."""
-        own = self._settings
-        budget = f"depth {own.max_depth}" + ("" if own.max_nodes is None else f" and {own.max_nodes} nodes")
-        if own.leaf_penalty:
-            budget += f", {own.leaf_penalty:g} per leaf"
+        Args:
+            kind: of the tree.
+            counts: of rows and of what they hold.
+            loss: its name, up to where its value follows.
+            table: of the leaves.
+            number: from a number of the table to text.
+            *notes: more lines on the result.
+            heading: of the table.
+        """
+        tree, settings = self.tree_, self._settings
+        budget = f"depth {settings.max_depth}"
+        if settings.max_nodes is not None:
+            budget += f" and {settings.max_nodes} nodes"
+        if settings.leaf_penalty:
+            budget += f", {settings.leaf_penalty:g} per leaf"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
-        return f"loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} questions"
+        lines = [
+            f"Exact {kind} tree: depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
+            f", {counts}",
+            f"{loss} loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} questions",
+            *notes,
+            self.export_text(),
+            "",
+            heading,
+            table.reset_index().to_string(index=False, float_format=number),
+        ]
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ keep
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        check_is_fitted(self, "tree_")
+        state = self._state()
+        tensors = {name: torch.tensor(array) for name, array in self._leaf_arrays().items()}
+        for name in self._table_names():
+            table: pd.DataFrame = getattr(self, name)
+            state[name] = list(table.columns)
+            for j in range(table.shape[1]):
+                tensors[f"{name}.{j}"] = torch.tensor(table.iloc[:, j].to_numpy())
+        write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
+
+    def _state(self) -> dict[str, Any]:
+        """The fitted tree as JSON can hold it, without arrays and tables."""
+        tree = self.tree_
+        return {
+            "parameters": _plain(self._settings),
+            "rules": [rule.to_dict() for rule in self.rules_],
+            "tree": {
+                "feature": tree.feature.tolist(),
+                "absent": tree.absent.tolist(),
+                "present": tree.present.tolist(),
+                "names": list(tree.names),
+            },
+            "schema": self.schema_.to_dict(),
+            "n_samples_fit": self.n_samples_fit_,
+            **{name: float(getattr(self, name)) for name in self._numbers},
+        }
+
+    def _table_names(self) -> tuple[str, ...]:
+        """Attributes that are tables of numbers."""
+        return self._tables
+
+    @abstractmethod
+    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What is saved of the leaves, by name."""
+
+    @abstractmethod
+    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what :meth:`_leaf_arrays` gave.
+
+        Raises:
+            KeyError, ValueError: something is missing, or there are not as many leaves as in the tree.
+        """
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Take over what :meth:`save` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError: something is missing or altered.
+        """
+        self._settings = self._check()
+        self.rules_ = [Rule.from_dict(rule) for rule in state["rules"]]
+        self.tree_ = _tree(state["tree"], len(self.rules_))
+        self._set_schema(Schema.from_dict(state["schema"]))
+        self.n_samples_fit_ = int(state["n_samples_fit"])
+        if unknown := {rule.column for rule in self.rules_} - set(self.schema_.columns):
+            raise ValueError(f"rules about unknown columns {sorted(unknown)}")
+        for name in self._numbers:
+            setattr(self, name, float(state[name]))
+        for name in self._tables:
+            setattr(self, name, _table(state[name], name, tensors))
+        self._set_leaf_arrays(tensors)
 
 
-def _warn_of_unknown(column: pd.Series, words: tuple[str, ...]) -> None:
-    unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(words))
+class LoadableTree(ExactTree):
+    """Base class of exact trees that can be fitted anew with the parameters they are saved with."""
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
+
+        Raises:
+            FormatError: files are missing, altered or of an unknown format version.
+            ConfigError: torch does not see the device.
+        """
+        check_device(device)
+        folder = Path(path)
+        state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
+        try:
+            parameters = {**state["parameters"], "device": device}
+            if isinstance(parameters["binarize"], dict):
+                parameters["binarize"] = Binarizer(**parameters["binarize"])
+            tree = cls(**parameters)
+            tree._set_state(state, tensors)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+        return tree
+
+
+class ArrayLeaves(LoadableTree):
+    """Base class of exact trees that hold a row of each of some arrays per leaf; not for use by itself.
+
+    A subclass names the attributes that are such arrays, the one, if any, that names classes or treatments,
+    and tables and numbers that only some fits have.
+    """
+
+    _arrays: ClassVar[tuple[str, ...]]
+    _labels: ClassVar[str | None] = None
+    _optional_tables: ClassVar[tuple[str, ...]] = ()
+    _optional_numbers: ClassVar[tuple[str, ...]] = ()
+
+    leaf_rows_: IntArray
+
+    def _set(
+        self, questions: Questions, solution: Solution | FrontChoice, tree: BinaryTree | None = None
+    ) -> IntArray:
+        leaf = super()._set(questions, solution, tree)
+        self.leaf_rows_ = np.bincount(leaf, minlength=self.tree_.n_leaves)
+        return leaf
+
+    def _state(self) -> dict[str, Any]:
+        state = super()._state()
+        if self._labels is not None:
+            names: npt.NDArray[Any] = getattr(self, self._labels)
+            dtype = names.dtype.str if names.dtype.kind != "O" else "object"
+            state[self._labels] = {"dtype": dtype, "values": names.tolist()}
+        state["tables"] = [name for name in self._optional_tables if hasattr(self, name)]
+        numbers = [name for name in self._optional_numbers if hasattr(self, name)]
+        state["numbers"] = {name: float(getattr(self, name)) for name in numbers}
+        return state
+
+    def _table_names(self) -> tuple[str, ...]:
+        return *(name for name in self._optional_tables if hasattr(self, name)), *self._tables
+
+    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: getattr(self, name) for name in self._arrays}
+
+    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+        for name in self._arrays:
+            array = tensors[name].numpy()
+            if len(array) != self.tree_.n_leaves:
+                raise ValueError(f"{name} has {len(array)} rows for {self.tree_.n_leaves} leaves")
+            setattr(self, name, array)
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._set_state(state, tensors)
+        for name in state["tables"]:
+            setattr(self, name, _table(state[name], name, tensors))
+        for name, number in state["numbers"].items():
+            setattr(self, name, float(number))
+        if self._labels is not None:
+            names = state[self._labels]
+            setattr(self, self._labels, np.array(names["values"], dtype=names["dtype"]))
+
+
+def rows_text(rows: int) -> str:
+    """A number of rows in words."""
+    return f"{rows} row{'s' * (rows != 1)}"
+
+
+def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
+    unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(known))
     if unknown:
         warnings.warn(
             f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: it answers no to "
-            f"questions about the known ones, which are {names_text(words)}",
+            f"questions about the known ones, which are {names_text(known)}",
             DataWarning,
             stacklevel=4,
         )
-
-
-_NUMBERS = ("loss_", "objective_", "gap_")
-_TABLES = ("optima_", "path_")
-
-
-def write_tree(
-    estimator: ExactTree,
-    folder: Path,
-    name: str,
-    version: int,
-    state: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    tables: Iterable[str] = (),
-) -> None:
-    """Write a fitted tree into ``folder``, which is made if missing.
-
-    Args:
-        estimator: fitted.
-        folder: where to write.
-        name: of the format.
-        version: of the format.
-        state: what the objective adds, as JSON can hold it.
-        tensors: what the objective adds.
-        tables: attributes that the objective adds, frames of numbers.
-
-    Raises:
-        ConfigError: if the folder cannot be written.
-    """
-    tree = estimator.tree_
-    whole = {
-        "parameters": _plain(estimator._settings),
-        "rules": [rule.to_dict() for rule in estimator.rules_],
-        "tree": {
-            "feature": tree.feature.tolist(),
-            "absent": tree.absent.tolist(),
-            "present": tree.present.tolist(),
-            "names": list(tree.names),
-        },
-        "schema": estimator.schema_.to_dict(),
-        "n_samples_fit": estimator.n_samples_fit_,
-        **{key: float(getattr(estimator, key)) for key in _NUMBERS},
-        **state,
-    }
-    every = dict(tensors)
-    for key in (*tables, *_TABLES):
-        table: pd.DataFrame = getattr(estimator, key)
-        whole[key] = list(table.columns)
-        every |= {
-            f"{key}.{j}": torch.from_numpy(table.iloc[:, j].to_numpy().copy()) for j in range(table.shape[1])
-        }
-    write_folder(folder, name, version, whole, every)
-
-
-def parameters_of(state: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """The constructor's arguments of a saved tree.
-
-    Raises:
-        KeyError, TypeError, ValueError: they are missing or altered.
-    """
-    parameters = dict(state["parameters"])
-    if isinstance(parameters["binarize"], dict):
-        parameters["binarize"] = Binarizer(**parameters["binarize"])
-    parameters["device"] = device
-    return parameters
-
-
-def read_tree(
-    estimator: ExactTree,
-    settings: SearchSettings,
-    state: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    tables: Iterable[str] = (),
-) -> None:
-    """Give an estimator what :func:`write_tree` wrote of all trees.
-
-    Raises:
-        KeyError, TypeError, ValueError, IndexError: something is missing or altered.
-    """
-    estimator._settings = settings
-    estimator.rules_ = [Rule.from_dict(rule) for rule in state["rules"]]
-    estimator.tree_ = _tree(state["tree"], len(estimator.rules_))
-    estimator.schema_ = Schema.from_dict(state["schema"])
-    estimator.n_samples_fit_ = int(state["n_samples_fit"])
-    for key in _NUMBERS:
-        setattr(estimator, key, float(state[key]))
-    for key in (*tables, *_TABLES):
-        setattr(estimator, key, _table(state[key], key, tensors))
-    names = estimator.schema_.columns
-    if unknown := {rule.column for rule in estimator.rules_} - set(names):
-        raise ValueError(f"rules about unknown columns {sorted(unknown)}")
-    estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    estimator.n_features_in_ = len(names)
 
 
 def _plain(settings: SearchSettings) -> dict[str, Any]:
@@ -225,11 +367,12 @@ def _plain(settings: SearchSettings) -> dict[str, Any]:
     binarizer: Binarizer | None = settings.binarize
     if binarizer is None:
         return {**values, "binarize": False}
-    own = binarizer.get_params()
-    return {**values, "binarize": own["preset"] if own == Binarizer(own["preset"]).get_params() else own}
+    parameters = binarizer.get_params()
+    is_preset = parameters == Binarizer(parameters["preset"]).get_params()
+    return {**values, "binarize": parameters["preset"] if is_preset else parameters}
 
 
-def _tree(state: dict[str, Any], n_rules: int) -> BinaryTree:
+def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
     """The tree, if its nodes are one in preorder.
 
     Raises:
@@ -253,78 +396,5 @@ def _tree(state: dict[str, Any], n_rules: int) -> BinaryTree:
     return BinaryTree(feature, absent, present, names)
 
 
-def _table(names: list[str], key: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:
-    return pd.DataFrame({str(name): tensors[f"{key}.{j}"].numpy() for j, name in enumerate(names)})
-
-
-VERSION = 1
-
-
-class ArrayLeaves(ExactTree):
-    """Base class of exact trees that hold a row of each of some arrays per leaf; not for use by itself.
-
-    A subclass names its file format, the attributes that are such arrays, and the one, if any, that names
-    classes or treatments; further frames of numbers and numbers are kept where the fit has made them.
-    """
-
-    _format: ClassVar[str]
-    _arrays: ClassVar[tuple[str, ...]]
-    _labels: ClassVar[str | None] = None
-    _tables: ClassVar[tuple[str, ...]] = ()
-    _numbers: ClassVar[tuple[str, ...]] = ()
-
-    def _check(self) -> SearchSettings:
-        return SearchSettings(**SearchSettings.common(**self.get_params(deep=False)))
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
-        check_is_fitted(self, "tree_")
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in self._arrays}
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        label = self._labels
-        state: dict[str, Any] = {} if label is None else {label: _labels_state(getattr(self, label))}
-        tables = [name for name in self._tables if hasattr(self, name)]
-        state["tables"] = tables
-        state["numbers"] = {name: float(getattr(self, name)) for name in self._numbers if hasattr(self, name)}
-        write_tree(self, Path(path), self._format, VERSION, state, tensors, tuple(tables))
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
-
-        Raises:
-            FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
-        """
-        check_device(device)
-        folder = Path(path)
-        state, tensors = read_folder(folder, cls._format, VERSION)
-        try:
-            tree = cls(**parameters_of(state, device))
-            read_tree(tree, tree._check(), state, tensors, state["tables"])
-            for name, number in state["numbers"].items():
-                setattr(tree, name, float(number))
-            for name in cls._arrays:
-                array = tensors[name].numpy()
-                if len(array) != tree.tree_.n_leaves:
-                    raise ValueError(f"{name} has {len(array)} rows for {tree.tree_.n_leaves} leaves")
-                setattr(tree, name, array)
-            if cls._labels is not None:
-                setattr(tree, cls._labels, _labels(state[cls._labels]))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{folder} is incomplete or altered: {error}") from error
-        return tree
-
-
-def _labels_state(labels: npt.NDArray[Any]) -> dict[str, Any]:
-    return {"dtype": labels.dtype.str if labels.dtype.kind != "O" else "object", "values": labels.tolist()}
-
-
-def _labels(state: dict[str, Any]) -> npt.NDArray[Any]:
-    return np.array(state["values"], dtype=state["dtype"])
+def _table(columns: list[str], name: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:
+    return pd.DataFrame({str(column): tensors[f"{name}.{j}"].numpy() for j, column in enumerate(columns)})

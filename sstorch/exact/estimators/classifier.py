@@ -3,81 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import Schema
 from sstorch.data.columns import check_same_order
-from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.estimators.base import ArrayLeaves
+from sstorch.exact.binarize import Binarizer, Preset
+from sstorch.exact.estimators.base import ArrayLeaves, rows_text
 from sstorch.exact.estimators.objectives import (
-    CLASS_OBJECTIVES,
-    FRONT_OBJECTIVES,
+    ClassifierSettings,
     ClassObjective,
-    ClassRows,
     CostMatrix,
     Fairness,
-    FrontBudget,
     FrontObjective,
-    FrontRows,
-    FrontSearch,
-    TargetRows,
-    check_front,
     choose,
     class_target,
-    with_groups,
+    class_task,
 )
-from sstorch.exact.estimators.search import SearchSettings
-from sstorch.exact.tasks import Classification, FeatureCosts, finite_matrix
-from sstorch.exceptions import ConfigError
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(SearchSettings):
-    """The checked parameters of exact classification trees."""
-
-    objective: ClassObjective | FrontObjective
-    cost_matrix: CostMatrix | None
-    feature_costs: Mapping[str, float] | None
-    feature_groups: Mapping[str, Sequence[str]] | None
-    discounted_costs: Mapping[str, float] | None
-    fairness: Fairness | None
-    max_disparity: float
-
-    @property
-    def is_priced(self) -> bool:
-        """See :class:`SearchSettings`."""
-        return self.feature_costs is not None
-
-    def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:
-        """What the questions cost, by their columns; None if they are free.
-
-        Args:
-            rules: the questions; a column of which there is none, such as a constant one, needs no price.
-            columns: all training columns.
-
-        Raises:
-            ConfigError: a price is that of no column, or as in :meth:`FeatureCosts.of`.
-        """
-        if self.feature_costs is None:
-            return None
-        # Everything that can be wrong with the prices is found out whatever the questions are.
-        FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
-        asked = {rule.column for rule in rules}
-        prices = {name: price for name, price in self.feature_costs.items() if name in asked}
-        later = {name: price for name, price in (self.discounted_costs or {}).items() if name in asked}
-        groups = {
-            group: [name for name in names if name in asked]
-            for group, names in (self.feature_groups or {}).items()
-        }
-        return FeatureCosts.of([rule.column for rule in rules], prices, groups, later)
+from sstorch.exact.estimators.search import TargetRows
+from sstorch.exact.tasks import Classification
 
 
 class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
@@ -161,13 +109,13 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     _format = "sstorch.optimal_tree_classifier"
     _arrays = ("leaf_rows_", "leaf_weights_", "leaf_class_")
     _labels = "classes_"
-    _tables = ("front_",)
-    _numbers = ("disparity_",)
+    _optional_tables = ("front_",)
+    _optional_numbers = ("disparity_",)
+    _settings_class = ClassifierSettings
 
     classes_: npt.NDArray[Any]
     leaf_class_: IntArray
     leaf_weights_: FloatArray
-    leaf_rows_: IntArray
     front_: pd.DataFrame
     disparity_: float
     _settings: ClassifierSettings
@@ -190,53 +138,14 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         time_limit: float | None = None,
         memory: int = 4 * 2**30,
     ) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
+        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
         self.objective = objective
-        self.leaf_penalty = leaf_penalty
-        self.min_leaf = min_leaf
-        self.binarize = binarize
         self.cost_matrix = cost_matrix
         self.feature_costs = feature_costs
         self.feature_groups = feature_groups
         self.discounted_costs = discounted_costs
         self.fairness = fairness
         self.max_disparity = max_disparity
-        self.device = device
-        self.time_limit = time_limit
-        self.memory = memory
-
-    def _check(self) -> ClassifierSettings:
-        names = (*CLASS_OBJECTIVES, *FRONT_OBJECTIVES)
-        if self.objective not in names:
-            raise ConfigError(f"objective must be one of {', '.join(names)}, got {self.objective!r}")
-        check_front(
-            [(name, getattr(self, name)) for name in ("leaf_penalty", "cost_matrix", "feature_costs")],
-            self.objective,
-            self.fairness,
-            self.max_disparity,
-        )
-        matrix = None if self.cost_matrix is None else finite_matrix(self.cost_matrix, "cost_matrix").tolist()
-        own = {field.name for field in fields(ClassifierSettings)} - {
-            field.name for field in fields(SearchSettings)
-        }
-        common = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
-        if self.feature_costs is None and (self.feature_groups or self.discounted_costs):
-            raise ConfigError("feature_groups and discounted_costs need feature_costs")
-        return ClassifierSettings(
-            **SearchSettings.common(**common),
-            objective=self.objective,
-            cost_matrix=matrix,
-            feature_costs=_prices(self.feature_costs),
-            feature_groups=None
-            if self.feature_groups is None
-            else {
-                str(name): [str(column) for column in group] for name, group in self.feature_groups.items()
-            },
-            discounted_costs=_prices(self.discounted_costs),
-            fairness=self.fairness,
-            max_disparity=float(self.max_disparity),
-        )
 
     def fit(self, X: object, y: object, sample_weight: object = None, *, sensitive: object = None) -> Self:
         """Search for the tree.
@@ -255,57 +164,27 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        settings = self._check()
+        settings: ClassifierSettings = self._check()
         check_same_order(("X", X), ("sensitive", sensitive))
-        rows, groups = with_groups(TargetRows.check(X, y, class_target(y), sample_weight), sensitive)
-        self.classes_ = np.unique(rows.every)
+        rows = TargetRows.check(X, y, class_target(y), sample_weight).with_groups(sensitive)
+        self.classes_ = rows.classes
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
-        if settings.fairness is not None or settings.objective in FRONT_OBJECTIVES:
-            return self._choose(
-                settings, rows.frame, FrontRows(rows.target, self.classes_, rows.weight, groups), is_class
-            )
-        found: list[Classification] = []
-
-        def make(rules: list[Rule]) -> Classification:
-            labelled = ClassRows(
-                rows.target,
-                self.classes_,
-                rows.weight,
-                settings.cost_matrix,
-                settings.price_list(rules, list(rows.frame.columns)),
-            )
-            found.append(CLASS_OBJECTIVES[settings.objective](labelled))
-            return found[0]
-
-        search = settings.search_frame(rows.frame, make, is_class)
-        tree = search.solution.tree()
-        self._adopt_search(search)
-        self._adopt_tree(search, tree)
-        leaf, task = tree.apply(search.features), found[0]
-        self.leaf_rows_ = np.bincount(leaf, minlength=tree.n_leaves)
-        self.leaf_weights_ = task.leaf_weights(leaf, tree.n_leaves)
-        self.leaf_class_ = task.decisions(leaf, tree.n_leaves)
-        return self
-
-    def _choose(
-        self, settings: ClassifierSettings, frame: pd.DataFrame, rows: FrontRows, target: FloatArray
-    ) -> Self:
-        """Take the best tree of a front."""
-        rules, features = settings.questions(frame, target)
-        budget = FrontBudget(*(getattr(settings, name) for name in FrontBudget._fields))
-        chosen = choose(features, rows, settings.objective, settings.fairness, settings.max_disparity, budget)
-        search = FrontSearch(settings, Schema.of(frame), rules, features.to_numpy(), chosen)
-        self._adopt_search(search)
-        self._adopt_tree(search, chosen.best)
-        self.front_, self.leaf_class_ = chosen.front, chosen.decision
-        if chosen.disparity is not None:
-            self.disparity_ = chosen.disparity
-        leaf, n_leaves = chosen.best.apply(search.features), chosen.best.n_leaves
-        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
-        shares = Classification(rows.labels, sample_weight=rows.weight, classes=rows.classes)
-        self.leaf_weights_ = shares.leaf_weights(leaf, n_leaves)
+        questions = settings.questions(rows.frame, is_class)
+        if settings.has_front:
+            task = Classification(rows.target, sample_weight=rows.weight, classes=self.classes_)
+            choice = choose(questions.features, rows, settings)
+            leaf = self._set(questions, choice)
+            self.front_, self.leaf_class_ = choice.front, choice.decision
+            if choice.disparity is not None:
+                self.disparity_ = choice.disparity
+        else:
+            prices = settings.price_list(questions.rules, list(rows.frame.columns))
+            task = class_task(rows, settings.objective, settings.cost_matrix, prices)
+            leaf = self._set(questions, questions.solve(task))
+            self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
+        self.leaf_weights_ = task.leaf_weights(leaf, self.tree_.n_leaves)
         return self
 
     def predict(self, X: object) -> npt.NDArray[Any]:
@@ -346,40 +225,17 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         """A line on each leaf: its number, class, share of that class and rows."""
         table = self.leaf_table_
         return [
-            f"leaf {number}: {name}, share {table[f'share of {name}'].iloc[number]:.3g} of {rows} "
-            f"row{'s' * (rows != 1)}"
+            f"leaf {number}: {name}, share {table[f'share of {name}'].iloc[number]:.3g} of {rows_text(rows)}"
             for number, name, rows in zip(table.index, table["class"].tolist(), table["rows"], strict=True)
         ]
 
     def summary(self) -> str:
-        """What was searched and found, the tree, and a table of the leaves, as text."""
+        """The search and its result, the tree, and a table of the leaves, as text."""
         check_is_fitted(self, "tree_")
-        lines = [
-            f"Exact classification tree: {self._shape_text()}, {self.n_samples_fit_} rows, "
-            f"{len(self.classes_)} classes",
-            f"{self._settings.objective} {self._proof_text()}",
-            *(
-                [f"{own.fairness} within {own.max_disparity:g}: {self.disparity_:.4g}"]
-                if (own := self._settings).fairness is not None
-                else []
-            ),
-            self.export_text(),
-            "",
-            "Leaves",
-            self.leaf_table_.reset_index().to_string(index=False, float_format="{:.3f}".format),
-        ]
-        return "\n".join(lines)
-
-
-def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:
-    """Costs by column, as JSON can hold them.
-
-    Raises:
-        ConfigError: a cost is no number.
-    """
-    if costs is None:
-        return None
-    try:
-        return {str(column): float(cost) for column, cost in costs.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"feature costs must be numbers by name of column, got {costs!r}") from error
+        settings, notes = self._settings, []
+        if settings.fairness is not None:
+            notes.append(f"{settings.fairness} within {settings.max_disparity:g}: {self.disparity_:.4g}")
+        counts = f"{self.n_samples_fit_} rows, {len(self.classes_)} classes"
+        return self._summary(
+            "classification", counts, settings.objective, self.leaf_table_, "{:.3f}".format, *notes
+        )

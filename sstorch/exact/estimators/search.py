@@ -1,31 +1,37 @@
-"""The search that all exact estimators share."""
+"""What exact estimators search with: checked parameters, the rows of a target, and yes-no questions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
+from sklearn.utils.validation import check_array, column_or_1d
 
-from sstorch._types import BoolArray
-from sstorch.checks import check_device, check_integer, names_text
-from sstorch.data import Schema, SurvivalData
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_columns_exist, check_device, check_integer, is_number_of, names_text
+from sstorch.data import Schema
+from sstorch.data.columns import check_not_all_missing, check_same_order, clean_features, parse_weights
+from sstorch.data.target import Groups, parse_groups
 from sstorch.exact.binarize import Binarizer, Preset, Rule
 from sstorch.exact.solve import Solution, solve
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
-from sstorch.exact.tree import LeafCurveKind
 from sstorch.exceptions import ConfigError, DataError
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SearchSettings:
-    """The checked parameters that all exact trees share; build it with :meth:`common`."""
+    """The parameters that all exact trees share, checked and brought to their plain types.
+
+    Raises:
+        ConfigError: a value does not exist or is out of range; the message says what would do.
+    """
 
     max_depth: int
     max_nodes: int | None
@@ -36,79 +42,26 @@ class SearchSettings:
     time_limit: float | None
     memory: int
 
-    @staticmethod
-    def common(
-        *,
-        max_depth: object,
-        max_nodes: object,
-        leaf_penalty: object,
-        min_leaf: object,
-        binarize: str | bool | Binarizer,
-        device: str,
-        time_limit: object,
-        memory: object,
-    ) -> dict[str, Any]:
-        """Check every value and bring it to its plain type.
-
-        Raises:
-            ConfigError: a value does not exist or is out of range; the message says what would do.
-        """
-        check_device(device)
-        return {
-            "max_depth": check_integer("max_depth", max_depth, 0),
-            "max_nodes": None if max_nodes is None else check_integer("max_nodes", max_nodes, 0),
-            "leaf_penalty": _number("leaf_penalty", leaf_penalty, "a finite number >= 0", zero=True),
-            "min_leaf": check_integer("min_leaf", min_leaf, 1),
-            "binarize": _binarizer(binarize),
-            "device": str(device),
-            "time_limit": None
-            if time_limit is None
-            else _number("time_limit", time_limit, "seconds > 0 or None"),
-            "memory": check_integer("memory", memory, 1),
-        }
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        self.max_depth = check_integer("max_depth", self.max_depth, 0)
+        if self.max_nodes is not None:
+            self.max_nodes = check_integer("max_nodes", self.max_nodes, 0)
+        self.leaf_penalty = _finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
+        self.min_leaf = check_integer("min_leaf", self.min_leaf, 1)
+        self.binarize = _binarizer(self.binarize)
+        self.device = str(self.device)
+        if self.time_limit is not None:
+            self.time_limit = _finite("time_limit", self.time_limit, "seconds > 0 or None")
+        self.memory = check_integer("memory", self.memory, 1)
 
     @property
     def is_priced(self) -> bool:
-        """Whether columns have prices: of two questions that tell the same, one may be cheaper."""
+        """Whether columns have prices: of two questions with equal answers, one may be cheaper."""
         return False
 
-    def search_frame(
-        self,
-        frame: pd.DataFrame,
-        make_task: Callable[[list[Rule]], Task],
-        target: object,
-        min_events: int = 0,
-    ) -> TreeSearch:
-        """Binarize and solve, from these rows alone.
-
-        Args:
-            frame: cleaned columns.
-            make_task: the objective on these rows, given the questions.
-            target: what the binarizer may look at.
-            min_events: least number of events of a leaf.
-
-        Raises:
-            DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
-                large enough.
-            ConfigError: too many binary features for the depth.
-        """
-        rules, features = self.questions(frame, target)
-        solution = solve(
-            features,
-            make_task(rules),
-            self.max_depth,
-            self.max_nodes,
-            leaf_penalty=self.leaf_penalty,
-            min_leaf=self.min_leaf,
-            min_events=min_events,
-            time_limit=self.time_limit,
-            memory=self.memory,
-            device=self.device,
-        )
-        return TreeSearch(self, Schema.of(frame), rules, features.to_numpy(), solution)
-
-    def questions(self, frame: pd.DataFrame, target: object) -> tuple[list[Rule], pd.DataFrame]:
-        """The questions, and their answers (N, F) with names.
+    def questions(self, frame: pd.DataFrame, target: object) -> Questions:
+        """Turn columns into questions, chosen from these rows alone.
 
         Args:
             frame: cleaned columns.
@@ -127,29 +80,53 @@ class SearchSettings:
                 binarizer.set_params(merge_columns=False)
             rules = binarizer.fit(frame, target).rules_
             names = [rule.name for rule in rules]
-        return rules, pd.DataFrame(answers(rules, frame), columns=names)
+        features = pd.DataFrame(answers(rules, frame), columns=names)
+        return Questions(self, Schema.of(frame), rules, features)
 
 
 @dataclass(frozen=True)
-class TreeSearch:
-    """A finished search and what it was made of.
+class Questions:
+    """What a tree may ask.
 
     Attributes:
         settings: of the search.
         schema: of the raw columns.
-        rules: the binary features.
-        features: their answers, shape (N, F).
-        solution: the trees of all budgets.
+        rules: the questions.
+        features: their answers in the training rows, shape (N, F), with names.
     """
 
     settings: SearchSettings
     schema: Schema
     rules: list[Rule]
-    features: BoolArray
-    solution: Solution
+    features: pd.DataFrame
+
+    def solve(self, task: Task, min_events: int = 0) -> Solution:
+        """Search for the trees of all budgets up to that of the settings.
+
+        Args:
+            task: the objective on the training rows.
+            min_events: least number of events of a leaf.
+
+        Raises:
+            DataError: no leaf could be large enough.
+            ConfigError: too many questions for the depth.
+        """
+        settings = self.settings
+        return solve(
+            self.features,
+            task,
+            settings.max_depth,
+            settings.max_nodes,
+            leaf_penalty=settings.leaf_penalty,
+            min_leaf=settings.min_leaf,
+            min_events=min_events,
+            time_limit=settings.time_limit,
+            memory=settings.memory,
+            device=settings.device,
+        )
 
 
-def answers(rules: list[Rule], frame: pd.DataFrame, used: set[int] | None = None) -> BoolArray:
+def answers(rules: Sequence[Rule], frame: pd.DataFrame, used: set[int] | None = None) -> BoolArray:
     """Answers of the rules on cleaned columns, (n, F); False for rules that are not in ``used``."""
     out = np.zeros((len(frame), len(rules)), dtype=np.bool_)
     for j, rule in enumerate(rules):
@@ -176,14 +153,11 @@ def _is_binary(column: pd.Series) -> bool:
     return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
 
 
-def _number(name: str, value: object, wanted: str, *, zero: bool = False) -> float:
+def _finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> float:
     """A finite number above 0, or 0 where that is allowed."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-    number = float(value)
-    if number < 0.0 or (number == 0.0 and not zero):
-        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-    return number
+    return float(value)
 
 
 def _binarizer(binarize: object) -> Binarizer | None:
@@ -200,77 +174,99 @@ def _binarizer(binarize: object) -> Binarizer | None:
     )
 
 
-Objective = Literal["log_likelihood", "integrated_brier"]
-
-# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
-CURVES: dict[str, tuple[str, ...]] = {
-    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
-    "integrated_brier": ("kaplan_meier", "ipcw"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExactSettings(SearchSettings):
-    """The checked parameters of exact survival trees; build it with :meth:`check`."""
-
-    objective: Objective
-    min_events: int
-    leaf_curve: LeafCurveKind
-    n_buckets: int | None
-
-    @classmethod
-    def check(
-        cls,
-        *,
-        objective: Objective,
-        min_events: object,
-        leaf_curve: LeafCurveKind,
-        n_buckets: object,
-        **common: Any,
-    ) -> ExactSettings:
-        """Check every value and bring it to its plain type.
-
-        Raises:
-            ConfigError: a value does not exist or is out of range; the message says what would do.
-        """
-        if objective not in get_args(Objective):
-            raise ConfigError(f"objective must be one of {', '.join(get_args(Objective))}, got {objective!r}")
-        if leaf_curve not in CURVES[objective]:
-            raise ConfigError(
-                f"leaf_curve must be one of {', '.join(CURVES[objective])} with objective={objective!r}, "
-                f"got {leaf_curve!r}"
-            )
-        if n_buckets is not None and objective != "integrated_brier":
-            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
-        return cls(
-            **cls.common(**common),
-            objective=objective,
-            min_events=check_integer("min_events", min_events, 0),
-            leaf_curve=leaf_curve,
-            n_buckets=None if n_buckets is None else check_integer("n_buckets", n_buckets, 2),
-        )
-
-    def task(self, data: SurvivalData) -> Task:
-        """The objective on some rows."""
-        if self.objective == "log_likelihood":
-            return LogLikelihood(data.time, data.event)
-        curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
-        return IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
-
-    def search(self, data: SurvivalData) -> Search:
-        """Binarize and solve, from these rows alone; errors as in `search_frame`."""
-        target = (data.time, data.event)
-        found = self.search_frame(data.frame, lambda _: self.task(data), target, self.min_events)
-        return Search(self, found.schema, found.rules, found.features, found.solution, data)
-
-
 @dataclass(frozen=True)
-class Search(TreeSearch):
-    """A finished search for survival trees and what it was made of.
+class TargetRows:
+    """Training rows that passed all checks; rows of weight 0 are left out.
 
     Attributes:
-        data: its rows.
+        frame: features (n, p), as `clean_features` gives them.
+        target: (n,) or (n, K).
+        weight: (n,), > 0.
+        every: the target of all rows, also those of weight 0.
+        kept: (N,) bool, the rows that were given and have weight.
+        groups: the sensitive group of each row, or None.
     """
 
-    settings: ExactSettings
-    data: SurvivalData
+    frame: pd.DataFrame
+    target: npt.NDArray[Any]
+    weight: FloatArray
+    every: npt.NDArray[Any]
+    kept: BoolArray
+    groups: Groups | None = None
+
+    @classmethod
+    def check(cls, X: object, y: object, target: npt.NDArray[Any], sample_weight: object = None) -> Self:
+        """Bring features, target and weights together.
+
+        Args:
+            X: DataFrame or array (n, p).
+            y: the target as it was given.
+            target: y as an array.
+            sample_weight: (n,), or None.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+        """
+        frame = clean_features(X)
+        n = len(frame)
+        if len(target) != n:
+            raise DataError(f"X has {n} rows but y has {len(target)}; give one target for every row")
+        if n < 2:
+            raise DataError(f"at least two rows are needed, the data have n_samples = {n}")
+        check_same_order(("X", X), ("y", y), ("sample_weight", sample_weight))
+        check_not_all_missing(frame)
+        weight = parse_weights(sample_weight, n)
+        kept = weight > 0.0
+        if not kept.all():
+            frame = frame[kept].reset_index(drop=True)
+        return cls(frame, target[kept], weight[kept], target, kept)
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """All classes, also those of rows of weight 0, sorted, (K,)."""
+        return np.unique(self.every)
+
+    def with_groups(self, sensitive: object) -> Self:
+        """The rows with their groups, and without the sensitive column.
+
+        Args:
+            sensitive: group of each row that was given (n,), the name of a column, or None.
+
+        Raises:
+            DataError: groups that cannot be read, or no feature beside them.
+        """
+        if sensitive is None:
+            return self
+        if not isinstance(sensitive, str):
+            groups = parse_groups(sensitive, len(self.kept))
+            return replace(self, groups=groups.subset(np.flatnonzero(self.kept)))
+        check_columns_exist((sensitive,), list(self.frame.columns))
+        groups = parse_groups(self.frame[sensitive], len(self.frame), sensitive)
+        if self.frame.shape[1] == 1:
+            raise DataError(f"no feature column is left beside the sensitive column {sensitive!r}")
+        return replace(self, frame=self.frame.drop(columns=sensitive), groups=groups)
+
+
+def number_target(y: object) -> FloatArray:
+    """Numbers, (n,).
+
+    Raises:
+        DataError: no list of finite numbers.
+    """
+    check_given(y)
+    try:
+        flat = column_or_1d(y, warn=True)
+        numbers = check_array(flat, ensure_2d=False, dtype=np.float64, input_name="y", ensure_min_samples=0)
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error)) from error
+    return np.asarray(numbers)
+
+
+def check_given(y: object) -> None:
+    """Refuse a fit without a target.
+
+    Raises:
+        DataError: it is None.
+    """
+    if y is None:
+        raise DataError("this estimator requires y to be passed, but the target y is None")

@@ -3,101 +3,119 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.base import CurveKind, SurvivalEstimator
-from sstorch.checks import check_device
+from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ExactTree, parameters_of, read_tree, write_tree
-from sstorch.exact.estimators.search import ExactSettings, Objective, Search
+from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
+from sstorch.exact.estimators.search import Questions, SearchSettings
+from sstorch.exact.solve import Solution
+from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
-from sstorch.exceptions import FormatError
-from sstorch.files import read_folder
+from sstorch.exceptions import ConfigError
 
-FORMAT = "sstorch.optimal_survival_tree"
-FORMAT_VERSION = 1
+Objective = Literal["log_likelihood", "integrated_brier"]
 
-_CURVES = ("times", "survival", "cumulative_hazard")
+# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
+CURVES: dict[str, tuple[str, ...]] = {
+    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
+    "integrated_brier": ("kaplan_meier", "ipcw"),
+}
 
 
-def save_exact_tree(estimator: ExactSurvivalTree, folder: Path) -> None:
-    """Write a fitted tree into ``folder``, which is made if missing.
+@dataclass(kw_only=True)
+class SurvivalSettings(SearchSettings):
+    """The checked parameters of exact survival trees."""
 
-    Raises:
-        ConfigError: if the folder cannot be written.
+    objective: Objective
+    min_events: int
+    leaf_curve: LeafCurveKind
+    n_buckets: int | None
+
+    def __post_init__(self) -> None:
+        if self.objective not in get_args(Objective):
+            raise ConfigError(
+                f"objective must be one of {', '.join(get_args(Objective))}, got {self.objective!r}"
+            )
+        if self.leaf_curve not in CURVES[self.objective]:
+            raise ConfigError(
+                f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
+                f"objective={self.objective!r}, got {self.leaf_curve!r}"
+            )
+        if self.n_buckets is not None and self.objective != "integrated_brier":
+            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
+        super().__post_init__()
+        self.min_events = check_integer("min_events", self.min_events, 0)
+        if self.n_buckets is not None:
+            self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
+
+    def search(self, data: SurvivalData) -> TreeSearch:
+        """Binarize and solve, from these rows alone.
+
+        Raises:
+            DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
+                large enough.
+            ConfigError: too many questions for the depth.
+        """
+        questions = self.questions(data.frame, (data.time, data.event))
+        task: Task
+        if self.objective == "log_likelihood":
+            task = LogLikelihood(data.time, data.event)
+        else:
+            curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
+            task = IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
+        return TreeSearch(self, data, questions, questions.solve(task, self.min_events))
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """A finished search for survival trees.
+
+    Attributes:
+        settings: its settings.
+        data: its rows.
+        questions: what the trees may ask.
+        solution: the trees of all budgets.
     """
-    curves = estimator.curves_
-    tensors = {f"curves.{name}": torch.from_numpy(getattr(curves, name).copy()) for name in _CURVES}
-    state = {"zero_time_": float(estimator.zero_time_)}
-    write_tree(estimator, folder, FORMAT, FORMAT_VERSION, state, tensors, ["leaf_table_"])
 
-
-def load_exact_tree(kind: type[Any], folder: Path, device: str) -> Any:
-    """Read a tree of class ``kind`` written by :func:`save_exact_tree`.
-
-    Raises:
-        FormatError: files are missing, altered or of an unknown format version.
-        ConfigError: the device does not exist.
-    """
-    state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
-    try:
-        parameters = parameters_of(state, device)
-        estimator = kind(**parameters)
-        read_tree(estimator, ExactSettings.check(**parameters), state, tensors, ["leaf_table_"])
-        estimator.zero_time_ = float(state["zero_time_"])
-        estimator.curves_ = _curves(tensors, estimator.tree_.n_leaves)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
-    estimator.leaf_table_.index = pd.RangeIndex(len(estimator.leaf_table_), name="leaf")
-    estimator.event_times_ = estimator.curves_.times
-    return estimator
-
-
-def _curves(tensors: dict[str, Tensor], n_leaves: int) -> LeafCurves:
-    times, survival, hazard = (_array(tensors[f"curves.{name}"]) for name in _CURVES)
-    shape = (n_leaves, len(times))
-    if survival.shape != shape or hazard.shape != shape:
-        raise ValueError(f"curves of shape {survival.shape} and {hazard.shape}, expected {shape}")
-    return LeafCurves(times, survival, hazard)
-
-
-def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
-    values: npt.NDArray[np.float64] = tensor.numpy()
-    return values
+    settings: SurvivalSettings
+    data: SurvivalData
+    questions: Questions
+    solution: Solution
 
 
 class ExactSurvivalTree(ExactTree, SurvivalEstimator):
-    """What `OptimalSurvivalTree` and `OptimalSurvivalTreeCV` share; not for use by itself."""
+    """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
+
+    _format = "sstorch.optimal_survival_tree"
+    _settings_class = SurvivalSettings
+    _numbers = (*ExactTree._numbers, "zero_time_")
+    _tables = ("leaf_table_", *ExactTree._tables)
 
     curves_: LeafCurves
     leaf_table_: pd.DataFrame
-    _settings: ExactSettings
+    _settings: SurvivalSettings
 
-    def _adopt(self, search: Search) -> Self:
-        """Become the tree that a search was asked for."""
-        self._adopt_search(search)
-        return self._grow(search, search.solution.tree())
-
-    def _grow(self, search: Search, tree: BinaryTree) -> Self:
-        """Take a tree of a search, and the curves of its leaves from the rows of the search."""
-        data = search.data
-        self._adopt_tree(search, tree)
-        self.event_times_ = np.unique(data.time[data.event])
+    def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
+        """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
+        data, settings = search.data, search.settings
+        leaf = self._set(search.questions, search.solution, tree)
+        n_leaves = self.tree_.n_leaves
         self.zero_time_ = data.zero_time
-        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
-        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, search.settings.leaf_curve)
+        self._set_curves(leaf_curves(leaf, n_leaves, data.time, data.event, settings.leaf_curve))
         table = pd.DataFrame(
             {
                 "rows": np.bincount(leaf, minlength=n_leaves),
@@ -105,7 +123,7 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
             },
             index=pd.RangeIndex(n_leaves, name="leaf"),
         )
-        if search.settings.objective == "log_likelihood":
+        if settings.objective == "log_likelihood":
             table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.time, data.event)
         table["median"] = self.curves_.quantile(0.5)
         times = np.unique(np.quantile(self.event_times_, [0.25, 0.5, 0.75]))
@@ -113,6 +131,9 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
             table[f"S({time:g})"] = column
         self.leaf_table_ = table
         return self
+
+    def _set_curves(self, curves: LeafCurves) -> None:
+        self.curves_, self.event_times_ = curves, curves.times
 
     # ------------------------------------------------------------------ predict
 
@@ -175,7 +196,7 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         check_is_fitted(self, "tree_")
         table = self.leaf_table_
         return [
-            f"leaf {number}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, "
+            f"leaf {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}, "
             + (f"median {median:.4g}" if math.isfinite(median) else "median not reached")
             for number, rows, events, median in zip(
                 table.index, table["rows"], table["events"], table["median"], strict=True
@@ -183,32 +204,41 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         ]
 
     def summary(self) -> str:
-        """What was searched and found, the tree, and a table of the leaves, as text."""
+        """The search and its result, the tree, and a table of the leaves, as text."""
         check_is_fitted(self, "tree_")
-        own, table = self._settings, self.leaf_table_
-        counts = f"{table['rows'].sum()} rows, {table['events'].sum()} events"
-        lines = [
-            f"Exact survival tree: {self._shape_text()}, {counts}",
-            f"{own.objective} {self._proof_text()}",
-            self.export_text(),
-            "",
-            f"Leaves, {own.leaf_curve} curves",
-            table.reset_index().to_string(
-                index=False, float_format=lambda value: f"{value:.3f}" if math.isfinite(value) else "-"
-            ),
-        ]
-        return "\n".join(lines)
+        table = self.leaf_table_
+        return self._summary(
+            "survival",
+            f"{table['rows'].sum()} rows, {table['events'].sum()} events",
+            self._settings.objective,
+            table,
+            lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
+            heading=f"Leaves, {self._settings.leaf_curve} curves",
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
         ``OptimalSurvivalTree.load`` reads it. The search's table of other budgets is kept with it.
         """
-        check_is_fitted(self, "tree_")
-        save_exact_tree(self, Path(path))
+        super().save(path)
+
+    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {f"curves.{field.name}": getattr(self.curves_, field.name) for field in fields(LeafCurves)}
+
+    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+        curves = LeafCurves(*(tensors[f"curves.{field.name}"].numpy() for field in fields(LeafCurves)))
+        shape = (self.tree_.n_leaves, len(curves.times))
+        if curves.survival.shape != shape or curves.cumulative_hazard.shape != shape:
+            raise ValueError(
+                f"curves of shape {curves.survival.shape} and {curves.cumulative_hazard.shape}, "
+                f"expected {shape}"
+            )
+        self._set_curves(curves)
+        self.leaf_table_.index = pd.RangeIndex(len(self.leaf_table_), name="leaf")
 
 
-class OptimalSurvivalTree(ExactSurvivalTree):
+class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
     """Survival tree of least training loss among all trees of its size, over yes-no questions.
 
     Columns become questions such as "age > 45.5" (`binarize`), and a search that leaves no tree out finds the
@@ -284,18 +314,11 @@ class OptimalSurvivalTree(ExactSurvivalTree):
         n_buckets: int | None = None,
         memory: int = 4 * 2**30,
     ) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
+        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
         self.objective = objective
-        self.leaf_penalty = leaf_penalty
-        self.min_leaf = min_leaf
-        self.binarize = binarize
         self.leaf_curve = leaf_curve
-        self.device = device
-        self.time_limit = time_limit
         self.min_events = min_events
         self.n_buckets = n_buckets
-        self.memory = memory
 
     def fit(self, X: object, y: object) -> Self:
         """Search for the tree; all rows count alike and are taken as observed from time zero.
@@ -311,17 +334,4 @@ class OptimalSurvivalTree(ExactSurvivalTree):
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        settings = ExactSettings.check(**self.get_params(deep=False))
-        return self._adopt(settings.search(SurvivalData(X, y)))
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
-
-        Raises:
-            FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
-        """
-        check_device(device)
-        tree: Self = load_exact_tree(cls, Path(path), device)
-        return tree
+        return self._set_search(self._check().search(SurvivalData(X, y)))

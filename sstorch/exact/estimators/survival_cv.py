@@ -16,8 +16,14 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.search import ExactSettings, Objective, Search, answers
-from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
+from sstorch.exact.estimators.search import answers
+from sstorch.exact.estimators.survival import (
+    ExactSurvivalTree,
+    Objective,
+    OptimalSurvivalTree,
+    SurvivalSettings,
+    TreeSearch,
+)
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
 
@@ -99,17 +105,12 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         one_standard_error: bool = False,
         random_state: int = 0,
     ) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
+        # No penalty per leaf: sizes are compared instead.
+        super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, device, time_limit, memory)
         self.objective = objective
-        self.min_leaf = min_leaf
-        self.binarize = binarize
         self.leaf_curve = leaf_curve
-        self.device = device
-        self.time_limit = time_limit
         self.min_events = min_events
         self.n_buckets = n_buckets
-        self.memory = memory
         self.choose = choose
         self.scoring = scoring
         self.n_folds = n_folds
@@ -118,7 +119,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
 
     def fit(self, X: object, y: object) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
-        settings = self._check()
+        settings: SurvivalSettings = self._check()
         data = SurvivalData(X, y)
         n_folds = check_integer("n_folds", self.n_folds, 2)
         folds = stratified_folds(data.event, n_folds, check_integer("random_state", self.random_state, 0))
@@ -151,9 +152,9 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             }
         )
         final = replace(settings, max_depth=chosen.depth, max_nodes=chosen.nodes, leaf_penalty=penalty)
-        return self._adopt(final.search(data))
+        return self._set_search(final.search(data))
 
-    def _check(self) -> ExactSettings:
+    def _check(self) -> Any:
         if self.choose not in get_args(Choice):
             raise ConfigError(f"choose must be one of {', '.join(get_args(Choice))}, got {self.choose!r}")
         if self.scoring != "loss" and not callable(self.scoring):
@@ -161,8 +162,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
                 f"{self.scoring!r}"
             )
-        names = set(ExactSettings.__dataclass_fields__) - {"leaf_penalty"}
-        return ExactSettings.check(**{name: getattr(self, name) for name in names}, leaf_penalty=0.0)
+        return super()._check()
 
     def _choose(self, scores: FloatArray) -> int:
         """Number of the best size; they come from small to large trees, the first of a tie is taken."""
@@ -174,7 +174,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         return int((mean >= mean[best] - error).argmax())
 
 
-def _candidates(searches: list[Search], choose: Choice) -> list[_Candidate]:
+def _candidates(searches: list[TreeSearch], choose: Choice) -> list[_Candidate]:
     """Sizes to compare, small trees first."""
     solution = searches[0].solution
     depth, nodes = solution.max_depth, solution.max_nodes
@@ -195,12 +195,12 @@ def _candidates(searches: list[Search], choose: Choice) -> list[_Candidate]:
     return [_Candidate(depth, nodes, float(value)) for value in reversed(between)]
 
 
-def _unit(settings: ExactSettings, n_rows: int) -> float:
+def _unit(settings: SurvivalSettings, n_rows: int) -> float:
     """What a penalty per leaf is multiplied with: the log-likelihood is a total over rows, the IBS a mean."""
     return float(n_rows) if settings.objective == "log_likelihood" else 1.0
 
 
-def _size(candidate: _Candidate, search: Search) -> tuple[int, int]:
+def _size(candidate: _Candidate, search: TreeSearch) -> tuple[int, int]:
     """Depth and nodes of a fold's tree for a candidate."""
     solution, penalty = search.solution, candidate.penalty
     if penalty is not None:
@@ -209,14 +209,17 @@ def _size(candidate: _Candidate, search: Search) -> tuple[int, int]:
     return optimum.depth, optimum.nodes
 
 
-def _score(search: Search, size: tuple[int, int], rows: SurvivalData, scoring: Any) -> tuple[float, int]:
+def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scoring: Any) -> tuple[float, int]:
     """Score on rows left out, greater is better, and number of leaves, of a fold's tree."""
     train, settings = search.data, search.settings
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
-        fitted = OptimalSurvivalTree()._grow(search, tree)
+        fitted = OptimalSurvivalTree()._set_search(search, tree)
         return float(scoring(fitted, rows.frame, (rows.given_time, rows.event))), tree.n_leaves
-    leaf, here = tree.apply(search.features), tree.apply(answers(search.rules, rows.frame))
+    leaf, here = (
+        tree.apply(search.questions.features),
+        tree.apply(answers(search.questions.rules, rows.frame)),
+    )
     if settings.objective == "log_likelihood":
         ratio = hazard_ratios(leaf, tree.n_leaves, train.time, train.event)[here]
         hazard = BaselineHazard.of(train.time, train.event).at(rows.time)

@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import names_text
 from sstorch.data.columns import check_same_order
-from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ArrayLeaves
-from sstorch.exact.estimators.objectives import TargetRows, number_target
+from sstorch.exact.estimators.base import ArrayLeaves, rows_text
+from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given, number_target
 from sstorch.exact.tasks import LeastSquares, Policy, finite_matrix
 from sstorch.exceptions import DataError
 
@@ -63,27 +62,6 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
 
     leaf_value_: FloatArray
     leaf_deviation_: FloatArray
-    leaf_rows_: IntArray
-
-    def __init__(
-        self,
-        max_depth: int = 3,
-        max_nodes: int | None = None,
-        leaf_penalty: float = 0.0,
-        min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
-        device: str = "cpu",
-        time_limit: float | None = None,
-        memory: int = 4 * 2**30,
-    ) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
-        self.leaf_penalty = leaf_penalty
-        self.min_leaf = min_leaf
-        self.binarize = binarize
-        self.device = device
-        self.time_limit = time_limit
-        self.memory = memory
 
     def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         """Search for the tree.
@@ -99,15 +77,12 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        settings = self._check()
+        settings: SearchSettings = self._check()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
         task = LeastSquares(rows.target, sample_weight=rows.weight)
-        search = settings.search_frame(rows.frame, lambda _: task, rows.target)
-        tree = search.solution.tree()
-        self._adopt_search(search)
-        self._adopt_tree(search, tree)
-        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
-        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
+        questions = settings.questions(rows.frame, rows.target)
+        leaf = self._set(questions, questions.solve(task))
+        n_leaves = self.tree_.n_leaves
         self.leaf_value_ = task.decisions(leaf, n_leaves)
         weight = np.bincount(leaf, rows.weight, minlength=n_leaves)
         squares = np.bincount(leaf, rows.weight * (rows.target - self.leaf_value_[leaf]) ** 2, n_leaves)
@@ -132,22 +107,15 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         """A line on each leaf: its number, mean and rows."""
         table = self.leaf_table_
         return [
-            f"leaf {number}: {mean:.5g}, {rows} row{'s' * (rows != 1)}"
+            f"leaf {number}: {mean:.5g}, {rows_text(rows)}"
             for number, mean, rows in zip(table.index, table["mean"], table["rows"], strict=True)
         ]
 
     def summary(self) -> str:
-        """What was searched and found, the tree, and a table of the leaves, as text."""
+        """The search and its result, the tree, and a table of the leaves, as text."""
         check_is_fitted(self, "tree_")
-        lines = [
-            f"Exact regression tree: {self._shape_text()}, {self.n_samples_fit_} rows",
-            f"mean squared error, {self._proof_text()}",
-            self.export_text(),
-            "",
-            "Leaves",
-            self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
-        ]
-        return "\n".join(lines)
+        counts = f"{self.n_samples_fit_} rows"
+        return self._summary("regression", counts, "mean squared error,", self.leaf_table_, "{:.5g}".format)
 
 
 class OptimalPolicyTree(ArrayLeaves):
@@ -206,27 +174,6 @@ class OptimalPolicyTree(ArrayLeaves):
     treatments_: npt.NDArray[Any]
     leaf_treatment_: IntArray
     leaf_value_: FloatArray
-    leaf_rows_: IntArray
-
-    def __init__(
-        self,
-        max_depth: int = 3,
-        max_nodes: int | None = None,
-        leaf_penalty: float = 0.0,
-        min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
-        device: str = "cpu",
-        time_limit: float | None = None,
-        memory: int = 4 * 2**30,
-    ) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
-        self.leaf_penalty = leaf_penalty
-        self.min_leaf = min_leaf
-        self.binarize = binarize
-        self.device = device
-        self.time_limit = time_limit
-        self.memory = memory
 
     def fit(self, X: object, y: object) -> Self:
         """Search for the tree.
@@ -241,19 +188,15 @@ class OptimalPolicyTree(ArrayLeaves):
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        settings = self._check()
-        rows = TargetRows.check(X, y, _scores(y), None)
+        settings: SearchSettings = self._check()
+        rows = TargetRows.check(X, y, _scores(y))
         task = Policy(rows.target)
         gain = rows.target - rows.target.mean(axis=1, keepdims=True)
-        search = settings.search_frame(rows.frame, lambda _: task, gain)
-        tree = search.solution.tree()
-        self._adopt_search(search)
-        self._adopt_tree(search, tree)
-        n_treatments = rows.target.shape[1]
+        questions = settings.questions(rows.frame, gain)
+        leaf = self._set(questions, questions.solve(task))
+        n_leaves, n_treatments = self.tree_.n_leaves, rows.target.shape[1]
         names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(n_treatments))
         self.treatments_ = np.array(names)
-        leaf, n_leaves = tree.apply(search.features), tree.n_leaves
-        self.leaf_rows_ = np.bincount(leaf, minlength=n_leaves)
         self.leaf_treatment_ = task.decisions(leaf, n_leaves)
         self.leaf_value_ = -task.leaf_costs(leaf, n_leaves) / self.leaf_rows_[:, None]
         return self
@@ -310,25 +253,17 @@ class OptimalPolicyTree(ArrayLeaves):
         table = self.leaf_table_
         value = self.leaf_value_[np.arange(len(table)), self.leaf_treatment_]
         return [
-            f"leaf {number}: {name}, value {mean:.4g} of {rows} row{'s' * (rows != 1)}"
+            f"leaf {number}: {name}, value {mean:.4g} of {rows_text(rows)}"
             for number, name, mean, rows in zip(
                 table.index, table["treatment"].tolist(), value, table["rows"], strict=True
             )
         ]
 
     def summary(self) -> str:
-        """What was searched and found, the tree, and a table of the leaves, as text."""
+        """The search and its result, the tree, and a table of the leaves, as text."""
         check_is_fitted(self, "tree_")
-        lines = [
-            f"Exact policy tree: {self._shape_text()}, {self.n_samples_fit_} rows, "
-            f"{len(self.treatments_)} treatments",
-            f"minus mean score, {self._proof_text()}",
-            self.export_text(),
-            "",
-            "Leaves",
-            self.leaf_table_.reset_index().to_string(index=False, float_format="{:.5g}".format),
-        ]
-        return "\n".join(lines)
+        counts = f"{self.n_samples_fit_} rows, {len(self.treatments_)} treatments"
+        return self._summary("policy", counts, "minus mean score,", self.leaf_table_, "{:.5g}".format)
 
 
 def _scores(y: object) -> FloatArray:
@@ -337,6 +272,5 @@ def _scores(y: object) -> FloatArray:
     Raises:
         DataError: no matrix of finite numbers.
     """
-    if y is None:
-        raise DataError("this estimator requires y to be passed, but the target y is None")
+    check_given(y)
     return finite_matrix(y, "y, the scores of treatments")  # type: ignore[arg-type]

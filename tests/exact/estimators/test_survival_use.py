@@ -242,10 +242,10 @@ def test_nodes_that_are_no_tree_are_refused_whatever_the_checksum_says(
     fitted: OptimalSurvivalTree, tmp_path: Path, change: dict[str, list[object]], message: str
 ) -> None:
     from sstorch import files as folder
-    from sstorch.exact.estimators import survival as exact_persistence
+    from sstorch.exact.estimators.base import FORMAT_VERSION
 
     fitted.save(tmp_path / "good")
-    name, version = exact_persistence.FORMAT, exact_persistence.FORMAT_VERSION
+    name, version = OptimalSurvivalTree._format, FORMAT_VERSION
     state, tensors = folder.read_folder(tmp_path / "good", name, version)
     state["tree"].update(change)
     folder.write_folder(tmp_path / "bad", name, version, state, tensors)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree
-from sstorch.exact.estimators import survival as exact_persistence
+from sstorch.exact.estimators import base as exact_persistence
 from sstorch.soft import tree as persistence
 
 HERE = Path(__file__).parent
