@@ -3,17 +3,15 @@
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
 from sstorch.exact.solve import Counters, Optimum, PathStep, Solution, solve
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.survival_tasks import HorizonLabels, IntegratedBrier, LogLikelihood, horizon_labels
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
 from sstorch.exact.tasks import (
     Classification,
     CostSensitive,
     DecisionCosts,
     FeatureCosts,
-    HorizonLabels,
     LeastSquares,
     Policy,
-    horizon_labels,
     policy_scores,
 )
 from sstorch.exact.tree import BinaryTree

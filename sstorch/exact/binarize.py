@@ -263,8 +263,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if len(distinct) > self.n_thresholds:
             at = (np.arange(self.n_thresholds) + 0.5) * (len(every) - 1) / self.n_thresholds
             distinct = np.unique(every[np.rint(at).astype(np.int64)])
-        found: list[float] = distinct.tolist()
-        return found
+        thresholds: list[float] = distinct.tolist()
+        return thresholds
 
     def _category_rules(self, name: str, column: pd.Series) -> list[Rule]:
         cells = pd.Series(labels(column))[column.notna().to_numpy()]
@@ -296,7 +296,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
         median = np.nanmedian(matrix, axis=0)
         filled = np.where(np.isnan(matrix), median, matrix)
-        found: dict[str, set[float]] = {name: set() for name in numeric}
+        by_name: dict[str, set[float]] = {name: set() for name in numeric}
         for outcome in outcomes.T:
             model = GradientBoostingRegressor(
                 n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
@@ -304,8 +304,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for (stump,) in model.estimators_:
                 feature = int(stump.tree_.feature[0])
                 if feature >= 0:
-                    found[numeric[feature]].add(float(stump.tree_.threshold[0]))
-        return {name: sorted(thresholds) for name, thresholds in found.items()}
+                    by_name[numeric[feature]].add(float(stump.tree_.threshold[0]))
+        return {name: sorted(thresholds) for name, thresholds in by_name.items()}
 
     def _informative(self, candidates: list[Rule], frame: pd.DataFrame) -> list[Rule]:
         """Without features that are rare, constant, or repeat or complement an earlier one.
@@ -329,7 +329,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _outcomes(y: object) -> FloatArray:
-    """What stumps are boosted on, (n, m)."""
+    """Outcomes that stumps are boosted on, (n, m)."""
     if isinstance(y, np.ndarray) and y.dtype.names is None:
         numbers: FloatArray = y.reshape(len(y), -1).astype(np.float64)
         return numbers

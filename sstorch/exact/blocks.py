@@ -142,7 +142,32 @@ def right_signs(small: Tensor, both: Tensor | None, cells: Tensor) -> Tensor:
 _ROWS = 8192
 
 
-class PivotCells:
+class _BlockCells:
+    """Memory for the cells of a block, the same for each: new pages take longer than filling them."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._memory = like.new_empty(0)
+
+    def _empty(self, block: FeatureBlock, channels: int) -> Tensor:
+        """(2, ..., 2, C, signs, R, L): signs of the features below the pivot first."""
+        n_signs = 2 ** (block.n_left + 1)
+        shape = torch.Size((*(2,) * block.right, channels, n_signs, block.height, block.width))
+        if len(self._memory) < shape.numel():
+            self._memory = self._memory.new_empty(shape.numel())
+        return self._memory[: shape.numel()].view(shape)
+
+    @staticmethod
+    def _in_order(block: FeatureBlock, cells: Tensor) -> Tensor:
+        """(C, 2, ..., 2, R, L), signs in falling order of the features."""
+        signs = cells.unflatten(-3, (2,) * (block.n_left + 1))
+        below, first = range(1, 1 + block.right), block.n_left + 2
+        ordered: Tensor = signs.movedim(block.right, 0).movedim(
+            tuple(below), tuple(range(first, first + block.right))
+        )
+        return ordered
+
+
+class PivotCells(_BlockCells):
     """Cells of blocks of sets of features, by inclusion and exclusion from moments.
 
     The moments of all sets with the same pivot are a matrix product over the rows in which it is 1: products
@@ -157,6 +182,7 @@ class PivotCells:
     """
 
     def __init__(self, sums: RowSums, depth: int) -> None:
+        super().__init__(sums.values)
         self._sums, self._depth = sums, depth
         self._n, self._channels = len(sums.columns), len(sums.values)
         # (C, 1 + F [+ pairs], 1 + F): the column asks for no feature above the rows' ones, or for one.
@@ -169,36 +195,21 @@ class PivotCells:
         self._above: dict[int, Tensor] = {}
         self._products: tuple[int, list[tuple[Tensor, Tensor, Tensor]]] = (-1, [])
         self._last: tuple[FeatureBlock | None, Tensor] = (None, sums.values)
-        self._memory = sums.values.new_empty(0)
 
     def cells(self, block: FeatureBlock) -> Iterator[Tensor]:
         """(C, 2, ..., 2, R, L), signs in falling order of the features."""
         while self._lowest > block.pivot:
             self._lowest -= 1
             self._multiply(self._lowest)
-        n_signs = 2 ** (block.n_left + 1)
         small = self._signed(block, slice(0, 1 + block.pivot), None)
-        shape = (*(2,) * block.right, self._channels, n_signs, block.height, block.width)
-        cells = self._workspace(shape)
-        both = None
+        cells, both = self._empty(block, self._channels), None
         if block.right == 2:
             both = self._signed(block, slice(1 + block.pivot, self._height(block.pivot)), cells[1, 1])
-        cells = right_signs(small, both, cells)
-        signs = cells.unflatten(-3, (2,) * (block.n_left + 1))
-        yield signs.movedim(block.right, 0).movedim(
-            tuple(range(1, 1 + block.right)), tuple(range(block.n_left + 2, block.n_left + 2 + block.right))
-        )
+        yield self._in_order(block, right_signs(small, both, cells))
 
     def _height(self, below: int) -> int:
         """Rows of moments with so many features below."""
         return 1 + below + (comb(below, 2) if self._depth > 3 else 0)
-
-    def _workspace(self, shape: tuple[int, ...]) -> Tensor:
-        """Memory for the cells of a block, the same for each: new pages take longer than what is in them."""
-        size = torch.Size(shape).numel()
-        if len(self._memory) < size:
-            self._memory = self._memory.new_empty(size)
-        return self._memory[:size].view(shape)
 
     def _rows(self, x: int, rows: slice) -> slice:
         """From rows of the block's pivot to those of a larger pivot x, or of all features: F."""
@@ -251,16 +262,16 @@ class PivotCells:
         return self._last[1]
 
     def _multiply_triples(self, block: FeatureBlock) -> Tensor:
-        found: Tensor | None = None
+        moments: Tensor | None = None
         if self._products[0] != block.pivot:
             self._products = (block.pivot, list(self._factors(block.pivot)))
         for literals, right, rows in self._products[1]:
             left = torch.cat([literals[r.second] * literals[r.first] for r in block.runs])
             part = self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
-            found = part if found is None else found.add_(part)
-        if found is None:
+            moments = part if moments is None else moments.add_(part)
+        if moments is None:
             return self._free.new_zeros(self._channels, self._height(block.pivot), block.width)
-        return found
+        return moments
 
     def _factors(self, pivot: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Literals, products of those below the pivot, and numbers of some rows in which it is 1."""
@@ -280,25 +291,25 @@ class PivotCells:
     def _multiply(self, pivot: int) -> None:
         """Moments with the pivot and at most one feature above it."""
         n = self._n
-        found = self._free.new_zeros(self._channels, self._height(pivot), n - pivot)
+        moments = self._free.new_zeros(self._channels, self._height(pivot), n - pivot)
         factors = self._factors(pivot)
         if self._depth == 5:  # they are needed again, by the blocks of this pivot
             self._products = (pivot, list(factors))
             factors = iter(self._products[1])
         for literals, right, rows in factors:
             left = torch.cat([literals.new_ones(1, literals.shape[1]), literals[pivot + 1 :]])
-            found += self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
-        self._asked[pivot] = found
-        self._free[:, : 1 + pivot, pivot + 1] = found[:, : 1 + pivot, 0]
-        self._free[:, n + 1 : n + 1 + comb(pivot, 2), pivot + 1] = found[:, 1 + pivot :, 0]
+            moments += self._sums.multiply(right, self._sums.weighted(left.T.contiguous(), rows))
+        self._asked[pivot] = moments
+        self._free[:, : 1 + pivot, pivot + 1] = moments[:, : 1 + pivot, 0]
+        self._free[:, n + 1 : n + 1 + comb(pivot, 2), pivot + 1] = moments[:, 1 + pivot :, 0]
         if self._depth == 5:
-            every = torch.arange(len(found[0]), device=found.device)
+            every = torch.arange(len(moments[0]), device=moments.device)
             every = torch.where(every > pivot, every + n - pivot, every)
             free = self._free.index_select(1, every)
-            above = found.new_empty(self._channels, 2, 2, *found.shape[1:-1], n - pivot - 1)
-            above[:, 1, 1] = found[..., 1:]
-            torch.sub(free[..., pivot + 2 :], found[..., 1:], out=above[:, 1, 0])
-            torch.sub(found[..., :1], found[..., 1:], out=above[:, 0, 1])
+            above = moments.new_empty(self._channels, 2, 2, *moments.shape[1:-1], n - pivot - 1)
+            above[:, 1, 1] = moments[..., 1:]
+            torch.sub(free[..., pivot + 2 :], moments[..., 1:], out=above[:, 1, 0])
+            torch.sub(moments[..., :1], moments[..., 1:], out=above[:, 0, 1])
             torch.sub(free[..., :1] - free[..., pivot + 2 :], above[:, 0, 1], out=above[:, 0, 0])
             self._above[pivot] = above
         elif self._depth == 4 and pivot + 1 in self._asked:
@@ -311,17 +322,17 @@ class PivotCells:
         one = sums.columns.new_ones(1, sums.columns.shape[1])
         right = torch.cat([one, sums.columns])
         left = right if self._depth > 3 else one
-        found = sums.multiply(right, sums.weighted(left.T.contiguous()))
-        self._free[:, : n + 1, 0] = found[..., 0]
+        moments = sums.multiply(right, sums.weighted(left.T.contiguous()))
+        self._free[:, : n + 1, 0] = moments[..., 0]
         if self._depth > 3:
-            larger, smaller = pairs(n, found.device)
-            self._free[:, n + 1 :, 0] = found[:, larger + 1, smaller + 1]
+            larger, smaller = pairs(n, moments.device)
+            self._free[:, n + 1 :, 0] = moments[:, larger + 1, smaller + 1]
 
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 
-class StreamedCells:
+class StreamedCells(_BlockCells):
     """Cells of blocks of sets, for each step of a task, that keeps no sums between blocks.
 
     Args:
@@ -330,30 +341,20 @@ class StreamedCells:
     """
 
     def __init__(self, moments: Moments, accumulate: Accumulate) -> None:
+        super().__init__(moments.values)
         self._moments, self._accumulate = moments, accumulate
         self._literals = moments.literals[:, 1:-1].T.contiguous()
-        self._memory = moments.values.new_empty(0)
 
     def cells(self, block: FeatureBlock) -> Iterator[Tensor]:
         """(C, 2, ..., 2, R, L) of each step, signs in falling order of the features."""
         for sums in self._accumulate(self._sums(block)):
             # (C, R + 1 [+ b], signs, L)
             moved = sums.transpose(1, 2)
-            shape = (*(2,) * block.right, *moved.shape[:2], block.height, block.width)
-            size = torch.Size(shape).numel()
-            if len(self._memory) < size:
-                self._memory = self._memory.new_empty(size)
-            cells = self._memory[:size].view(shape)
-            both = None
+            cells, both = self._empty(block, len(moved)), None
             if block.right == 2:
                 both = moved[..., 1 + block.pivot :, :]
                 cells[1, 1].copy_(both)
-            cells = right_signs(moved[..., : 1 + block.pivot, :], both, cells)
-            signs = cells.unflatten(-3, (2,) * (block.n_left + 1))
-            yield signs.movedim(block.right, 0).movedim(
-                tuple(range(1, 1 + block.right)),
-                tuple(range(block.n_left + 2, block.n_left + 2 + block.right)),
-            )
+            yield self._in_order(block, right_signs(moved[..., : 1 + block.pivot, :], both, cells))
 
     def _sums(self, block: FeatureBlock) -> Iterator[Tensor]:
         """(C, rows, signs, L) of each step: rows ask for none of the features below, each, and each pair."""

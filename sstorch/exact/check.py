@@ -1,4 +1,4 @@
-"""Does a task keep what the search relies on? As far as trying it out can tell."""
+"""A check, on random trees, that a task keeps what the search relies on."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 
         _check_floor(sums, leaf, rng)
         _check_linear(sums, leaf)
     if isinstance(task, DecisionTask):
-        said = np.asarray(task.decisions(leaf, int(leaf.max()) + 1))
+        decisions = np.asarray(task.decisions(leaf, int(leaf.max()) + 1))
         _require(
-            said.shape[:1] == (leaf.max() + 1,), f"decisions: shape {said.shape} for {leaf.max() + 1} leaves"
+            decisions.shape[:1] == (leaf.max() + 1,),
+            f"decisions: shape {decisions.shape} for {leaf.max() + 1} leaves",
         )
     if isinstance(task, BranchCostTask):
         _check_branch_cost(task, matrix.shape[1], rng)
@@ -72,7 +73,7 @@ class _Sums:
         ]
 
     def steps(self, sums: list[Tensor]) -> Iterator[Tensor]:
-        """What `cost` takes, of its own memory."""
+        """Statistics of each step as `cost` takes them, in memory that it may overwrite."""
         return (step.clone() for step in self.task.accumulate(s.clone() for s in sums))
 
     def cost(self, sums: list[Tensor]) -> Tensor:
@@ -157,10 +158,10 @@ def _random_leaves(matrix: BoolArray, rng: np.random.Generator) -> IntArray:
     return np.unique(leaf, return_inverse=True)[1].astype(np.int64)
 
 
-def _require_close(what: str, found: float, expected: float, scale: float) -> None:
+def _require_close(what: str, value: float, expected: float, scale: float) -> None:
     _require(
-        abs(found - expected) <= 1e-8 * max(scale, abs(expected), 1e-300),
-        f"{what}: {found!r}, expected {expected!r}",
+        abs(value - expected) <= 1e-8 * max(scale, abs(expected), 1e-300),
+        f"{what}: {value!r}, expected {expected!r}",
     )
 
 

@@ -151,13 +151,13 @@ class PackedCells:
         pairs = _products(sums.columns, 2)
         small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
         two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
-        found = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
+        moments = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
         for start in range(2, n, _FIRST_AT_ONCE):
             stop = min(n, start + _FIRST_AT_ONCE)
             below = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
             three = sums.multiply(below, sums.weighted(sums.rows[:, start:stop]))
-            found += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
-        return torch.cat(found, dim=1)
+            moments += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+        return torch.cat(moments, dim=1)
 
     def _by_second(self, sums: RowSums) -> Tensor:
         """Moments of up to 4 features: for each second feature, those above it with the pairs below it."""
@@ -169,10 +169,10 @@ class PackedCells:
             rows = sums.columns[b].nonzero()[:, 0]
             literals = sums.columns.index_select(1, rows)
             pairs = _products(literals[:b], 2)[b + 1 :]
-            found = sums.multiply(pairs, sums.weighted(literals[b + 1 :].T.contiguous(), rows))
+            products = sums.multiply(pairs, sums.weighted(literals[b + 1 :].T.contiguous(), rows))
             for a in range(b + 1, n):
                 start = offset(n, 4) + comb(a, 4) + comb(b, 3)
-                moments[:, start : start + comb(b, 2)] = found[..., a - b - 1]
+                moments[:, start : start + comb(b, 2)] = products[..., a - b - 1]
         return moments
 
 

@@ -22,7 +22,7 @@ from sstorch.exceptions import ConfigError
 
 
 class Budget(NamedTuple):
-    """What a subtree may use at most.
+    """The most that a subtree may use.
 
     Attributes:
         depth: tests on the longest path.
@@ -105,12 +105,12 @@ class Levels:
 
     def values(self, k: int, leaf: Tensor, table: Tensor) -> dict[Budget, Tensor]:
         """Least cost of every budget: that of the leaf, and the table's, larger budgets never worse."""
-        found = {Budget(0, 0): leaf}
+        costs = {Budget(0, 0): leaf}
         for state, value in zip(self.budgets(k)[1:], table, strict=True):
-            smaller = [s for s in found if s.depth <= state.depth and s.nodes <= state.nodes]
+            smaller = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
             best = max(smaller, key=lambda s: (s.nodes, s.depth))
-            found[state] = torch.minimum(value, found[best])
-        return found
+            costs[state] = torch.minimum(value, costs[best])
+        return costs
 
     def split(self, k: int, values: dict[Budget, Tensor], sign: int) -> list[Tensor]:
         """Cost of the sets without one of their literals, split by it, for every budget but the leaf's.
@@ -125,16 +125,16 @@ class Levels:
             return [leaf.select(sign, 0) + leaf.select(sign, 1)]
         without = {state: value.select(sign, 0) for state, value in values.items()}
         with_it = {state: value.select(sign, 1) for state, value in values.items()}
-        found = []
+        costs = []
         for target in self.budgets(k - 1)[1:]:
             sums = [without[left] + with_it[right] for left, right in splits(target)]
-            found.append(reduce(torch.minimum, sums))
-        return found
+            costs.append(reduce(torch.minimum, sums))
+        return costs
 
     @staticmethod
-    def absorb(views: Tensor, found: Sequence[Tensor]) -> None:
-        """Keep the smaller of what a part of a table holds, (n_budgets, ...), and what was found."""
-        for i, value in enumerate(found):
+    def absorb(views: Tensor, costs: Sequence[Tensor]) -> None:
+        """Lower a part of a table, (n_budgets, ...), to costs that are smaller."""
+        for i, value in enumerate(costs):
             view = views[i]
             torch.minimum(view, value, out=view)
 
@@ -224,7 +224,7 @@ BranchCost = Callable[[IntArray, IntArray], FloatArray]
 
 
 def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
-    """What a row pays for a test, by features above and tested; None where tests are free.
+    """The payment of a row for a test, by features above and tested; None where tests are free.
 
     Args:
         task: the objective.
@@ -246,7 +246,7 @@ def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatA
 
 
 class Payments:
-    """What the rows of each set of literals pay when it is split.
+    """Payments of the rows of each set of literals when it is split.
 
     Args:
         sizes: entries whose first channel counts rows.
@@ -272,7 +272,7 @@ class Payments:
 
 
 def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
-    """What all rows pay for the tests of a tree, row by row from the definition; 0 where tests are free.
+    """Payment of all rows for the tests of a tree, row by row from the definition; 0 if tests are free.
 
     Args:
         task: the objective.
@@ -376,6 +376,18 @@ class Problem:
             steps = self.task.accumulate(steps)
         sizes = None if self.sizes is None else (cells(step) for step in sums(self.sizes))
         return self.cost((cells(step) for step in steps), sizes)
+
+
+def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
+    """Refuse limits of a search that are out of their range.
+
+    Raises:
+        ConfigError: names the limit.
+    """
+    if max_nodes is not None and max_nodes < 0:
+        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    if time_limit is not None and not time_limit > 0.0:
+        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
 
 
 class OutOfTimeError(Exception):

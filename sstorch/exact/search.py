@@ -46,7 +46,7 @@ def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
         except OutOfTimeError:
             complete = False
     values = _leaves(levels, 1, problem.singles(), levels.tables.get(1, _EMPTY))
-    levels.absorb(levels.tables[0], [found.amin(0) for found in levels.split(1, values, 0)])
+    levels.absorb(levels.tables[0], [cost.amin(0) for cost in levels.split(1, values, 0)])
     return complete
 
 
@@ -84,7 +84,7 @@ def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
     if len(table):
         table = torch.minimum(table, table.permute(0, 2, 1, 4, 3))
     values = _leaves(levels, 2, problem.pairs(), table)
-    levels.absorb(levels.tables[1], [found.amin(-1) for found in levels.split(2, values, 1)])
+    levels.absorb(levels.tables[1], [cost.amin(-1) for cost in levels.split(2, values, 1)])
 
 
 def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
@@ -96,9 +96,9 @@ def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
             a = block.runs[0].first
             table = levels.triples[..., pair_run(b), a] if levels.depth > 3 else _EMPTY
             values = _leaves(levels, 3, costs.costs(block), table)
-            levels.absorb(pairs[..., b, :b], [found.amin(-1) for found in levels.split(3, values, 0)])
+            levels.absorb(pairs[..., b, :b], [cost.amin(-1) for cost in levels.split(3, values, 0)])
             levels.absorb(pairs[..., a, :b].mT, levels.split(3, values, 1))
-            levels.absorb(pairs[..., a, b], [found.amin(-2) for found in levels.split(3, values, 2)])
+            levels.absorb(pairs[..., a, b], [cost.amin(-2) for cost in levels.split(3, values, 2)])
 
 
 def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
@@ -111,7 +111,7 @@ def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
             a = block.runs[0].first
             table = levels.quads[b][..., a.start - b - 1 : a.stop - b - 1] if levels.depth > 4 else _EMPTY
             values = _leaves(levels, 4, costs.costs(block), table)
-            levels.absorb(triples[..., below, b], [found.amin(-1) for found in levels.split(4, values, 0)])
+            levels.absorb(triples[..., below, b], [cost.amin(-1) for cost in levels.split(4, values, 0)])
             levels.absorb(triples[..., below, a], levels.split(4, values, 1))
             levels.absorb(triples[..., pair_run(b), a], _without_one_below(levels, 4, values, b))
 
@@ -140,7 +140,7 @@ def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
 
 def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int) -> list[Tensor]:
     """Least costs (signs, x, L) of sets with one feature x below the pivot, split by a second one."""
-    found = []
+    least = []
     leaf = values[Budget(0, 0)]
     index, height = partners(pivot, leaf.device), leaf.shape[-2]
     if k == levels.depth:
@@ -153,8 +153,8 @@ def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], piv
         sums = [torch.cat(pair, dim=-2) for pair in zip(smaller, larger, strict=True)]
     for both in sums:
         rows = both.index_select(-2, index)
-        found.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
-    return found
+        least.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
+    return least
 
 
 _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
@@ -170,7 +170,7 @@ _MOST_PRODUCTS = 1 << 28
 
 
 def fits(problem: Problem, depth: int) -> bool:
-    """Whether this search is the better one."""
+    """Whether packed arrays are the better search."""
     n, rows = problem.moments.n_features, len(problem.moments.literals)
     if problem.branch_cost is not None:  # the other search does not know of it
         return True
@@ -222,12 +222,12 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     def costs(k: int) -> Tensor:
         if k == 0:
             return problem.leaf()
-        found = []
+        parts = []
         for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
             check_time(deadline)
             below = None if sizes is None else sizes.cells(k, part)
-            found.append(problem.cost(source.cells(k, part), below))
-        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+            parts.append(problem.cost(source.cells(k, part), below))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     return costs
 
@@ -235,15 +235,15 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
 def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: float) -> list[Tensor]:
     """The same for all k, for a task with steps."""
     cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
-    found: list[list[Tensor]] = [[] for _ in range(depth + 1)]
+    by_size: list[list[Tensor]] = [[] for _ in range(depth + 1)]
     # A dozen arrays of cells are at work.
     for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2):
         check_time(deadline)
         cost = problem.task.cost(cells.cells(chunk))
         for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):
             below = None if sizes is None else sizes.cells(part.size, part.sets)
-            found[part.size].append(problem.masked(values.view(*(2,) * part.size, -1), below))
-    return [torch.cat(parts, dim=-1) for parts in found]
+            by_size[part.size].append(problem.masked(values.view(*(2,) * part.size, -1), below))
+    return [torch.cat(parts, dim=-1) for parts in by_size]
 
 
 def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
@@ -255,7 +255,7 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
     signs = leaf.shape[: k - 1]
     table = leaf.new_empty(len(targets), *signs, index.shape[1])
     sums = leaf.new_empty(*signs, k, n_sets)
-    for found, target in zip(table, targets, strict=True):
+    for least, target in zip(table, targets, strict=True):
         for j in range(k):
             out = sums.select(-2, j)
             for number, (left, right) in enumerate(splits(target)):
@@ -268,7 +268,7 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
             sums += levels.paid[k]
         flat = sums.view(-1, k * n_sets)
         candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
-        torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=found)
+        torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=least)
     return table
 
 
@@ -426,9 +426,9 @@ def _pair_costs(problem: Problem, levels: Levels, feature: int, sign: int) -> di
 
 def _best_split(costs: dict[Budget, Tensor], target: Budget) -> tuple[int, tuple[Budget, Budget]]:
     """The feature, and the budgets where it is 0 and where it is 1, of least summed cost."""
-    found = []
+    candidates = []
     for left, right in splits(target):
         least, feature = (costs[left][0] + costs[right][1]).min(0)
-        found.append((float(least), int(feature), (left, right)))
-    _, best, halves = min(found, key=lambda f: f[0])
+        candidates.append((float(least), int(feature), (left, right)))
+    _, best, halves = min(candidates, key=lambda candidate: candidate[0])
     return best, halves

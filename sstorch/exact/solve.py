@@ -28,12 +28,13 @@ from sstorch.exact.problem import (
     budget,
     budgets,
     check,
+    check_limits,
     estimate,
     total_branch_cost,
 )
 from sstorch.exact.search import root_costs, search, trace
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
-from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exact.tree import BinaryTree, in_columns
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 
@@ -75,7 +76,7 @@ class PathStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Counters:
-    """What a search did.
+    """Size and time of a search.
 
     Attributes:
         n_rows: N.
@@ -106,7 +107,7 @@ class Solution:
         max_nodes: as given, or all that the depth can hold.
         leaf_penalty: as given.
         optima: an `Optimum` for every budget, by (depth, nodes), smaller ones first.
-        counters: what the search did.
+        counters: size and time of the search.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class Solution:
 
     @property
     def _rounding(self) -> float:
-        """What losses of the search can be off by, beyond the last digits."""
+        """Error of the losses of the search, beyond the last digits."""
         return float(getattr(self.task, "rounding", 0.0))
 
     @property
@@ -239,7 +240,9 @@ class Solution:
         optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
         state = budget(optimum.depth, optimum.nodes)
         nested = trace(self._problem, self._best[state][1], self._reached(state))
-        tree = BinaryTree.build(_columns(nested, self._patterns), self._names)
+        tree = BinaryTree.build(
+            in_columns(nested, self._patterns.columns, self._patterns.flipped), self._names
+        )
         loss = self._loss(tree)
         # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
@@ -250,7 +253,7 @@ class Solution:
         return tree
 
     def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
-        """What the task says in each leaf: a class, a treatment, a mean, (n_leaves,) or (n_leaves, ...).
+        """The task's decision in each leaf: a class, a treatment, a mean, (n_leaves,) or (n_leaves, ...).
 
         Args:
             tree: a tree of this search; None is `tree()`.
@@ -271,12 +274,12 @@ class Solution:
     def _reached(self, state: Budget) -> Budget:
         """The budget within which the search behind a state found its cost."""
         cost, levels = self._best[state]
-        own = levels.budgets(0)
-        if state in own:
+        searched = levels.budgets(0)
+        if state in searched:
             return state
         return next(
             other
-            for other in own
+            for other in searched
             if other in self._best
             and self._best[other][0] == cost
             and other.depth <= state.depth
@@ -316,17 +319,6 @@ class Solution:
 def _slack(optima: Sequence[Optimum]) -> float:
     """How far losses can be apart by rounding."""
     return 1e-12 * max(abs(o.loss) for o in optima)
-
-
-def _columns(nested: Nested, patterns: Patterns) -> Nested:
-    """A tree in columns of the matrix instead of literals."""
-    if nested is None:
-        return None
-    feature, absent, present = nested
-    children = (_columns(absent, patterns), _columns(present, patterns))
-    if patterns.flipped[feature]:
-        children = children[::-1]
-    return int(patterns.columns[feature]), *children
 
 
 MAX_EXACT_DEPTH = 5
@@ -380,8 +372,8 @@ def solve(
         >>> from sstorch.exact import LogLikelihood, solve
         >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1]])
         >>> task = LogLikelihood(time=[1.0, 2.0, 6.0, 8.0, 9.0], event=[1, 1, 1, 0, 1])
-        >>> found = solve(features, task, max_depth=2)
-        >>> found.certificate, round(found.loss, 4), found.tree(nodes=1).feature.tolist()
+        >>> solution = solve(features, task, max_depth=2)
+        >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """
     matrix, names = check_binary(features)
@@ -435,12 +427,9 @@ def _check_settings(
         raise ConfigError(
             f"max_depth={max_depth}: exact trees are searched for depths 0 to {MAX_EXACT_DEPTH}"
         )
-    if max_nodes is not None and max_nodes < 0:
-        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    check_limits(max_nodes, time_limit)
     if not 0.0 <= leaf_penalty < INFINITY:
         raise ConfigError(f"leaf_penalty={leaf_penalty}: expected a number of at least 0")
-    if time_limit is not None and not time_limit > 0.0:
-        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
     most: int = 2**max_depth - 1
     return most if max_nodes is None else min(max_nodes, most)
 
@@ -468,9 +457,8 @@ def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None
 
 def _size_entries(task: Task, n_channels: int) -> Entries:
     """Rows, and events where two channels are asked for."""
-    rows = np.arange(task.n_rows, dtype=np.int64)
     events = [task.event] if n_channels == 2 and isinstance(task, SurvivalTask) else []
-    return Entries(rows, np.zeros_like(rows), np.stack([np.ones(task.n_rows), *events]))
+    return Entries.of_rows(np.stack([np.ones(task.n_rows), *events]))
 
 
 def _floor(problem: Problem, patterns: Patterns, entries: Entries, device: torch.device) -> float:

@@ -1,9 +1,9 @@
-"""Objectives of survival trees: deviance and integrated Brier score."""
+"""Objectives of survival trees: deviance, integrated Brier score, and labels at a horizon."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import parse_target
-from sstorch.exact.task import Entries
+from sstorch.exact.task import Entries, OneStepTask
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
 _TINY = 1e-290
 
 
-class LogLikelihood:
+class LogLikelihood(OneStepTask):
     """Half the deviance of leaves with hazard θ Λ'(t), Λ the Nelson-Aalen estimate of all rows.
 
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
@@ -42,8 +42,6 @@ class LogLikelihood:
         Optimal survival trees: a dynamic programming approach, AAAI 38.
     """
 
-    n_steps = 1
-
     def __init__(self, time: npt.ArrayLike, event: npt.ArrayLike, *, time_tolerance: float = 0.0) -> None:
         self.time, self.event = parse_target((time, event))
         self.n_rows = len(self.time)
@@ -54,12 +52,7 @@ class LogLikelihood:
 
     def entries(self) -> Entries:
         """One entry per row: an event or none, and the hazard."""
-        rows = np.arange(self.n_rows, dtype=np.int64)
-        return Entries(rows, np.zeros(self.n_rows, dtype=np.int64), np.stack([self.event, self.hazard]))
-
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The sums themselves."""
-        return sums
+        return Entries.of_rows(np.stack([self.event, self.hazard]))
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
         """-E log(E / H), and 0 without events."""
@@ -68,10 +61,6 @@ class LogLikelihood:
         events.clamp_min_(_TINY)
         cost: Tensor = hazard.clamp_min_(_TINY).div_(events).log_().mul_(events)
         return cost
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """The cost itself: a split never raises the loss."""
-        return self.cost(cells)
 
     def loss(self, leaf: IntArray) -> float:
         """Σ_i Λ_i θ - d_i log Λ_i - d_i log θ - d_i, θ that of the row's leaf; 0 in leaves without events."""
@@ -285,3 +274,61 @@ class IntegratedBrier:
         block: FloatArray = np.divide(a, a + b, out=np.ones_like(a), where=a + b > 0.0)
         lengths = np.diff(np.append(begin, size))
         return np.concatenate([np.ones(begin[0]), np.repeat(block, lengths)])
+
+
+class HorizonLabels(NamedTuple):
+    """Classes of rows, and their weights.
+
+    Attributes:
+        labels: (N,), 1 where the event was seen up to the horizon, else 0.
+        weights: (N,), inverse probability of censoring weights, 0 where censored before the horizon.
+    """
+
+    labels: IntArray
+    weights: FloatArray
+
+
+def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
+    """Labels and weights with which any classifier learns "event up to the horizon?" from censored rows.
+
+    Rows whose event was seen by then weigh 1 / G(t-), those observed up to the horizon without one, or
+    longer, 1 / G(horizon-), and those censored before tell nothing: 0. G is the Kaplan-Meier estimate of the
+    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: who was
+    censored at the horizon itself is known to have had no event by then. The weighted share of misclassified
+    rows is then a consistent estimate of the share without censoring, if censoring does not depend on X.
+
+    Args:
+        time: observed times, (N,).
+        event: True or 1 where the event was observed, (N,).
+        horizon: > 0, in the unit of the times.
+
+    Raises:
+        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or up to which no row was
+            observed without an event (then nothing is known of those who live longer), or without any event
+            up to it.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> labels, weights = horizon_labels([1.0, 2.0, 3.0, 5.0, 6.0], [1, 0, 1, 0, 1], horizon=4.0)
+        >>> labels.tolist(), weights.round(3).tolist()
+        ([1, 0, 1, 0, 0], [1.0, 0.0, 1.333, 1.333, 1.333])
+    """
+    times, events = parse_target((time, event))
+    if not (np.isfinite(horizon) and horizon > 0.0):
+        raise DataError(f"horizon={horizon}: expected a time > 0")
+    early = events & (times <= horizon)
+    alive = (times > horizon) | ((times == horizon) & ~events)
+    if not alive.any():
+        last = f"the last time is {times.max():g}"
+        raise DataError(
+            f"horizon={horizon:g}: no row was observed so long without event, {last}; choose an earlier one"
+        )
+    if not early.any():
+        raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
+    censoring = censoring_distribution(times, events)
+    weights = np.zeros(len(times))
+    weights[early] = 1.0 / censoring.before(times[early])
+    weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])
+    return HorizonLabels(early.astype(np.int64), weights)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 
 
 class Entries(NamedTuple):
-    """What the rows add to the sums of their leaf.
+    """The amounts that rows add to the sums of their leaf.
 
     Attributes:
         row: (n_entries,), the row that adds; a row may have several entries, or none.
@@ -23,6 +25,12 @@ class Entries(NamedTuple):
     row: IntArray
     step: IntArray
     values: FloatArray
+
+    @classmethod
+    def of_rows(cls, values: FloatArray) -> Entries:
+        """One entry per row, (C, N) values, in the only step."""
+        rows = np.arange(values.shape[1], dtype=np.int64)
+        return cls(rows, np.zeros_like(rows), values)
 
 
 class Task(Protocol):
@@ -68,8 +76,8 @@ class Task(Protocol):
         >>> features, age = rng.random((80, 6)) < 0.5, rng.uniform(40, 80, 80)
         >>> task = OldCountTwice(2.0 * features[:, 0] + features[:, 1] + 0.1 * rng.normal(size=80), age)
         >>> check_task(task, features)
-        >>> found = solve(features, task, max_depth=2)
-        >>> found.certificate, found.tree().feature.tolist()
+        >>> solution = solve(features, task, max_depth=2)
+        >>> solution.certificate, solution.tree().feature.tolist()
         ('optimal', [0, 1, -1, -1, 1, -1, -1])
     """
 
@@ -121,10 +129,10 @@ class SurvivalTask(Task, Protocol):
 
 @runtime_checkable
 class DecisionTask(Task, Protocol):
-    """A task whose leaves say something: a class, a treatment, a mean, a curve."""
+    """A task whose leaves hold a decision: a class, a treatment, a mean, a curve."""
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> npt.NDArray[Any]:
-        """What each leaf of a partition says, (n_leaves,) or (n_leaves, ...).
+        """The decision of each leaf of a partition, (n_leaves,) or (n_leaves, ...).
 
         Args:
             leaf: (N,), the leaf of each row.
@@ -141,10 +149,29 @@ class BranchCostTask(Task, Protocol):
     """
 
     def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """What a row pays, (n,), >= 0, in the unit of the loss.
+        """The payment of a row, (n,), >= 0, in the unit of the loss.
 
         Args:
             above: (k, n), columns of the matrix that were tested above, each set in any order.
             feature: (n,), the column that is tested.
         """
         ...
+
+
+class OneStepTask:
+    """Base class of tasks without a time axis, the loss of which a split never raises."""
+
+    n_steps = 1
+    constant = 0.0
+
+    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
+        """The sums themselves."""
+        return sums
+
+    @abstractmethod
+    def cost(self, cells: Iterator[Tensor]) -> Tensor:
+        """Cost of leaves, as :class:`Task` has it."""
+
+    def floor(self, cells: Iterator[Tensor]) -> Tensor:
+        """The cost itself: a split never raises the loss."""
+        return self.cost(cells)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import parse_target
-from sstorch.exact.task import Entries
+from sstorch.exact.task import Entries, OneStepTask
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import censoring_distribution
 
 
-class DecisionCosts:
+class DecisionCosts(OneStepTask):
     """Mean cost of rows whose leaf takes one of K decisions for all its rows: the cheapest in total.
 
     This is classification with a cost of its own for each row, and every task whose leaves choose among
@@ -33,12 +31,10 @@ class DecisionCosts:
     Examples:
         >>> from sstorch.exact import solve
         >>> task = DecisionCosts([[0.0, 5.0], [1.0, 0.0], [4.0, 0.5]])
-        >>> found = solve([[0], [1], [1]], task, max_depth=1)
-        >>> round(found.loss, 4), found.decisions().tolist()
+        >>> solution = solve([[0], [1], [1]], task, max_depth=1)
+        >>> round(solution.loss, 4), solution.decisions().tolist()
         (0.1667, [0, 1])
     """
-
-    n_steps, constant = 1, 0.0
 
     def __init__(self, costs: npt.ArrayLike, total: float | None = None) -> None:
         self.costs = finite_matrix(costs, "costs")
@@ -47,20 +43,11 @@ class DecisionCosts:
 
     def entries(self) -> Entries:
         """One entry per row: its cost under every decision."""
-        rows = np.arange(self.n_rows, dtype=np.int64)
-        return Entries(rows, np.zeros_like(rows), self.costs.T)
-
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The sums themselves."""
-        return sums
+        return Entries.of_rows(self.costs.T)
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
         """The least of the K sums."""
         return next(cells).amin(0).div_(self.total)
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """The cost itself: a split never raises the loss."""
-        return self.cost(cells)
 
     def loss(self, leaf: IntArray) -> float:
         """Mean over rows of their cost under the decision of their leaf."""
@@ -161,9 +148,11 @@ class Classification(DecisionCosts):
     Examples:
         >>> from sstorch.exact import solve
         >>> task = Classification(["well", "ill", "ill", "well"])
-        >>> found = solve([[0, 0], [0, 1], [1, 0], [1, 1]], task, max_depth=2)
-        >>> found.tree(nodes=1).n_leaves, found.loss, found.tree().n_leaves, task.classes[found.decisions()]
-        (1, 0.0, 4, array(['well', 'ill', 'ill', 'well'], dtype='<U4'))
+        >>> solution = solve([[0, 0], [0, 1], [1, 0], [1, 1]], task, max_depth=2)
+        >>> solution.tree(nodes=1).n_leaves, solution.loss, solution.tree().n_leaves
+        (1, 0.0, 4)
+        >>> task.classes[solution.decisions()].tolist()
+        ['well', 'ill', 'ill', 'well']
     """
 
     def __init__(
@@ -210,13 +199,13 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
         raise DataError(
             f"labels: row {int(np.flatnonzero(np.isnan(given))[0])} is NaN; drop rows without class"
         )
-    found, codes = np.unique(given, return_inverse=True)
+    present, codes = np.unique(given, return_inverse=True)
     if classes is None:
-        return found, codes.astype(np.int64)
+        return present, codes.astype(np.int64)
     every = np.unique(np.asarray(classes))
-    if unknown := sorted(set(found.tolist()) - set(every.tolist())):
+    if unknown := sorted(set(present.tolist()) - set(every.tolist())):
         raise DataError(f"labels: {unknown[0]!r} is none of the classes {every.tolist()}")
-    return every, np.searchsorted(every, found)[codes].astype(np.int64)
+    return every, np.searchsorted(every, present)[codes].astype(np.int64)
 
 
 def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> FloatArray:
@@ -238,7 +227,7 @@ def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> Floa
 
 @dataclass(frozen=True)
 class FeatureCosts:
-    """What it costs to learn an attribute of a row, once for each row and path.
+    """Prices of learning an attribute of a row, paid once for each row and path.
 
     Binary columns are questions about attributes: several may ask about the same one, and then only the first
     on a path costs. Attributes of a group share a part of their price, such as drawing blood: where one of
@@ -320,7 +309,7 @@ class FeatureCosts:
         )
 
     def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """What a test costs, (n,).
+        """Price of a test, (n,).
 
         Args:
             above: (k, n), columns tested above.
@@ -353,8 +342,9 @@ class CostSensitive(Classification):
         >>> features = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
         >>> prices = FeatureCosts.of(["cheap", "dear"], {"cheap": 0.1, "dear": 0.6})
         >>> task = CostSensitive([0, 0, 0, 1], cost_matrix=[[0, 1], [3, 0]], feature_costs=prices)
-        >>> found = solve(features, task, max_depth=2)
-        >>> round(found.loss, 3), found.tree().names[found.tree().feature[0]], found.tree().n_leaves
+        >>> solution = solve(features, task, max_depth=2)
+        >>> tree = solution.tree()
+        >>> round(solution.loss, 3), tree.names[tree.feature[0]], tree.n_leaves
         (0.35, 'x0', 2)
     """
 
@@ -374,7 +364,7 @@ class CostSensitive(Classification):
         return self.feature_costs.price_of(above, feature) / self.n_rows
 
 
-class LeastSquares:
+class LeastSquares(OneStepTask):
     """Weighted mean squared error around the mean of each leaf: Σ_i w_i (y_i - mean of the leaf)² / Σ_i w_i.
 
     A `leaf_penalty` of `solve` is then the `ccp_alpha` of scikit-learn's regression trees.
@@ -393,12 +383,11 @@ class LeastSquares:
 
     Examples:
         >>> from sstorch.exact import solve
-        >>> found = solve([[0, 0], [0, 1], [1, 0], [1, 1]], LeastSquares([1.0, 3.0, 8.0, 8.0]), max_depth=2)
-        >>> found.table().loss.round(3).tolist(), found.decisions(found.tree(nodes=1)).tolist()
+        >>> task = LeastSquares([1.0, 3.0, 8.0, 8.0])
+        >>> solution = solve([[0, 0], [0, 1], [1, 0], [1, 1]], task, max_depth=2)
+        >>> solution.table().loss.round(3).tolist(), solution.decisions(solution.tree(nodes=1)).tolist()
         ([9.5, 0.5, 0.0, 0.0], [2.0, 8.0])
     """
-
-    n_steps, constant = 1, 0.0
 
     def __init__(self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> None:
         self.y = finite_vector(y, "y")
@@ -412,14 +401,8 @@ class LeastSquares:
 
     def entries(self) -> Entries:
         """One entry per row: its weight, with distance and squared distance from the mean of all."""
-        rows = np.arange(self.n_rows, dtype=np.int64)
         distance = (self.y - self._centre) / self._scale
-        values = self.weight * np.stack([np.ones(self.n_rows), distance, distance**2])
-        return Entries(rows, np.zeros_like(rows), values)
-
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The sums themselves."""
-        return sums
+        return Entries.of_rows(self.weight * np.stack([np.ones(self.n_rows), distance, distance**2]))
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
         """Σ w d² - (Σ w d)² / Σ w."""
@@ -427,10 +410,6 @@ class LeastSquares:
         explained = first.square_().div_(weight.clamp_min_(1e-300))
         cost: Tensor = second.sub_(explained).clamp_min_(0.0)
         return cost.mul_(self._scale**2 / float(self.weight.sum()))
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """The cost itself: a split never raises the loss."""
-        return self.cost(cells)
 
     def loss(self, leaf: IntArray) -> float:
         """Weighted mean of squared distances from the leaf's mean, row by row."""
@@ -465,8 +444,8 @@ class Policy(DecisionCosts):
 
     Examples:
         >>> from sstorch.exact import solve
-        >>> found = solve([[0], [0], [1]], Policy([[2.0, 1.0], [3.0, 3.5], [0.0, 4.0]]), max_depth=1)
-        >>> -found.loss, found.decisions().tolist()
+        >>> solution = solve([[0], [0], [1]], Policy([[2.0, 1.0], [3.0, 3.5], [0.0, 4.0]]), max_depth=1)
+        >>> -solution.loss, solution.decisions().tolist()
         (3.0, [0, 1])
     """
 
@@ -567,71 +546,13 @@ def _propensity(
             raise DataError(
                 f"propensity: expected {len(given)} rows and {n_treatments} columns, got {every.shape}"
             )
-        own: FloatArray = every[np.arange(len(given)), given]
+        chance: FloatArray = every[np.arange(len(given)), given]
     else:
-        own = finite_vector(propensity, "propensity", len(given))  # type: ignore[arg-type]
-    if not ((own > 0.0) & (own <= 1.0)).all():
-        row = int(np.flatnonzero(~((own > 0.0) & (own <= 1.0)))[0])
+        chance = finite_vector(propensity, "propensity", len(given))  # type: ignore[arg-type]
+    if not ((chance > 0.0) & (chance <= 1.0)).all():
+        row = int(np.flatnonzero(~((chance > 0.0) & (chance <= 1.0)))[0])
         raise DataError(
-            f"propensity: row {row} got its treatment with probability {own[row]:g}; expected above 0, at "
+            f"propensity: row {row} got its treatment with probability {chance[row]:g}; expected above 0, at "
             "most 1. Leave out rows that could have had one treatment only, or bound the probabilities"
         )
-    return own
-
-
-class HorizonLabels(NamedTuple):
-    """Whether the event came, and how much each row counts.
-
-    Attributes:
-        labels: (N,), 1 where the event was seen up to the horizon, else 0.
-        weights: (N,), inverse probability of censoring weights, 0 where censored before the horizon.
-    """
-
-    labels: IntArray
-    weights: FloatArray
-
-
-def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
-    """Labels and weights with which any classifier learns "event up to the horizon?" from censored rows.
-
-    Rows whose event was seen by then weigh 1 / G(t-), those observed up to the horizon without one, or
-    longer, 1 / G(horizon-), and those censored before tell nothing: 0. G is the Kaplan-Meier estimate of the
-    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: who was
-    censored at the horizon itself is known to have had no event by then. The weighted share of misclassified
-    rows is then a consistent estimate of the share without censoring, if censoring does not depend on X.
-
-    Args:
-        time: observed times, (N,).
-        event: True or 1 where the event was observed, (N,).
-        horizon: > 0, in the unit of the times.
-
-    Raises:
-        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or up to which no row was
-            observed without an event (then nothing is known of those who live longer), or without any event
-            up to it.
-
-    References:
-        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
-
-    Examples:
-        >>> labels, weights = horizon_labels([1.0, 2.0, 3.0, 5.0, 6.0], [1, 0, 1, 0, 1], horizon=4.0)
-        >>> labels.tolist(), weights.round(3).tolist()
-        ([1, 0, 1, 0, 0], [1.0, 0.0, 1.333, 1.333, 1.333])
-    """
-    times, events = parse_target((time, event))
-    if not (np.isfinite(horizon) and horizon > 0.0):
-        raise DataError(f"horizon={horizon}: expected a time > 0")
-    early = events & (times <= horizon)
-    alive = (times > horizon) | ((times == horizon) & ~events)
-    if not alive.any():
-        last = f"the last time is {times.max():g}"
-        raise DataError(
-            f"horizon={horizon:g}: no row was observed so long without event, {last}; choose an earlier one"
-        )
-    if not early.any():
-        raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
-    censoring = censoring_distribution(times, events)
-    weights = np.zeros(len(times))
-    weights[early] = 1.0 / censoring.before(times[early])
-    weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])
-    return HorizonLabels(early.astype(np.int64), weights)
+    return chance

@@ -37,15 +37,15 @@ class BinaryTree:
 
     @classmethod
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
-        """A tree from nested (feature, subtree where 0, subtree where 1); None is a leaf."""
+        """A tree from nested (feature, subtree where 0, subtree where 1)."""
         feature: list[int] = []
         children: list[list[int]] = []
 
         def add(node: Nested) -> int:
             index = len(feature)
-            feature.append(-1 if node is None else node[0])
+            feature.append(node[0] if isinstance(node, tuple) else -1)
             children.append([-1, -1])
-            if node is not None:
+            if isinstance(node, tuple):
                 children[index] = [add(node[1]), add(node[2])]
             return index
 
@@ -133,7 +133,25 @@ class BinaryTree:
         return "\n".join(lines)
 
 
-Nested = tuple[int, "Nested", "Nested"] | None
+# A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
+Nested = tuple[int, "Nested", "Nested"] | int | None
+
+
+def in_columns(tree: Nested, columns: IntArray, flipped: BoolArray) -> Nested:
+    """A tree in columns of a matrix instead of features.
+
+    Args:
+        tree: in features.
+        columns: the column behind each feature, (F,).
+        flipped: where a feature of 1 means an entry of 0, (F,).
+    """
+    if not isinstance(tree, tuple):
+        return tree
+    feature, *children = tree
+    absent, present = (in_columns(child, columns, flipped) for child in children)
+    if flipped[feature]:
+        absent, present = present, absent
+    return int(columns[feature]), absent, present
 
 
 LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]

@@ -1,16 +1,14 @@
 """Objectives of exact trees, under the name that they had before :mod:`sstorch.exact`."""
 
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.survival_tasks import HorizonLabels, IntegratedBrier, LogLikelihood, horizon_labels
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
 from sstorch.exact.tasks import (
     Classification,
     CostSensitive,
     DecisionCosts,
     FeatureCosts,
-    HorizonLabels,
     LeastSquares,
     Policy,
-    horizon_labels,
     policy_scores,
 )
 

@@ -232,7 +232,7 @@ class ExactTree(FrameEstimator):
 
     @abstractmethod
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What is saved of the leaves, by name."""
+        """Arrays that describe the leaves, by name."""
 
     @abstractmethod
     def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:

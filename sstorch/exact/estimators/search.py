@@ -1,4 +1,4 @@
-"""What exact estimators search with: checked parameters, the rows of a target, and yes-no questions."""
+"""Search of exact estimators: checked parameters, the rows of a target, and yes-no questions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class Questions:
-    """What a tree may ask.
+    """The questions that a tree may ask.
 
     Attributes:
         settings: of the search.

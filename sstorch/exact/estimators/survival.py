@@ -87,7 +87,7 @@ class TreeSearch:
     Attributes:
         settings: its settings.
         data: its rows.
-        questions: what the trees may ask.
+        questions: that the trees may ask.
         solution: the trees of all budgets.
     """
 

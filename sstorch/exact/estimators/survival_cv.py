@@ -196,7 +196,7 @@ def _candidates(searches: list[TreeSearch], choose: Choice) -> list[_Candidate]:
 
 
 def _unit(settings: SurvivalSettings, n_rows: int) -> float:
-    """What a penalty per leaf is multiplied with: the log-likelihood is a total over rows, the IBS a mean."""
+    """Factor of a penalty per leaf: the log-likelihood is a total over rows, the Brier score a mean."""
     return float(n_rows) if settings.objective == "log_likelihood" else 1.0
 
 

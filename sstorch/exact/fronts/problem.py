@@ -1,4 +1,4 @@
-"""Problems of two totals, and a check that a task of one's own keeps the rules."""
+"""Problems of two totals, and a check that a task keeps their rules."""
 
 from __future__ import annotations
 
@@ -138,8 +138,7 @@ class FrontProblem:
     def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
         """All rows of a task."""
         channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
-        rows = np.arange(task.n_rows, dtype=np.int64)
-        entries = Entries(rows, np.zeros_like(rows), channels.astype(np.float64))
+        entries = Entries.of_rows(channels.astype(np.float64))
         return cls(task, Moments.of(patterns, entries, 1, device), min_leaf)
 
     @property

@@ -16,7 +16,7 @@ from sstorch.exact.fronts.problem import pair_cells
 from sstorch.exact.fronts.tasks import two_values, whole_weights
 from sstorch.exact.moments import Moments, Patterns, check_binary
 from sstorch.exact.task import Entries
-from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exact.tree import BinaryTree, Nested, in_columns
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 _CHUNK = 1 << 20
@@ -85,7 +85,11 @@ class RocSolution:
             raise ConfigError(f"nodes={most}: this search covers 0 to {len(self._best) - 1}")
         area = self._best[most].area
         best = next(b for b in self._best if b.area == area)
-        tree = BinaryTree.build(self._nested(*best.tests), self._names)
+        root, absent, present = best.tests
+        leaf_or_test = [None if test is None else (test, None, None) for test in (absent, present)]
+        nested: Nested = None if root is None else (root, leaf_or_test[0], leaf_or_test[1])
+        nested = in_columns(nested, self._patterns.columns, self._patterns.flipped)
+        tree = BinaryTree.build(nested, self._names)
         leaf = tree.apply(self._features)
         weight = np.bincount(leaf, self._weight, tree.n_leaves)
         rate = np.bincount(leaf, self._weight * self._y, tree.n_leaves) / np.where(weight > 0.0, weight, 1.0)
@@ -95,17 +99,6 @@ class RocSolution:
                 f"the tree has the area {auc!r}, but the search reports {self.auc[most]!r}; please report it"
             )
         return RankingTree(tree, rate, auc)
-
-    def _nested(self, root: int | None, absent: int | None, present: int | None) -> Nested:
-        if root is None:
-            return None
-        children: list[Nested] = [
-            None if test is None else (int(self._patterns.columns[test]), None, None)
-            for test in (absent, present)
-        ]
-        if self._patterns.flipped[root]:
-            children.reverse()
-        return int(self._patterns.columns[root]), children[0], children[1]
 
 
 def solve_roc_hull(
@@ -153,8 +146,8 @@ def solve_roc_hull(
     Examples:
         >>> import numpy as np
         >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1]])
-        >>> found = solve_roc_hull(features, [0, 0, 1, 0, 1, 1])
-        >>> [round(area, 4) for area in found.auc], found.tree().rate.tolist()
+        >>> solution = solve_roc_hull(features, [0, 0, 1, 0, 1, 1])
+        >>> [round(area, 4) for area in solution.auc], solution.tree().rate.tolist()
         ([0.5, 0.6667, 0.7778, 0.7778], [0.0, 1.0, 0.5])
     """
     matrix, names = check_binary(features)
@@ -172,9 +165,8 @@ def solve_roc_hull(
     if not 0 < product < 2**60:
         raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")
     patterns = Patterns.of(matrix)
-    rows = np.arange(len(matrix), dtype=np.int64)
     channels = np.stack([weight * labels, weight * (1 - labels), np.ones_like(labels)]).astype(np.float64)
-    moments = Moments.of(patterns, Entries(rows, np.zeros_like(rows), channels), 1, torch.device(device))
+    moments = Moments.of(patterns, Entries.of_rows(channels), 1, torch.device(device))
     most = min(2**max_depth - 1, 3 if max_nodes is None else max_nodes)
     return RocSolution(matrix, names, patterns, _search(moments, most, min_leaf), labels, weight)
 
@@ -218,8 +210,8 @@ def _search(moments: Moments, most: int, min_leaf: int) -> list[_Best]:
         area.masked_fill_(~(splits[0, part].unsqueeze(-1) & splits[1, part].unsqueeze(-2)), -1)
         value, place = area.flatten().max(0)
         feature, pair = divmod(int(place), n * n)
-        found = _Best(int(value), (begin + feature, pair // n, pair % n))
-        best[3] = max(best[3], found, key=lambda b: b.area)
+        tree = _Best(int(value), (begin + feature, pair // n, pair % n))
+        best[3] = max(best[3], tree, key=lambda b: b.area)
     return best
 
 

@@ -83,9 +83,9 @@ def _sorted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         key = ((first - lows[0]) * sizes[1] + (second - lows[1])).masked_fill_(~there, UNREACHABLE)
         key = key.sort(dim=-1).values
         quotient = key.div(sizes[1], rounding_mode="floor")
-        found = quotient + lows[0], key - quotient * sizes[1] + lows[1]
+        costs = quotient + lows[0], key - quotient * sizes[1] + lows[1]
         beyond = key >= UNREACHABLE
-        return found[0].masked_fill_(beyond, UNREACHABLE), found[1].masked_fill_(beyond, UNREACHABLE)
+        return costs[0].masked_fill_(beyond, UNREACHABLE), costs[1].masked_fill_(beyond, UNREACHABLE)
     order = torch.argsort(second, dim=-1, stable=True)
     first, second = first.gather(-1, order), second.gather(-1, order)
     order = torch.argsort(first, dim=-1, stable=True)
@@ -127,9 +127,9 @@ def pareto_front(
         memory: bytes that sums of points may take at a time.
         kept: for each way to share the nodes, (F,) bool, the features to be tried at the root; None is all.
     """
-    found = problem.leaf[:, nondominated(*problem.leaf)]
+    front = problem.leaf[:, nondominated(*problem.leaf)]
     if target.nodes == 0 or problem.n_features == 0:
-        return found
+        return front
     for number, halves in enumerate(splits(target)):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
         if kept is not None:
@@ -138,11 +138,11 @@ def pareto_front(
         step = max(1, memory // (64 * left.shape[-1] * right.shape[-1] + 1))
         for begin in range(0, left.shape[1], step):
             part = slice(begin, begin + step)
-            found, _ = join(found, left[:, part], right[:, part])
-    return found
+            front, _ = join(front, left[:, part], right[:, part])
+    return front
 
 
-def join(found: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """The front of points (2, n) and all sums of (2, ..., l) and (2, ..., r).
 
     Returns:
@@ -150,24 +150,24 @@ def join(found: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         its number among the sums.
     """
     sums = (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(1)
-    points = torch.cat([found, sums], dim=1)
+    points = torch.cat([front, sums], dim=1)
     index = nondominated(*points)
     return points[:, index], index
 
 
-def normals(found: Tensor, largest: int) -> Tensor:
+def normals(front: Tensor, largest: int) -> Tensor:
     """Weights (K, 2) of the two costs, whole numbers: normals of edges of a front's lower hull, and the axes.
 
     Args:
-        found: the front (2, n).
+        front: the front (2, n).
         largest: no cost of a tree is larger in absolute value. Weighted sums of such costs are exact in
             float64; where no weights are small enough for that, K is 0.
     """
     size = min(_LARGEST_WEIGHT, _EXACT // (2 * largest + 1))
     if size < 1:
-        return found.new_empty((0, 2)).to(torch.float64)
+        return front.new_empty((0, 2)).to(torch.float64)
     hull: list[tuple[int, int]] = []
-    for a, b in found.T.tolist():
+    for a, b in front.T.tolist():
         while len(hull) > 1 and _turns(hull[-2], hull[-1], (a, b)):
             hull.pop()
         hull.append((a, b))
@@ -176,7 +176,7 @@ def normals(found: Tensor, largest: int) -> Tensor:
     scaled = {(1, 0), (0, 1)}
     for a, b in edges[::step]:
         scaled.add((max(1, round(size * a / max(a, b))), max(1, round(size * b / max(a, b)))))
-    return torch.tensor(sorted(scaled), dtype=torch.float64, device=found.device)
+    return torch.tensor(sorted(scaled), dtype=torch.float64, device=front.device)
 
 
 def _turns(first: tuple[int, int], second: tuple[int, int], third: tuple[int, int]) -> bool:
@@ -184,10 +184,10 @@ def _turns(first: tuple[int, int], second: tuple[int, int], third: tuple[int, in
     return (second[0] - first[0]) * (third[1] - first[1]) <= (second[1] - first[1]) * (third[0] - first[0])
 
 
-def corners(found: Tensor) -> Tensor:
+def corners(front: Tensor) -> Tensor:
     """(2, J): the largest costs that a front does not beat; what improves it is at or below one of them."""
-    ends = found.new_full((1,), REACHED)
-    return torch.stack([torch.cat([found[0], ends]) - 1, torch.cat([ends, found[1]]) - 1])
+    ends = front.new_full((1,), REACHED)
+    return torch.stack([torch.cat([front[0], ends]) - 1, torch.cat([ends, front[1]]) - 1])
 
 
 class Floors:
@@ -238,9 +238,9 @@ def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
         memory: bytes that sums of points may take at a time.
     """
     limit = problem.task.limit
-    found = _best(problem.leaf, limit)
+    front = _best(problem.leaf, limit)
     if target.nodes == 0 or problem.n_features == 0:
-        return found
+        return front
     for halves in splits(target):
         left = _cheapest_first(problem.children(halves[0])[:, 0], 0.0)[0]
         right = _cheapest_first(problem.children(halves[1])[:, 1], 0.0)[0]
@@ -249,7 +249,7 @@ def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
         chunk, begin = min(_CHUNK, memory // 64), 0
         while begin < problem.n_features:
             # What costs more than a tree in balance is beaten by it.
-            most = int(found[0, found[1] == 0].amin()) if (found[1] == 0).any() else REACHED
+            most = int(front[0, front[1] == 0].amin()) if (front[1] == 0).any() else REACHED
             fits_left = (left[0, begin:] + right[0, begin:, :1] <= most).sum(1).cummax(0).values
             fits_right = (right[0, begin:] + left[0, begin:, :1] <= most).sum(1).cummax(0).values
             n_roots = torch.arange(1, len(fits_left) + 1, device=left.device)
@@ -259,9 +259,9 @@ def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
             balance = (first[1] + second[1]).flatten()
             kept = torch.nonzero(balance.abs() <= limit)[:, 0]
             sums = torch.stack([(first[0] + second[0]).flatten()[kept], balance[kept]])
-            found = _best(torch.cat([found, _not_beaten(sums, found)], dim=1), limit)
+            front = _best(torch.cat([front, _not_beaten(sums, front)], dim=1), limit)
             begin = end
-    return found
+    return front
 
 
 def _best(points: Tensor, limit: int) -> Tensor:
@@ -433,7 +433,7 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         root: of the best tree, or None where none is better than what was known.

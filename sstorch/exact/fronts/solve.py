@@ -24,30 +24,27 @@ from sstorch.exact.fronts.search import (
     pareto_front,
 )
 from sstorch.exact.moments import Patterns, check_binary
-from sstorch.exact.problem import Budget, budget, budgets, splits
-from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
+from sstorch.exact.tree import BinaryTree, Nested, in_columns
 from sstorch.exceptions import ConfigError, DataError, TrainingError
-
-# A leaf is its decision, a branch node (feature, subtree where 0, subtree where 1).
-Decided = int | tuple[int, "Decided", "Decided"]
 
 _CHUNK = 1 << 22
 
 
-def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided:
+def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
     """A smallest tree within a budget of depth 0, 1 or 2 that has a point (2,).
 
     Raises:
         TrainingError: there is none.
     """
     for smaller in budgets(target.depth, target.nodes):
-        found = _locate(problem, smaller, point)
-        if found is not None:
-            return found
+        tree = _locate(problem, smaller, point)
+        if tree is not None:
+            return tree
     raise TrainingError(f"no tree has the totals {point.tolist()} of the search; please report this")
 
 
-def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided | None:
+def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
     if target.nodes == 0:
         same = torch.nonzero((problem.leaf == point[:, None]).all(0))[:, 0]
         return int(same[0]) if len(same) else None
@@ -73,7 +70,7 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Decided | N
 
 def below(
     problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
-) -> Decided:
+) -> Nested:
     """The tree with a test at the root, and subtrees within two budgets.
 
     Args:
@@ -90,16 +87,12 @@ def below(
     return feature, locate(absent, halves[0], left), locate(present, halves[1], point - left)
 
 
-def in_columns(tree: Decided, patterns: Patterns) -> tuple[Nested, list[int]]:
-    """A tree in columns of the matrix instead of literals, and the decisions of its leaves in preorder."""
-    if isinstance(tree, int):
-        return None, [tree]
-    feature, *children = tree
-    parts = [in_columns(child, patterns) for child in children]
-    if patterns.flipped[feature]:
-        parts.reverse()
-    (absent, first), (present, second) = parts
-    return (int(patterns.columns[feature]), absent, present), first + second
+def _decisions(tree: Nested) -> list[int]:
+    """The decisions of the leaves, in preorder."""
+    if isinstance(tree, tuple):
+        return _decisions(tree[1]) + _decisions(tree[2])
+    assert tree is not None
+    return [tree]
 
 
 Score = Callable[[IntArray], FloatArray]
@@ -109,7 +102,7 @@ Origin = tuple[int, int, Tensor] | None
 
 @dataclass(frozen=True)
 class FrontCounters:
-    """What a search did.
+    """Size and time of a search.
 
     Attributes:
         n_rows: N.
@@ -159,7 +152,7 @@ class FrontSolution:
             the search short.
         lower_bound: with the order ``"balance"`` at depth 3, the least first total (integer units) that a
             tree within the limit can have; equal to that of the best tree if certified.
-        counters: what the search did.
+        counters: size and time of the search.
     """
 
     def __init__(
@@ -192,8 +185,8 @@ class FrontSolution:
     @property
     def values(self) -> FloatArray:
         """(n, 2), the totals in the user's units."""
-        found: FloatArray = self.totals * np.array(self.task.unit) + np.array(self.task.offset)
-        return found
+        values: FloatArray = self.totals * np.array(self.task.unit) + np.array(self.task.offset)
+        return values
 
     @property
     def certificate(self) -> str:
@@ -236,12 +229,12 @@ class FrontSolution:
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
         point, origin, problem = self._points[:, number], self._origins[number], self._problem
         if origin is None:
-            found = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
+            decided = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
         else:
             feature, split, left = origin
-            found = below(problem, feature, splits(self._target)[split], left, point)
-        nested, decisions = in_columns(found, self._patterns)
-        tree, decision = BinaryTree.build(nested, self._names), np.array(decisions, dtype=np.int64)
+            decided = below(problem, feature, splits(self._target)[split], left, point)
+        nested = in_columns(decided, self._patterns.columns, self._patterns.flipped)
+        tree, decision = BinaryTree.build(nested, self._names), np.array(_decisions(nested), dtype=np.int64)
         totals = self.task.totals(tree.apply(self._features), decision)
         if not np.array_equal(totals, self.totals[number]):
             raise TrainingError(
@@ -301,12 +294,12 @@ def solve_front(
         >>> import numpy as np
         >>> from sstorch.exact.fronts import ConfusionFront, solve_front
         >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [1, 1]])
-        >>> found = solve_front(features, ConfusionFront([0, 0, 1, 0, 1, 1]), max_depth=2)
-        >>> found.table()
+        >>> solution = solve_front(features, ConfusionFront([0, 0, 1, 0, 1, 1]), max_depth=2)
+        >>> solution.table()
            false negatives  false positives     score
         0                0                1  0.857143
         1                2                0  0.500000
-        >>> best = found.tree()
+        >>> best = solution.tree()
         >>> best.predict(features).tolist()
         [0, 0, 1, 1, 1, 1]
     """
@@ -345,22 +338,22 @@ def solve_front(
 
 
 def _pareto_roots(
-    problem: FrontProblem, target: Budget, found: Tensor, memory: int, deadline: float
+    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: float
 ) -> tuple[Tensor, list[Origin], int]:
     """Add all trees of depth 3, root by root, to a front.
 
     A tree improves the front only if it is at or below one of its corners in both costs, and then in every
     weighted sum of them; a root, or a second test, whose least sum exceeds all of these is left out.
     """
-    origins: list[Origin] = [None] * found.shape[1]
-    weights = normals(found, problem.largest)
+    origins: list[Origin] = [None] * front.shape[1]
+    weights = normals(front, problem.largest)
     for feature in range(problem.n_features):
         if time.perf_counter() > deadline:
-            return found, origins, feature
+            return front, origins, feature
         absent, present = problem.split(feature)
         for split, (first, second) in enumerate(splits(target)):
             floors = Floors(absent, first, weights), Floors(present, second, weights)
-            most = weights @ corners(found).to(torch.float64)
+            most = weights @ corners(front).to(torch.float64)
             least = floors[0].least + floors[1].least
             most = most[:, (most >= least[:, None]).all(0)]
             if not most.shape[1]:
@@ -369,26 +362,26 @@ def _pareto_roots(
             right = pareto_front(present, second, memory, floors[1].kept(floors[0].least, most))
             width = right.shape[1]
             for part in left.split(max(1, memory // (64 * width)), dim=1):
-                n = found.shape[1]
-                found, index = join(found, part, right)
+                n = front.shape[1]
+                front, index = join(front, part, right)
                 origins = [
                     origins[i] if i < n else (feature, split, part[:, (i - n) // width])
                     for i in index.tolist()
                 ]
-    return found, origins, problem.n_features
+    return front, origins, problem.n_features
 
 
 def _cheapest_root(
-    problem: FrontProblem, target: Budget, found: Tensor, memory: int, deadline: float
+    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: float
 ) -> tuple[Tensor, list[Origin], float, bool]:
     """The cheapest tree of depth 3, or the cheapest of a front of smaller ones."""
-    known = found[:, found[0].argmin()] if found.shape[1] else None
+    known = front[:, front[0].argmin()] if front.shape[1] else None
     result = cheapest_tree(problem, target, known, memory // 2, deadline)
     if result.root is not None:
         root = result.root
         origin: Origin = (root.feature, root.split, root.left)
         return root.point[:, None], [origin], result.lower_bound, result.complete
-    cheapest = found[:, :0] if known is None else known[:, None]
+    cheapest = front[:, :0] if known is None else known[:, None]
     return cheapest, [None] * cheapest.shape[1], result.lower_bound, result.complete
 
 
@@ -403,12 +396,9 @@ def _check(
     """Check the arguments; returns the budget."""
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
-    if max_nodes is not None and max_nodes < 0:
-        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    check_limits(max_nodes, time_limit)
     if min_leaf < 1:
         raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
-    if time_limit is not None and not time_limit > 0.0:
-        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
     if n_rows != task.n_rows:
         raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
     if min_leaf > n_rows:

@@ -171,20 +171,20 @@ def f_beta(beta: float) -> Measure:
 
     def measure(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
         hits = (1.0 + beta**2) * (positives - missed)
-        found: FloatArray = hits / (hits + beta**2 * missed + alarmed)
-        return found
+        score: FloatArray = hits / (hits + beta**2 * missed + alarmed)
+        return score
 
     return measure
 
 
 def _accuracy(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-    found: FloatArray = 1.0 - (missed + alarmed) / (positives + negatives)
-    return found
+    score: FloatArray = 1.0 - (missed + alarmed) / (positives + negatives)
+    return score
 
 
 def _balanced(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-    found: FloatArray = 1.0 - (missed / positives + alarmed / negatives) / 2.0
-    return found
+    score: FloatArray = 1.0 - (missed / positives + alarmed / negatives) / 2.0
+    return score
 
 
 def _mcc(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
@@ -197,8 +197,8 @@ def _mcc(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: f
     rest = positives + negatives - flagged
     rates = 1.0 - missed / positives - alarmed / negatives
     spread = flagged * rest
-    found = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
-    return np.where((spread > 0.0) & (rates > 0.0), found, 0.0)
+    score = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
+    return np.where((spread > 0.0) & (rates > 0.0), score, 0.0)
 
 
 _MEASURES: dict[str, Measure] = {
@@ -289,7 +289,7 @@ class GroupFairness:
 
 
 def group_balance(group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray) -> tuple[IntArray, int]:
-    """What each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
+    """The amount that each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
 
     Args:
         group: 0 or 1, (N,).
