@@ -22,6 +22,8 @@ from sstorch.exceptions import ConfigError, DataError, FormatError
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
 
+Preset = Literal["surtree", "osst", "all", "quantiles", "boosted"]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -99,9 +101,6 @@ class Rule:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"a saved rule is incomplete or altered: {error!r}") from error
-
-
-Preset = Literal["surtree", "osst", "all", "quantiles", "boosted"]
 
 
 class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]

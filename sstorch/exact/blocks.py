@@ -14,6 +14,10 @@ from torch import Tensor
 
 from sstorch.exact.moments import Moments, RowSums
 
+# Rows of a matrix product at a time.
+_ROWS = 8192
+Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
+
 
 class Run(NamedTuple):
     """Neighbouring sets above a pivot.
@@ -136,10 +140,6 @@ def right_signs(small: Tensor, both: Tensor | None, cells: Tensor) -> Tensor:
     cells[0, 1].sub_(both)
     cells[0, 0].sub_(cells[0, 1])
     return cells
-
-
-# Rows of a matrix product at a time.
-_ROWS = 8192
 
 
 class _BlockCells:
@@ -327,9 +327,6 @@ class PivotCells(_BlockCells):
         if self._depth > 3:
             larger, smaller = pairs(n, moments.device)
             self._free[:, n + 1 :, 0] = moments[:, larger + 1, smaller + 1]
-
-
-Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 
 class StreamedCells(_BlockCells):

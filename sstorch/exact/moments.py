@@ -17,6 +17,13 @@ from sstorch._types import BoolArray, IntArray
 from sstorch.exact.task import Entries
 from sstorch.exceptions import DataError
 
+# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
+_BITS = 46
+_BASE_BITS = 8
+_LARGEST_SUM = 2.0**53
+# With fewer rows it takes longer to put the digits of sums together than it saves.
+MANY_ROWS = 1000
+
 
 @dataclass(frozen=True)
 class Patterns:
@@ -111,14 +118,6 @@ def _distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]
     else:
         _, index, of_row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return index.astype(np.int64), of_row.reshape(-1).astype(np.int64)
-
-
-# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
-_BITS = 46
-_BASE_BITS = 8
-_LARGEST_SUM = 2.0**53
-# With fewer rows it takes longer to put the digits of sums together than it saves.
-MANY_ROWS = 1000
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,11 @@ CELLS_AT_ONCE = 1 << 15
 # First features of triples that share a matrix product: fewer waste less, more need fewer products.
 _FIRST_AT_ONCE = 12
 
+# From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
+FEW_ROWS = 4
+# Rows for which it is held at once in which cells they lie.
+_ROWS_AT_ONCE = 256
+
 
 @lru_cache(maxsize=64)
 def members(n: int, k: int) -> IntArray:
@@ -194,12 +199,6 @@ def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
     for axis in range(1, k + 1):
         cells.select(axis, 0).sub_(cells.select(axis, 1))
     return cells
-
-
-# From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
-FEW_ROWS = 4
-# Rows for which it is held at once in which cells they lie.
-_ROWS_AT_ONCE = 256
 
 
 class FeaturePart(NamedTuple):

@@ -20,6 +20,15 @@ from sstorch.exact.task import BranchCostTask, Task
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError
 
+INFINITY = float("inf")
+# Up to so many cells, all sets of a size may lie in one array.
+PACKED_CELLS = 1 << 23
+# Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
+_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
+# Doubles of the cells of a block, of the rows in them, and of what is made of both.
+_WORKSPACE = 1 << 22
+BranchCost = Callable[[IntArray, IntArray], FloatArray]
+
 
 class Budget(NamedTuple):
     """The most that a subtree may use.
@@ -54,9 +63,6 @@ def splits(target: Budget) -> tuple[tuple[Budget, Budget], ...]:
         (budget(target.depth - 1, left), budget(target.depth - 1, rest - left))
         for left in range(max(0, rest - most), min(most, rest) + 1)
     )
-
-
-INFINITY = float("inf")
 
 
 class Levels:
@@ -139,14 +145,6 @@ class Levels:
             torch.minimum(view, value, out=view)
 
 
-# Up to so many cells, all sets of a size may lie in one array.
-PACKED_CELLS = 1 << 23
-# Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
-_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
-# Doubles of the cells of a block, of the rows in them, and of what is made of both.
-_WORKSPACE = 1 << 22
-
-
 @dataclass(frozen=True)
 class Work:
     """Size of a search.
@@ -218,9 +216,6 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"
     return f"{seconds:.2g} seconds"
-
-
-BranchCost = Callable[[IntArray, IntArray], FloatArray]
 
 
 def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
@@ -295,6 +290,25 @@ def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> floa
     return below(0, np.arange(len(features), dtype=np.int64), ())
 
 
+def pair_cells(pairs: Tensor) -> Tensor:
+    """Cells of the pairs {a, c}, by inclusion and exclusion.
+
+    Args:
+        pairs: (C, 1 + F, 1 + F) as `Moments.pairs` gives them: sums over the rows in which a and c are 1,
+            the first of each axis asking for neither.
+
+    Returns:
+        (C, s_a, s_c, F, F), s = 1 where the literal is 1.
+    """
+    total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
+    cells = pairs.new_empty(len(pairs), 2, 2, *both.shape[1:])
+    cells[:, 1, 1] = both
+    torch.sub(a, both, out=cells[:, 1, 0])
+    torch.sub(c, both, out=cells[:, 0, 1])
+    torch.sub(total - a, cells[:, 0, 1], out=cells[:, 0, 0])
+    return cells
+
+
 class Problem:
     """Rows to grow trees on, a task, and the conditions that leaves have to meet.
 
@@ -343,13 +357,7 @@ class Problem:
 
     def pairs(self) -> Tensor:
         """(2, 2, F, F): costs of the rows with both, one or none of two literals, in both orders."""
-
-        def cells(pair: Tensor) -> Tensor:
-            """From sums with neither (none first) or either literal asked for, (C, 1 + F, 1 + F)."""
-            first = torch.stack([pair[:, :1] - pair[:, 1:], pair[:, 1:]], dim=1)
-            return torch.stack([first[..., :1] - first[..., 1:], first[..., 1:]], dim=2)
-
-        return self._total(Moments.pairs, cells)
+        return self._total(Moments.pairs, pair_cells)
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
         """Costs of cells, infinite where a leaf has too few rows or whatever else it needs.

@@ -35,6 +35,45 @@ from sstorch.exact.problem import (
 )
 from sstorch.exact.tree import Nested
 
+_EMPTY = torch.empty(0)
+# Cells of a block: several arrays of them fit the second level cache.
+_CELLS = 1 << 17
+# Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
+_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
+_MOST_CELLS_WITH_STEPS = 1 << 21
+_MOST_PRODUCTS = 1 << 28
+
+
+def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFINITY) -> tuple[Levels, bool]:
+    """Fill the tables of all sets of up to `depth` - 1 features.
+
+    Sets of the largest size come first: each of their cells is evaluated once, and splits every set that it
+    has one more literal than. Then each smaller size adds its own leaves.
+
+    Args:
+        problem: rows, task and conditions.
+        depth: D, 0 to 5.
+        max_nodes: most branch nodes.
+        deadline: a time of `time.perf_counter`.
+
+    Returns:
+        The tables, and whether the search was complete; where it was not, the tables hold costs of trees, but
+        not of all trees.
+    """
+    n_features = problem.moments.n_features
+    levels = Levels(n_features, depth, max_nodes)
+    if 0 in (depth, max_nodes, n_features):
+        levels.allocate(problem.moments.values)
+        return levels, True
+    if fits(problem, depth):
+        return levels, search_packed(problem, levels, deadline)
+    return levels, search_blocks(problem, levels, deadline)
+
+
+def root_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
+    """Least cost of a tree on all rows for every budget."""
+    return levels.packed[0] if levels.packed else levels.values(0, problem.leaf(), levels.tables[0])
+
 
 def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
     """Fill the tables; returns whether there was time for all."""
@@ -158,15 +197,6 @@ def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], piv
 
 
 _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
-_EMPTY = torch.empty(0)
-# Cells of a block: several arrays of them fit the second level cache.
-_CELLS = 1 << 17
-
-
-# Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
-_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
-_MOST_CELLS_WITH_STEPS = 1 << 21
-_MOST_PRODUCTS = 1 << 28
 
 
 def fits(problem: Problem, depth: int) -> bool:
@@ -270,37 +300,6 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
         candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
         torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=least)
     return table
-
-
-def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFINITY) -> tuple[Levels, bool]:
-    """Fill the tables of all sets of up to `depth` - 1 features.
-
-    Sets of the largest size come first: each of their cells is evaluated once, and splits every set that it
-    has one more literal than. Then each smaller size adds its own leaves.
-
-    Args:
-        problem: rows, task and conditions.
-        depth: D, 0 to 5.
-        max_nodes: most branch nodes.
-        deadline: a time of `time.perf_counter`.
-
-    Returns:
-        The tables, and whether the search was complete; where it was not, the tables hold costs of trees, but
-        not of all trees.
-    """
-    n_features = problem.moments.n_features
-    levels = Levels(n_features, depth, max_nodes)
-    if 0 in (depth, max_nodes, n_features):
-        levels.allocate(problem.moments.values)
-        return levels, True
-    if fits(problem, depth):
-        return levels, search_packed(problem, levels, deadline)
-    return levels, search_blocks(problem, levels, deadline)
-
-
-def root_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
-    """Least cost of a tree on all rows for every budget."""
-    return levels.packed[0] if levels.packed else levels.values(0, problem.leaf(), levels.tables[0])
 
 
 def smallest(costs: dict[Budget, float], target: Budget) -> Budget:

@@ -37,6 +37,8 @@ from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTa
 from sstorch.exact.tree import BinaryTree, in_columns
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
+MAX_EXACT_DEPTH = 5
+
 
 class Optimum(NamedTuple):
     """The best tree found within a budget.
@@ -319,9 +321,6 @@ class Solution:
 def _slack(optima: Sequence[Optimum]) -> float:
     """How far losses can be apart by rounding."""
     return 1e-12 * max(abs(o.loss) for o in optima)
-
-
-MAX_EXACT_DEPTH = 5
 
 
 def solve(

@@ -13,10 +13,13 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import parse_target
 from sstorch.exact.task import Entries, OneStepTask
+from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
 _TINY = 1e-290
+
+LeafCurve = Literal["kaplan_meier", "ipcw"]
 
 
 class LogLikelihood(OneStepTask):
@@ -84,18 +87,7 @@ class LogLikelihood(OneStepTask):
 
 def nelson_aalen(time: FloatArray, event: BoolArray, tolerance: float = 0.0) -> FloatArray:
     """Λ(t_i + tolerance) of each row, 1 / (N + 1) before the first event, shape (N,)."""
-    distinct, position = np.unique(time, return_inverse=True)
-    counts = np.bincount(position)
-    at_risk = len(time) - np.concatenate(([0], np.cumsum(counts)[:-1]))
-    hazard = np.cumsum(np.bincount(position, weights=event) / at_risk)
-    hazard = np.where(hazard > 0.0, hazard, 1.0 / (len(time) + 1))
-    if tolerance:
-        hazard = hazard[np.searchsorted(distinct, distinct + tolerance, side="right") - 1]
-    read: FloatArray = hazard[position]
-    return read
-
-
-LeafCurve = Literal["kaplan_meier", "ipcw"]
+    return BaselineHazard.of(time, event).at(time + tolerance)
 
 
 class IntegratedBrier:

@@ -14,6 +14,8 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.task import Entries, OneStepTask
 from sstorch.exceptions import ConfigError, DataError
 
+PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
+
 
 class DecisionCosts(OneStepTask):
     """Mean cost of rows whose leaf takes one of K decisions for all its rows: the cheapest in total.
@@ -422,9 +424,6 @@ class LeastSquares(OneStepTask):
         total = np.bincount(leaf, self.weight * (self.y - self._centre), minlength=n_leaves)
         mean: FloatArray = self._centre + np.divide(total, weight, out=np.zeros(n_leaves), where=weight > 0.0)
         return mean
-
-
-PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
 
 
 class Policy(DecisionCosts):

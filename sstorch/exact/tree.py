@@ -15,6 +15,12 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
+# A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
+Nested = tuple[int, "Nested", "Nested"] | int | None
+LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
+# A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class BinaryTree:
@@ -133,10 +139,6 @@ class BinaryTree:
         return "\n".join(lines)
 
 
-# A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
-Nested = tuple[int, "Nested", "Nested"] | int | None
-
-
 def in_columns(tree: Nested, columns: IntArray, flipped: BoolArray) -> Nested:
     """A tree in columns of a matrix instead of features.
 
@@ -152,12 +154,6 @@ def in_columns(tree: Nested, columns: IntArray, flipped: BoolArray) -> Nested:
     if flipped[feature]:
         absent, present = present, absent
     return int(columns[feature]), absent, present
-
-
-LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
-
-# A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -100,16 +100,9 @@ class ClassifierSettings(SearchSettings):
         """
         if self.feature_costs is None:
             return None
-        # Wrong prices are refused whatever the questions are.
-        FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
-        asked = {rule.column for rule in rules}
-        prices = {name: price for name, price in self.feature_costs.items() if name in asked}
-        later = {name: price for name, price in (self.discounted_costs or {}).items() if name in asked}
-        groups = {
-            group: [name for name in names if name in asked]
-            for group, names in (self.feature_groups or {}).items()
-        }
-        return FeatureCosts.of([rule.column for rule in rules], prices, groups, later)
+        costs = FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
+        asked = np.array([columns.index(rule.column) for rule in rules], dtype=np.int64)
+        return replace(costs, attribute=asked)
 
 
 def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:

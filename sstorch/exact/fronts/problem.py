@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.moments import Moments, Patterns, check_binary
-from sstorch.exact.problem import Budget
+from sstorch.exact.problem import Budget, pair_cells
 from sstorch.exact.task import Entries
 from sstorch.exceptions import ConfigError
 
@@ -98,25 +98,6 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
     if order == "pareto":
         return (first <= second).all(0)
     return (first[0] <= second[0]) & (first[1] == second[1])
-
-
-def pair_cells(pairs: Tensor) -> Tensor:
-    """Cells of the pairs {a, c}, by inclusion and exclusion.
-
-    Args:
-        pairs: (C, 1 + F, 1 + F) as `Moments.pairs` gives them: sums over the rows in which a and c are 1,
-            the first of each axis asking for neither.
-
-    Returns:
-        (C, s_a, s_c, F, F), s = 1 where the literal is 1.
-    """
-    total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
-    cells = pairs.new_empty(len(pairs), 2, 2, *both.shape[1:])
-    cells[:, 1, 1] = both
-    torch.sub(a, both, out=cells[:, 1, 0])
-    torch.sub(c, both, out=cells[:, 0, 1])
-    torch.sub(total - a, cells[:, 0, 1], out=cells[:, 0, 0])
-    return cells
 
 
 class FrontProblem:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exact.fronts.problem import pair_cells
 from sstorch.exact.fronts.tasks import two_values, whole_weights
 from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.problem import pair_cells
 from sstorch.exact.task import Entries
 from sstorch.exact.tree import BinaryTree, Nested, in_columns
 from sstorch.exceptions import ConfigError, DataError, TrainingError

@@ -13,7 +13,18 @@ from torch import Tensor
 from sstorch.exact.fronts.problem import REACHED, UNREACHABLE, FrontProblem
 from sstorch.exact.problem import Budget, OutOfTimeError, check_time, splits
 
+# With so many different costs at most, the least of the other cost is kept for each.
 _EVERY_VALUE = 1 << 16
+
+# Weighted sums of the two costs: about so many, of weights up to the next number; exact below 2^52.
+_N_WEIGHTS = 10
+_LARGEST_WEIGHT = 1 << 10
+_EXACT = 1 << 52
+# Sums of points at a time, and points of subtrees at a time.
+_CHUNK = 1 << 20
+_PART = 1 << 22
+# Rates tried for the bound of all trees.
+_DUAL_STEPS = 10
 
 
 def nondominated(first: Tensor, second: Tensor) -> Tensor:
@@ -109,11 +120,6 @@ def _by_value(first: Tensor, second: Tensor) -> Tensor:
     one = torch.full((size,), len(first), dtype=torch.int64, device=first.device)
     one.scatter_reduce_(0, first[candidate], candidate, "amin")
     return one[front]
-
-
-_N_WEIGHTS = 10
-_LARGEST_WEIGHT = 1 << 10
-_EXACT = 1 << 52
 
 
 def pareto_front(
@@ -223,10 +229,6 @@ def _least(points: Tensor, weights: Tensor) -> Tensor:
     """(K, ...): least weighted sums of points (2, ..., M)."""
     sums = weights @ points.flatten(1).to(torch.float64)
     return sums.view(len(weights), *points.shape[1:]).amin(-1)
-
-
-_CHUNK = 1 << 20
-_PART = 1 << 22
 
 
 def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
@@ -411,9 +413,6 @@ def cheapest_pair(left: Tensor, right: Tensor, limit: int) -> tuple[int, Tensor,
         cost = torch.minimum(cost[width:], cost[:-width])
         width *= 2
     return best
-
-
-_DUAL_STEPS = 10
 
 
 class Root(NamedTuple):

@@ -30,6 +30,11 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 _CHUNK = 1 << 22
 
+Score = Callable[[IntArray], FloatArray]
+# Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
+Origin = tuple[int, int, Tensor] | None
+MAX_FRONT_DEPTH = 3
+
 
 def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
     """A smallest tree within a budget of depth 0, 1 or 2 that has a point (2,).
@@ -93,11 +98,6 @@ def _decisions(tree: Nested) -> list[int]:
         return _decisions(tree[1]) + _decisions(tree[2])
     assert tree is not None
     return [tree]
-
-
-Score = Callable[[IntArray], FloatArray]
-# Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
-Origin = tuple[int, int, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -251,9 +251,6 @@ class FrontSolution:
                 f"{int(np.isnan(scores).sum())} not a number"
             )
         return scores
-
-
-MAX_FRONT_DEPTH = 3
 
 
 def solve_front(

@@ -20,6 +20,15 @@ from sstorch.exceptions import ConfigError, DataError
 
 _WEIGHT_BITS = 20
 
+Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
+# From false negatives, false positives, positives and negatives to a score.
+Measure = Callable[[FloatArray, FloatArray, float, float], FloatArray]
+Parity = Literal["demographic_parity", "equal_opportunity"]
+_LOSS_BITS = 30
+_SURVIVAL_BITS = 20
+# Sums of hazards have so many bits in all, which float64 holds exactly.
+_SUM_BITS = 52
+
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
     """A column of 0 and 1, of both, as integers.
@@ -79,11 +88,6 @@ def share(name: str, value: float) -> Fraction:
     if isinstance(value, bool) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}={value!r}: expected a number from 0 to 1")
     return Fraction(Decimal(repr(float(value))))
-
-
-Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
-# From false negatives, false positives, positives and negatives to a score.
-Measure = Callable[[FloatArray, FloatArray, float, float], FloatArray]
 
 
 class ConfusionFront:
@@ -207,9 +211,6 @@ _MEASURES: dict[str, Measure] = {
     "f1": f_beta(1.0),
     "mcc": _mcc,
 }
-
-
-Parity = Literal["demographic_parity", "equal_opportunity"]
 
 
 class GroupFairness:
@@ -348,12 +349,6 @@ def disparity(
             raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
         means.append(float(np.average(values[rows], weights=weight[rows])))
     return means[0] - means[1]
-
-
-_LOSS_BITS = 30
-_SURVIVAL_BITS = 20
-# Sums of hazards have so many bits in all, which float64 holds exactly.
-_SUM_BITS = 52
 
 
 class FairSurvival:
