@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, IntArray
 from sstorch.exact.task import Entries
+from sstorch.exact.tree import Nested
 from sstorch.exceptions import DataError
 
 # Fractions are rounded to this many bits below the largest one; fewer if sums need it.
@@ -37,25 +38,33 @@ class Patterns:
         columns: (F,), the column of the matrix behind each feature.
         flipped: (F,) bool, True where a literal of 1 means a matrix entry of 0.
         of_row: (N,), the distinct row that each row of the matrix is.
+        features: (N, p) bool, the matrix.
+        names: of its columns.
     """
 
     literals: npt.NDArray[np.uint8]
     columns: IntArray
     flipped: BoolArray
     of_row: IntArray
+    features: BoolArray
+    names: tuple[str, ...]
 
     @classmethod
-    def of(cls, features: BoolArray, merge_columns: bool = True) -> Patterns:
-        """Collapse the rows and columns of an (N, p) boolean matrix.
+    def of(cls, features: object, merge_columns: bool = True) -> Patterns:
+        """Collapse the rows and columns of a matrix.
 
         Args:
-            features: the matrix.
+            features: the matrix, (N, p).
             merge_columns: False keeps columns that repeat or complement others: tests may cost differently.
+
+        Raises:
+            DataError: it is not binary.
         """
-        n = len(features)
-        counts = features.sum(axis=0, dtype=np.int64)
-        flipped = (2 * counts > n) | ((2 * counts == n) & features[0])
-        turned = features ^ flipped
+        matrix, names = check_binary(features)
+        n = len(matrix)
+        counts = matrix.sum(axis=0, dtype=np.int64)
+        flipped = (2 * counts > n) | ((2 * counts == n) & matrix[0])
+        turned = matrix ^ flipped
         packed = np.packbits(turned.T, axis=1)
         first: dict[bytes, int] = {}
         for column in np.flatnonzero((counts > 0) & (counts < n)):
@@ -64,7 +73,12 @@ class Patterns:
         columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
         literals = np.ascontiguousarray(turned[:, columns]).view(np.uint8)
         index, of_row = _distinct_rows(literals)
-        return cls(literals[index], columns, flipped[columns], of_row)
+        return cls(literals[index], columns, flipped[columns], of_row, matrix, tuple(names))
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return len(self.of_row)
 
     @property
     def n_features(self) -> int:
@@ -76,6 +90,15 @@ class Patterns:
         padded = np.ones((len(self.literals), self.n_features + 2))
         padded[:, 1:-1] = self.literals
         return torch.from_numpy(padded).to(device)
+
+    def in_columns(self, tree: Nested) -> Nested:
+        """A tree over columns of the matrix instead of features."""
+        if not isinstance(tree, tuple):
+            return tree
+        feature, absent, present = tree[0], self.in_columns(tree[1]), self.in_columns(tree[2])
+        if self.flipped[feature]:
+            absent, present = present, absent
+        return int(self.columns[feature]), absent, present
 
 
 def check_binary(features: object) -> tuple[BoolArray, list[str]]:

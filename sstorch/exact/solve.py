@@ -16,8 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray
-from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.moments import Moments, Patterns
 from sstorch.exact.problem import (
     INFINITY,
     Budget,
@@ -34,7 +33,7 @@ from sstorch.exact.problem import (
 )
 from sstorch.exact.search import root_costs, search, trace
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
-from sstorch.exact.tree import BinaryTree, in_columns
+from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 MAX_EXACT_DEPTH = 5
@@ -115,8 +114,6 @@ class Solution:
     def __init__(
         self,
         *,
-        features: BoolArray,
-        names: Sequence[str],
         patterns: Patterns,
         problem: Problem,
         searches: Sequence[tuple[Levels, bool]],
@@ -126,8 +123,7 @@ class Solution:
         leaf_penalty: float,
         counters: Counters,
     ) -> None:
-        self._features, self._names, self._patterns = features, tuple(names), patterns
-        self._problem, self._levels = problem, [levels for levels, _ in searches]
+        self._patterns, self._problem = patterns, problem
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self.counters = counters
         self._best: dict[Budget, tuple[float, Levels]] = {}
@@ -242,9 +238,7 @@ class Solution:
         optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
         state = budget(optimum.depth, optimum.nodes)
         nested = trace(self._problem, self._best[state][1], self._reached(state))
-        tree = BinaryTree.build(
-            in_columns(nested, self._patterns.columns, self._patterns.flipped), self._names
-        )
+        tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
         loss = self._loss(tree)
         # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
@@ -266,12 +260,12 @@ class Solution:
         if not isinstance(self.task, DecisionTask):
             raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
         tree = self.tree() if tree is None else tree
-        return self.task.decisions(tree.apply(self._features), tree.n_leaves)
+        return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
 
     def _loss(self, tree: BinaryTree) -> float:
         """The tree's loss from the definition."""
-        cost = total_branch_cost(self.task, tree, self._features)
-        return self.task.loss(tree.apply(self._features)) + cost
+        features = self._patterns.features
+        return self.task.loss(tree.apply(features)) + total_branch_cost(self.task, tree, features)
 
     def _reached(self, state: Budget) -> Budget:
         """The budget within which the search behind a state found its cost."""
@@ -375,11 +369,10 @@ def solve(
         >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """
-    matrix, names = check_binary(features)
-    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
-    _check_rows(matrix.shape[0], task, min_leaf, min_events)
     priced = isinstance(task, BranchCostTask)
-    patterns = Patterns.of(matrix, merge_columns=not priced)
+    patterns = Patterns.of(features, merge_columns=not priced)
+    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
+    _check_rows(patterns.n_rows, task, min_leaf, min_events)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
     n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
@@ -403,8 +396,6 @@ def solve(
             break
     seconds = time.perf_counter() - begin
     return Solution(
-        features=matrix,
-        names=names,
         patterns=patterns,
         problem=problem,
         searches=searches,
@@ -413,7 +404,7 @@ def solve(
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
         counters=Counters(
-            len(matrix), len(patterns.literals), patterns.n_features, problem.n_cells, seconds, work
+            patterns.n_rows, len(patterns.literals), patterns.n_features, problem.n_cells, seconds, work
         ),
     )
 

@@ -72,10 +72,7 @@ def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
     Raises:
         DataError: it is none, it is empty, or an entry is not finite; the message names the first one.
     """
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected a matrix of numbers: {error}") from error
+    array = _numbers(values, name, "a matrix of numbers")
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"{name}: expected a matrix with rows and columns, got the shape {array.shape}")
     if not np.isfinite(array).all():
@@ -92,10 +89,7 @@ def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -
     Raises:
         DataError: it is none, has another length, or an entry is not finite.
     """
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected numbers: {error}") from error
+    array = _numbers(values, name, "numbers")
     if array.ndim != 1 or len(array) == 0 or (n_rows is not None and len(array) != n_rows):
         wanted = "a list of numbers" if n_rows is None else f"{n_rows} numbers, one per row"
         raise DataError(f"{name}: expected {wanted}, got the shape {array.shape}")
@@ -103,6 +97,13 @@ def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -
         row = int(np.flatnonzero(~np.isfinite(array))[0])
         raise DataError(f"{name}: row {row} holds {array[row]}; give finite numbers")
     return array
+
+
+def _numbers(values: npt.ArrayLike, name: str, wanted: str) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name}: expected {wanted}: {error}") from error
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:

@@ -139,23 +139,6 @@ class BinaryTree:
         return "\n".join(lines)
 
 
-def in_columns(tree: Nested, columns: IntArray, flipped: BoolArray) -> Nested:
-    """A tree in columns of a matrix instead of features.
-
-    Args:
-        tree: in features.
-        columns: the column behind each feature, (F,).
-        flipped: where a feature of 1 means an entry of 0, (F,).
-    """
-    if not isinstance(tree, tuple):
-        return tree
-    feature, *children = tree
-    absent, present = (in_columns(child, columns, flipped) for child in children)
-    if flipped[feature]:
-        absent, present = present, absent
-    return int(columns[feature]), absent, present
-
-
 @dataclass(frozen=True)
 class LeafCurves:
     """One survival curve and one cumulative hazard per leaf: right-continuous steps, S(0) = 1 and H(0) = 0.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.moments import Moments, Patterns
 from sstorch.exact.problem import Budget, pair_cells
 from sstorch.exact.task import Entries
 from sstorch.exceptions import ConfigError
@@ -198,13 +198,13 @@ def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, s
         ConfigError: the first promise that is not kept, with the numbers that show it.
         DataError: `features` is not binary.
     """
-    matrix, _ = check_binary(features)
+    patterns = Patterns.of(features)
     channels = task.channels()
     if channels.dtype != np.int64 or channels.ndim != 2 or channels.shape[1] != task.n_rows:
         raise ConfigError(
             f"channels: expected int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
         )
-    problem = FrontProblem.of(task, Patterns.of(matrix), 1, torch.device("cpu"))
+    problem = FrontProblem.of(task, patterns, 1, torch.device("cpu"))
     if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != 2:
         raise ConfigError(
             f"points: expected int64 of shape (2, K, ...), got {problem.leaf.dtype} of "

@@ -11,12 +11,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact.fronts.tasks import two_values, whole_weights
-from sstorch.exact.moments import Moments, Patterns, check_binary
+from sstorch.exact.moments import Moments, Patterns
 from sstorch.exact.problem import pair_cells
 from sstorch.exact.task import Entries
-from sstorch.exact.tree import BinaryTree, Nested, in_columns
+from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 _CHUNK = 1 << 20
@@ -57,15 +57,12 @@ class RocSolution:
 
     def __init__(
         self,
-        features: BoolArray,
-        names: list[str],
         patterns: Patterns,
         best: list[_Best],
         y: IntArray,
         weight: IntArray,
     ) -> None:
-        self._features, self._names, self._patterns = features, names, patterns
-        self._best, self._y, self._weight = best, y, weight
+        self._patterns, self._best, self._y, self._weight = patterns, best, y, weight
         self._product = int(weight[y == 1].sum()) * int(weight[y == 0].sum())
         self.auc = [0.5 + b.area / (2 * self._product) for b in best]
 
@@ -88,9 +85,8 @@ class RocSolution:
         root, absent, present = best.tests
         leaf_or_test = [None if test is None else (test, None, None) for test in (absent, present)]
         nested: Nested = None if root is None else (root, leaf_or_test[0], leaf_or_test[1])
-        nested = in_columns(nested, self._patterns.columns, self._patterns.flipped)
-        tree = BinaryTree.build(nested, self._names)
-        leaf = tree.apply(self._features)
+        tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
+        leaf = tree.apply(self._patterns.features)
         weight = np.bincount(leaf, self._weight, tree.n_leaves)
         rate = np.bincount(leaf, self._weight * self._y, tree.n_leaves) / np.where(weight > 0.0, weight, 1.0)
         auc = _area_of_ranks(rate[leaf], self._y, self._weight)
@@ -150,25 +146,24 @@ def solve_roc_hull(
         >>> [round(area, 4) for area in solution.auc], solution.tree().rate.tolist()
         ([0.5, 0.6667, 0.7778, 0.7778], [0.0, 1.0, 0.5])
     """
-    matrix, names = check_binary(features)
+    patterns = Patterns.of(features)
     labels = two_values("y", y, "positive")
     weight, _ = whole_weights(sample_weight, len(labels))
-    if len(matrix) != len(labels):
-        raise DataError(f"features: {len(matrix)} rows, but y has {len(labels)}")
+    if patterns.n_rows != len(labels):
+        raise DataError(f"features: {patterns.n_rows} rows, but y has {len(labels)}")
     if not 0 <= max_depth <= 2:
         raise ConfigError(f"max_depth={max_depth}: the area is optimised for depths 0 to 2")
     if max_nodes is not None and max_nodes < 0:
         raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
-    if not 1 <= min_leaf <= len(matrix):
-        raise ConfigError(f"min_leaf={min_leaf}: expected 1 to the {len(matrix)} rows")
+    if not 1 <= min_leaf <= patterns.n_rows:
+        raise ConfigError(f"min_leaf={min_leaf}: expected 1 to the {patterns.n_rows} rows")
     product = int(weight[labels == 1].sum()) * int(weight[labels == 0].sum())
     if not 0 < product < 2**60:
         raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")
-    patterns = Patterns.of(matrix)
     channels = np.stack([weight * labels, weight * (1 - labels), np.ones_like(labels)]).astype(np.float64)
     moments = Moments.of(patterns, Entries.of_rows(channels), 1, torch.device(device))
     most = min(2**max_depth - 1, 3 if max_nodes is None else max_nodes)
-    return RocSolution(matrix, names, patterns, _search(moments, most, min_leaf), labels, weight)
+    return RocSolution(patterns, _search(moments, most, min_leaf), labels, weight)
 
 
 def _search(moments: Moments, most: int, min_leaf: int) -> list[_Best]:

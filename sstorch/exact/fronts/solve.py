@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
 from sstorch.exact.fronts.search import (
     Floors,
@@ -23,9 +23,9 @@ from sstorch.exact.fronts.search import (
     normals,
     pareto_front,
 )
-from sstorch.exact.moments import Patterns, check_binary
+from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
-from sstorch.exact.tree import BinaryTree, Nested, in_columns
+from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
 _CHUNK = 1 << 22
@@ -158,8 +158,6 @@ class FrontSolution:
     def __init__(
         self,
         *,
-        features: BoolArray,
-        names: Sequence[str],
         patterns: Patterns,
         problem: FrontProblem,
         target: Budget,
@@ -171,8 +169,7 @@ class FrontSolution:
     ) -> None:
         if not points.shape[1]:
             raise DataError("no tree meets min_leaf and the limit of the task; loosen one of them")
-        self._features, self._names, self._patterns = features, tuple(names), patterns
-        self._problem, self._target = problem, target
+        self._patterns, self._problem, self._target = patterns, problem, target
         self._points, self._origins = points, origins
         self.task: FrontTask = problem.task
         self.totals: IntArray = points.T.cpu().numpy()
@@ -233,9 +230,10 @@ class FrontSolution:
         else:
             feature, split, left = origin
             decided = below(problem, feature, splits(self._target)[split], left, point)
-        nested = in_columns(decided, self._patterns.columns, self._patterns.flipped)
-        tree, decision = BinaryTree.build(nested, self._names), np.array(_decisions(nested), dtype=np.int64)
-        totals = self.task.totals(tree.apply(self._features), decision)
+        nested = self._patterns.in_columns(decided)
+        tree = BinaryTree.build(nested, self._patterns.names)
+        decision = np.array(_decisions(nested), dtype=np.int64)
+        totals = self.task.totals(tree.apply(self._patterns.features), decision)
         if not np.array_equal(totals, self.totals[number]):
             raise TrainingError(
                 f"the tree has the totals {totals.tolist()}, but the search reports "
@@ -300,9 +298,8 @@ def solve_front(
         >>> best.predict(features).tolist()
         [0, 0, 1, 1, 1, 1]
     """
-    matrix, names = check_binary(features)
-    target = _check(matrix.shape[0], task, max_depth, max_nodes, min_leaf, time_limit)
-    patterns = Patterns.of(matrix)
+    patterns = Patterns.of(features)
+    target = _check(patterns.n_rows, task, max_depth, max_nodes, min_leaf, time_limit)
     _check_memory(patterns, task, target.depth, memory)
     problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
     begin = time.perf_counter()
@@ -319,8 +316,6 @@ def solve_front(
             points, origins, lower_bound, complete = _cheapest_root(problem, target, points, memory, deadline)
             n_roots = problem.n_features if complete else -1
     return FrontSolution(
-        features=matrix,
-        names=names,
         patterns=patterns,
         problem=problem,
         target=target,
@@ -329,7 +324,7 @@ def solve_front(
         certified=n_roots == problem.n_features,
         lower_bound=lower_bound,
         counters=FrontCounters(
-            len(matrix), len(patterns.literals), problem.n_features, time.perf_counter() - begin
+            patterns.n_rows, len(patterns.literals), problem.n_features, time.perf_counter() - begin
         ),
     )
 
