@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from math import ceil, floor, log2
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import is_number_of
 from sstorch.exact.survival_tasks import LogLikelihood
 from sstorch.exceptions import ConfigError, DataError
 
@@ -85,7 +87,7 @@ def share(name: str, value: float) -> Fraction:
     Raises:
         ConfigError: it is none.
     """
-    if isinstance(value, bool) or not 0.0 <= value <= 1.0:
+    if not is_number_of(value, Real) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}={value!r}: expected a number from 0 to 1")
     return Fraction(Decimal(repr(float(value))))
 
