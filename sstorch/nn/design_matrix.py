@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
+
+from sstorch.batched import SHARED, Batched
 
 # Where copies of the rows of each problem cost more than they save.
 MAX_TILE_FEATURES = 32
@@ -14,7 +17,7 @@ MAX_TILE_ELEMENTS = 2**24
 
 
 @dataclass(frozen=True)
-class DesignMatrix:
+class DesignMatrix(Batched):
     """Feature matrices shared by the problems of a batch.
 
     A batch holds problems of one or more splits (folds). Problems of a split read the same matrix, in
@@ -28,8 +31,8 @@ class DesignMatrix:
         tiles: their features where copies are small and pay, shape (R, p, M); see :meth:`restrict`.
     """
 
-    matrices: Tensor
-    counts: tuple[int, ...]
+    matrices: Tensor = field(metadata=SHARED)
+    counts: tuple[int, ...] = field(metadata=SHARED)
     rows: Tensor | None = None
     tiles: Tensor | None = None
 
@@ -112,8 +115,8 @@ class DesignMatrix:
         ]
         return torch.cat(sums)[..., place]
 
-    def select(self, problems: Tensor | slice) -> DesignMatrix:
-        """The same rows for some of the problems, given by ascending positions (K,) or a slice."""
+    def select(self, problems: Tensor | slice) -> Self:
+        """The same rows for some of the problems: ascending positions (K,), or a slice."""
         if isinstance(problems, slice):
             ends = list(itertools.accumulate(self.counts, initial=0))
             first, last, _ = problems.indices(ends[-1])
@@ -121,9 +124,7 @@ class DesignMatrix:
         else:
             split = torch.repeat_interleave(torch.tensor(self.counts, device=problems.device))[problems]
             counts = torch.bincount(split, minlength=len(self.counts)).tolist()
-        rows = None if self.rows is None else self.rows[problems]
-        tiles = None if self.tiles is None else self.tiles[problems]
-        return DesignMatrix(self.matrices, tuple(counts), rows, tiles)
+        return replace(super().select(problems), counts=tuple(counts))
 
     def restrict(self, rows: Tensor) -> DesignMatrix:
         """Keep, for each problem, the rows at positions ``rows`` (R, M') of those it has now.

@@ -10,6 +10,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from sstorch.batched import Batched
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.nn.hazards import HazardFamily, make_family
@@ -74,7 +75,7 @@ Features = Tensor | DesignMatrix
 
 
 @dataclass(frozen=True)
-class GateParameters:
+class GateParameters(Batched):
     """Parameters of B gates.
 
     Attributes:
@@ -104,13 +105,9 @@ class GateParameters:
             self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
         )
 
-    def select(self, problems: Tensor | slice) -> GateParameters:
-        """Those of some problems of a one-dimensional batch: positions (K,), or a slice."""
-        return GateParameters(self.weight[problems], self.bias[problems])
-
 
 @dataclass(frozen=True)
-class LeafParameters:
+class LeafParameters(Batched):
     """Parameters of L leaves with m shape parameters.
 
     Attributes:
@@ -162,12 +159,6 @@ class LeafParameters:
             self.intercept.index_copy(-1, positions, part.intercept),
             self.shape.index_copy(-2, positions, part.shape),
             self.shape_slope.index_copy(-3, positions, part.shape_slope),
-        )
-
-    def select(self, problems: Tensor | slice) -> LeafParameters:
-        """Those of some problems of a one-dimensional batch: positions (K,), or a slice."""
-        return LeafParameters(
-            self.slope[problems], self.intercept[problems], self.shape[problems], self.shape_slope[problems]
         )
 
 

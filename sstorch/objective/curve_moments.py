@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sstorch.batched import Batched
 from sstorch.nn import HazardFamily
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
@@ -21,7 +22,7 @@ _CENTRE_ROWS = 32
 
 
 @dataclass(frozen=True)
-class CurveMoments:
+class CurveMoments(Batched):
     """Mean and scatter of the curves of each group, at the Q nodes of a grid.
 
     Curves are measured from a centre near their mean: where they nearly agree, their differences keep their
@@ -55,12 +56,6 @@ class CurveMoments:
             self.centre, weight, self.mean + share * step, self.scatter + other.scatter + between
         )
 
-    def select(self, problems: Tensor | slice) -> CurveMoments:
-        """The moments of the problems at positions (K,)."""
-        return CurveMoments(
-            self.centre[problems], self.weight[problems], self.mean[problems], self.scatter[problems]
-        )
-
     def pair_sums(self) -> Tensor:
         """Sum over the pairs of rows of different groups of w_i w_j (S_i - S_j)^2, at each node, (R, Q).
 
@@ -85,7 +80,7 @@ def pair_weight(weight: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Batched):
     """Where the squared differences are summed.
 
     Attributes:
@@ -96,13 +91,9 @@ class Grid:
     log_time: Tensor
     measure: Tensor
 
-    def select(self, problems: Tensor | slice) -> Grid:
-        """The nodes of the problems at positions (K,)."""
-        return Grid(self.log_time[problems], self.measure[problems])
-
 
 @dataclass(frozen=True)
-class CurveRows:
+class CurveRows(Batched):
     """What gives the survival curves of M rows.
 
     Attributes:
@@ -142,16 +133,6 @@ class CurveRows:
             linear=self.linear[..., rows],
             shape=self.shape if self.shape.shape[2] == 1 else self.shape[:, :, rows],
             probability=None if self.probability is None else self.probability[..., rows],
-        )
-
-    def select(self, problems: Tensor | slice) -> CurveRows:
-        """The rows of the problems at positions (K,)."""
-        return CurveRows(
-            self.family.select(problems),
-            self.member[problems],
-            self.linear[problems],
-            self.shape[problems],
-            None if self.probability is None else self.probability[problems],
         )
 
     @torch.no_grad()

@@ -144,17 +144,6 @@ class LeafParity(LeafTerm):
         rows = _rows_of_leaf(leaves, family, self.sample, self.member, self.position)
         return self.factor * pair_sum(rows, self.grid, self.frozen)
 
-    def select(self, problems: Tensor | slice) -> LeafParity:
-        """See :meth:`LeafTerm.select`."""
-        return LeafParity(
-            self.sample.select(problems),
-            self.position[problems],
-            self.member[problems],
-            self.grid.select(problems),
-            None if self.frozen is None else self.frozen.select(problems),
-            self.factor[problems],
-        )
-
 
 @dataclass(frozen=True)
 class GateParity(GateTerm):
@@ -176,15 +165,6 @@ class GateParity(GateTerm):
         """See :meth:`GateTerm.value`."""
         probability = _probability(gates, self.sample)
         return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
-
-    def select(self, problems: Tensor | slice) -> GateParity:
-        """See :meth:`LeafTerm.select`."""
-        return GateParity(
-            self.sample.select(problems),
-            self.rows.select(problems),
-            self.grid.select(problems),
-            self.factor[problems],
-        )
 
 
 def membership(sample: Sample) -> Tensor:

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from sstorch.batched import Batched
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective.rows import Sample
 
@@ -44,28 +45,20 @@ class Penalty(nn.Module):
         return type(self)(self.coefficient[problems])
 
 
-class GateTerm(ABC):
+class GateTerm(Batched, ABC):
     """What a penalty on rows adds to a BN step, with everything frozen in the step kept."""
 
     @abstractmethod
     def value(self, gates: GateParameters) -> Tensor:
         """Value per problem, shape (K,), from all gates, those that are frozen too."""
 
-    @abstractmethod
-    def select(self, problems: Tensor | slice) -> Self:
-        """The term of the problems at positions (K',) of the present K."""
 
-
-class LeafTerm(ABC):
+class LeafTerm(Batched, ABC):
     """What a penalty on rows adds to an LN step, with everything frozen in the step kept."""
 
     @abstractmethod
     def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
         """Value per problem, shape (K,), from the thawed leaves and the family of these problems."""
-
-    @abstractmethod
-    def select(self, problems: Tensor | slice) -> Self:
-        """The term of the problems at positions (K',) of the present K."""
 
 
 class RowPenalty(Penalty, ABC):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix
 
@@ -37,7 +38,7 @@ def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> li
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Batched):
     """Features and right-censored times of every problem's own rows.
 
     Attributes:
@@ -62,7 +63,7 @@ class Sample:
     log_entry: Tensor | None = None
     total_weight: Tensor | None = None
     group: Tensor | None = None
-    n_groups: int = 0
+    n_groups: int = field(default=0, metadata=SHARED)
     merged_weight: Tensor | None = None
 
     @property
@@ -80,20 +81,6 @@ class Sample:
         """Weights that sum to one over the rows of each problem (zero for a problem without rows)."""
         total = self.weight.sum(-1, keepdim=True) if self.total_weight is None else self.total_weight
         return self.weight / torch.where(total > 0, total, torch.ones_like(total))
-
-    def select(self, problems: Tensor | slice) -> Sample:
-        """The same rows for the problems at ascending positions (K,), or in a slice."""
-        return Sample(
-            self.x.select(problems),
-            self.log_time[problems],
-            self.event[problems],
-            self.weight[problems],
-            None if self.log_entry is None else self.log_entry[problems],
-            None if self.total_weight is None else self.total_weight[problems],
-            None if self.group is None else self.group[problems],
-            self.n_groups,
-            None if self.merged_weight is None else self.merged_weight[problems],
-        )
 
     def restrict(self, keep: Tensor) -> Sample:
         """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
@@ -158,7 +145,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Batched):
     """The rows of a batch in S shards, of which this process holds some.
 
     Sums over rows are formed within each shard and added up in the order of the shards, which does not depend
@@ -171,7 +158,7 @@ class Shards:
     """
 
     parts: tuple[Sample, ...]
-    group: dist.ProcessGroup | None = None
+    group: dist.ProcessGroup | None = field(default=None, metadata=SHARED)
 
     @classmethod
     def of(cls, sample: Sample) -> Shards:
@@ -226,10 +213,6 @@ class Shards:
     def map(self, function: Callable[[Sample], Sample]) -> Shards:
         """The shards of this process, each transformed."""
         return replace(self, parts=tuple(function(part) for part in self.parts))
-
-    def select(self, problems: Tensor) -> Shards:
-        """The same rows for the problems at ascending positions (K,)."""
-        return self.map(lambda part: part.select(problems))
 
     def restrict(self, keep: Callable[[Sample], Tensor]) -> Shards:
         """Rows that ``keep`` says to, boolean (R, M) for a shard; see :meth:`Sample.restrict`."""

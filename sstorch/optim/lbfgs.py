@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from sstorch.batched import Batched
 from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
 
 
@@ -117,7 +118,7 @@ class AutogradFunction:
 
 
 @dataclass(frozen=True)
-class BlockMetric:
+class BlockMetric(Batched):
     """Inverses of positive definite curvature matrices, block by block along the variables.
 
     Attributes:
@@ -140,10 +141,6 @@ class BlockMetric:
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def select(self, problems: Tensor) -> BlockMetric:
-        """The metric of some of the problems, positions (K',)."""
-        return BlockMetric(tuple(inverse[problems] for inverse in self.inverses))
-
 
 def _inverse(curvature: Tensor) -> Tensor:
     """Inverses of symmetric (K, n, b, b); off-diagonal parts are dropped where they spoil definiteness."""
@@ -158,7 +155,7 @@ def _inverse(curvature: Tensor) -> Tensor:
 
 
 @dataclass
-class CurvatureHistory:
+class CurvatureHistory(Batched):
     """The last m curvature pairs of K problems, and the quasi-Newton direction they define.
 
     With R the upper triangle of S Yᵀ in order of age and D its diagonal, the two loops of L-BFGS (Nocedal and
@@ -294,7 +291,7 @@ class LBFGSOptions:
 
 
 @dataclass
-class _Problems:
+class _Problems(Batched):
     """State of the K problems still in the batch; every field has K as its first dimension."""
 
     number: Tensor
@@ -441,24 +438,6 @@ def _steepest(gradient: Tensor) -> Tensor:
     return -gradient / gradient.abs().sum(-1, keepdim=True).clamp(min=1.0)
 
 
-Part = Tensor | LineSearch | CurvatureHistory | BlockMetric | None
-
-
-def _select(state: _Problems, rows: Tensor) -> _Problems:
-    """The state of some of its problems, given by their positions (J,)."""
-    return replace(state, **{name: _rows(part, rows) for name, part in vars(state).items()})
-
-
-def _rows(part: Part, rows: Tensor) -> Any:
-    if part is None:
-        return None
-    if isinstance(part, Tensor):
-        return part[rows]
-    if isinstance(part, BlockMetric):
-        return part.select(rows)
-    return replace(part, **{name: value[rows] for name, value in vars(part).items()})
-
-
 def minimize(
     function: BatchedFunction,
     x0: Tensor,
@@ -496,7 +475,7 @@ def minimize(
         if n_running <= _COMPACT_AT * len(problems.number):
             problems.store(result)
             rows = (problems.status == Status.RUNNING).nonzero().squeeze(-1)
-            problems, function = _select(problems, rows), function.select(rows)
+            problems, function = problems.select(rows), function.select(rows)
         for _ in range(check_every):
             problems.advance(function, options)
         n_batched += check_every

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sstorch.batched import Batched
+
 # A point on a line is a triple in the last dimension.
 STEP, VALUE, SLOPE = 0, 1, 2
 
@@ -42,7 +44,7 @@ def rounding_error(value: Tensor) -> Tensor:
 
 
 @dataclass
-class LineSearch:
+class LineSearch(Batched):
     """State of K line searches.
 
     Attributes:

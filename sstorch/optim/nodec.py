@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from sstorch.batched import Batched
 from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
@@ -50,7 +51,7 @@ THRESHOLDS = {"eps_paper": Thresholds(0.1, 0.3, 0.4), "eps_ordered": Thresholds(
 
 
 @dataclass(frozen=True)
-class BranchUpdate:
+class BranchUpdate(Batched):
     """What UpdateBranchNode decides for each of K problems at one node.
 
     Attributes:
@@ -65,11 +66,6 @@ class BranchUpdate:
     left_share: Tensor
     balanced: Tensor
     high: Tensor
-
-    def select(self, problems: Tensor) -> BranchUpdate:
-        """The decisions for the problems at positions (K',)."""
-        left = tuple(part[problems] for part in self.left)
-        return BranchUpdate(left, self.left_share[problems], self.balanced[problems], self.high[problems])
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from sstorch._types import FloatArray
+from sstorch.batched import SHARED, Batched
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
@@ -22,7 +23,7 @@ _OPTIONS = LBFGSOptions(max_iterations=100, gradient_tolerance=1e-5, relative_to
 
 
 @dataclass(frozen=True)
-class _PartialLikelihood:
+class _PartialLikelihood(Batched):
     """Negative log partial likelihoods of K data sets, each the mean over its n rows; rows sorted by time.
 
     Attributes:
@@ -43,7 +44,7 @@ class _PartialLikelihood:
     entry_order: Tensor
     entered_late: Tensor
     before_entry: Tensor
-    ridge: float
+    ridge: float = field(metadata=SHARED)
 
     @classmethod
     def of(cls, x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> _PartialLikelihood:
@@ -59,13 +60,6 @@ class _PartialLikelihood:
             before_entry=torch.searchsorted(time, entry, right=True),
             ridge=ridge,
         )
-
-    def select(self, problems: Tensor) -> _PartialLikelihood:
-        """The same for some of the data sets."""
-        parts = {
-            item.name: getattr(self, item.name)[problems] for item in fields(self) if item.name != "ridge"
-        }
-        return replace(self, **parts)
 
     def breslow(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log relative risk of each row (K, n), hazard steps summed up to each (K, n + 1), log risk sets.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from sstorch.batched import SHARED, Batched
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample
 from sstorch.objective.closed_form import routing_slopes, with_gradient
@@ -146,7 +147,7 @@ def freeze_except(tree: SoftTree, thawed: Sequence[nn.Parameter]) -> None:
 
 
 @dataclass(frozen=True)
-class Step(ABC):
+class Step(Batched, ABC):
     """A function of the parameters of some nodes, for K of the R problems of a tree.
 
     Attributes:
@@ -156,9 +157,9 @@ class Step(ABC):
         sample: rows of the K problems.
     """
 
-    tree: SoftTree
-    parameters: tuple[nn.Parameter, ...]
-    problems: Tensor | None
+    tree: SoftTree = field(metadata=SHARED)
+    parameters: tuple[nn.Parameter, ...] = field(metadata=SHARED)
+    problems: Tensor | None = field(metadata=SHARED)
     sample: Sample
 
     @abstractmethod
@@ -186,10 +187,7 @@ class Step(ABC):
 
     def select(self, problems: Tensor | slice) -> Self:
         """The step for the problems at ascending positions (K',) of the present K, or in a slice."""
-        kept = ("tree", "parameters", "problems")
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in kept}
-        chosen = {name: _selected(value, problems) for name, value in own.items()}
-        return replace(self, problems=self._positions(problems), **chosen)
+        return replace(super().select(problems), problems=self._positions(problems))
 
     @property
     def n_elements(self) -> int:
@@ -251,15 +249,6 @@ class Step(ABC):
         if isinstance(problems, Tensor):
             return problems
         return torch.arange(len(self.sample.weight), device=self.sample.weight.device)[problems]
-
-
-def _selected(value: Any, problems: Tensor | slice) -> Any:
-    """What a step keeps for some of its problems: tensors by row, parts that know how, all else as it is."""
-    if isinstance(value, Tensor):
-        return value[problems]
-    if isinstance(value, tuple):
-        return tuple(_selected(item, problems) for item in value)
-    return value.select(problems) if hasattr(value, "select") else value
 
 
 def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

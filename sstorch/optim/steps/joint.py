@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
@@ -40,7 +41,7 @@ class JointStep(Step):
     family: HazardFamily
     basis: Tensor | None
     weight: Tensor
-    relaxed: bool = False
+    relaxed: bool = field(default=False, metadata=SHARED)
 
     @classmethod
     def make(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
@@ -43,7 +44,7 @@ class BranchStep(Step):
     """
 
     objective: TrainingObjective
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...] = field(metadata=SHARED)
     gates: GateParameters
     losses: Tensor
     terms: tuple[GateTerm, ...] = ()
@@ -137,7 +138,7 @@ class LogisticStep(Step):
         left_weight: o_i where the label is left, else 0, shape (K, M).
     """
 
-    node: int
+    node: int = field(metadata=SHARED)
     weight: Tensor
     left_weight: Tensor
 
@@ -194,7 +195,7 @@ class LeafStep(Step):
     """
 
     objective: TrainingObjective
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...] = field(metadata=SHARED)
     leaves: LeafParameters
     family: HazardFamily
     basis: Tensor | None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from sstorch.batched import SHARED, Batched
 from sstorch.objective import Sample, Shards
 from sstorch.objective.closed_form import with_gradient
 from sstorch.objective.rows import problem_blocks
@@ -17,7 +18,7 @@ from sstorch.optim.steps.base import Step, add_to_diagonal, by_autograd
 
 
 @dataclass(frozen=True)
-class ShardedStep:
+class ShardedStep(Batched):
     """The sum of steps over shards; a function of the parameters of some nodes for K problems.
 
     Attributes:
@@ -26,7 +27,7 @@ class ShardedStep:
     """
 
     steps: tuple[Step, ...]
-    rows: Shards
+    rows: Shards = field(metadata=SHARED)
 
     @classmethod
     def make(cls, rows: Shards, make: Callable[[Sample], Step]) -> ShardedStep:
@@ -67,10 +68,6 @@ class ShardedStep:
                 for parts, penalty in zip(curvatures, penalties, strict=True)
             )
         )
-
-    def select(self, problems: Tensor) -> ShardedStep:
-        """The step for the problems at ascending positions (K',) of the present K."""
-        return replace(self, steps=tuple(step.select(problems) for step in self.steps))
 
     def read(self) -> Tensor:
         """See :meth:`Step.read`."""

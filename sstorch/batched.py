@@ -1,0 +1,41 @@
+"""Dataclasses that hold many problems at once, some of which can be selected."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Self
+
+from torch import Tensor
+
+# Metadata of a field that is the same for all problems: field(metadata=SHARED).
+SHARED = MappingProxyType({"shared": True})
+
+
+class Batched:
+    """Mixin for dataclasses of K problems.
+
+    A field is a tensor whose first dimension counts the problems, anything with a ``select`` of its own (such
+    as another batched dataclass or a module), a tuple of these, or None. A field that all problems share is
+    marked with ``field(metadata=SHARED)``.
+    """
+
+    def select(self, problems: Tensor | slice) -> Self:
+        """The same for some of the problems: ascending positions (J,) among the K, or a slice."""
+        chosen = {
+            item.name: value if item.metadata else select(value, problems)
+            for item in fields(self)  # type: ignore[arg-type]
+            for value in (getattr(self, item.name),)
+        }
+        return type(self)(**chosen)
+
+
+def select(value: Any, problems: Tensor | slice) -> Any:
+    """Some problems of a value, which may be any that a field of :class:`Batched` may have."""
+    if isinstance(value, Tensor):
+        return value[problems]
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(select(item, problems) for item in value)
+    return value.select(problems)
