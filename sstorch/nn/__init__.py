@@ -16,8 +16,8 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
-from sstorch.nn.routing import MAX_DEPTH, Topology
-from sstorch.nn.soft_tree import PREDICTIONS, GateParameters, LeafParameters, Prediction, SoftTree
+from sstorch.nn.routing import MAX_DEPTH, GateParameters, Topology
+from sstorch.nn.soft_tree import PREDICTIONS, LeafParameters, Prediction, SoftTree
 
 __all__ = [
     "FAMILIES",

@@ -146,3 +146,13 @@ class DesignMatrix(Batched):
                 -1, rows[:, None, :].expand(-1, n_features, -1)
             )
         return DesignMatrix(self.matrices, self.counts, rows, tiles)
+
+
+Features = Tensor | DesignMatrix
+
+
+def project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
+    """Linear scores weight . x + bias, shapes (..., K, p) and (..., K) -> (..., K, N), rows last."""
+    if isinstance(x, DesignMatrix):
+        return x.project(weight, bias)
+    return torch.matmul(weight, x.mT) + bias[..., None]

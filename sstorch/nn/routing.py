@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from sstorch.batched import Batched
 from sstorch.exceptions import ConfigError
+from sstorch.nn.design_matrix import Features, project
 from sstorch.nn.functional import log_sigmoid_pair
-
-if TYPE_CHECKING:
-    from sstorch.nn.soft_tree import SoftTree
 
 MAX_DEPTH = 6
 
@@ -92,6 +90,38 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.zeros(batch_shape, device=device, dtype=dtype))
 
 
+@dataclass(frozen=True)
+class GateParameters(Batched):
+    """Parameters of B gates.
+
+    Attributes:
+        weight: shape (*batch_shape, B, p).
+        bias: shape (*batch_shape, B).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def unflatten(cls, theta: Tensor) -> GateParameters:
+        """Views of one row per gate, weights before bias, shape (..., B, p + 1)."""
+        return cls(theta[..., :-1], theta[..., -1])
+
+    def flatten(self) -> Tensor:
+        """One row per gate, the inverse of :meth:`unflatten`."""
+        return torch.cat([self.weight, self.bias[..., None]], dim=-1)
+
+    def logits(self, x: Features) -> Tensor:
+        """Logits of rows, shape (*batch_shape, B, N)."""
+        return project(x, self.weight, self.bias)
+
+    def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
+        """The same with ``part`` in the place of the gates at ``positions``."""
+        return GateParameters(
+            self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
+        )
+
+
 def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> Tensor:
     """Log probability of reaching each leaf under ``node``, for a row that is at ``node``.
 
@@ -150,49 +180,31 @@ LEAST_DEPTH = 5
 LEAVES_PER_FEATURE = 2
 
 
-def applies(tree: SoftTree, x: object) -> bool:
-    """Whether predictions are computed this way.
+def path_is_faster(topology: Topology, n_features: int) -> bool:
+    """Whether one tree predicts faster by the nodes on each row's path than by all nodes.
 
-    Those of one tree, no batch, with at least five levels and two leaves for each feature: up to 16 features
-    at depth 5, up to 32 at depth 6.
+    It does with at least five levels and two leaves for each feature: up to 16 features at depth 5, up to 32
+    at depth 6.
     """
-    topology = tree.topology
-    return (
-        topology.depth >= LEAST_DEPTH
-        and len(topology.leaves) >= LEAVES_PER_FEATURE * tree.n_features
-        and tree.batch_shape == ()
-        and isinstance(x, Tensor)
-        and x.ndim == 2
-    )
+    return topology.depth >= LEAST_DEPTH and len(topology.leaves) >= LEAVES_PER_FEATURE * n_features
 
 
-def leaf_of_rows(tree: SoftTree, x: Tensor) -> Tensor:
-    """Leaf of each row's most probable path in one tree.
+def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor:
+    """Leaf of each row's most probable path in one tree, by the gates on it.
 
     Args:
-        tree: without batch dimension.
+        topology: of the tree.
+        gates: all gates, without batch dimension.
         x: features, shape (N, p).
 
     Returns:
         Position of the leaf from left to right, 0 .. L - 1, shape (N,), integer.
     """
-    gates = tree.gate_parameters()
     node = torch.ones(x.shape[0], dtype=torch.long, device=x.device)
-    for _ in range(tree.topology.depth):
+    for _ in range(topology.depth):
         right = score_at(x, gates.weight, gates.bias, node - 1) < 0
         node = 2 * node + right.long()
-    return node - len(tree.topology.leaves)
-
-
-def parameters_of_rows(tree: SoftTree, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Linear predictor (N,) and shape parameters (N, m) of each row in its leaf; arguments as above."""
-    leaf, parameters = leaf_of_rows(tree, x), tree.leaf_parameters()
-    linear = score_at(x, parameters.slope, parameters.intercept, leaf)
-    slope = parameters.shape_slope
-    if slope.shape[-2] == 0:
-        return linear, parameters.shape.index_select(0, leaf)
-    columns = [score_at(x, slope[:, k], parameters.shape[:, k], leaf) for k in range(slope.shape[-2])]
-    return linear, torch.stack(columns, dim=-1)
+    return node - len(topology.leaves)
 
 
 def score_at(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:

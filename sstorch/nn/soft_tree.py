@@ -12,19 +12,25 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.exceptions import ConfigError
-from sstorch.nn.design_matrix import DesignMatrix
+from sstorch.nn.design_matrix import DesignMatrix, Features, project
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.routing import (
     Gate,
+    GateParameters,
     Topology,
-    applies,
     leaf_of_rows,
     log_path_probability,
     most_probable_leaf,
-    parameters_of_rows,
+    path_is_faster,
+    score_at,
     visits,
 )
+
+Prediction = Literal["hbp", "mixture"]
+PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
+# Largest share that time beyond the horizon of a family may have in a mean that exists.
+_BEYOND = 1e-3
 
 
 class Leaf(nn.Module):
@@ -69,41 +75,6 @@ class Leaf(nn.Module):
             parameter.zero_()
         self.intercept.copy_(intercept)
         self.shape.copy_(shape)
-
-
-Features = Tensor | DesignMatrix
-
-
-@dataclass(frozen=True)
-class GateParameters(Batched):
-    """Parameters of B gates.
-
-    Attributes:
-        weight: shape (*batch_shape, B, p).
-        bias: shape (*batch_shape, B).
-    """
-
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def unflatten(cls, theta: Tensor) -> GateParameters:
-        """Views of one row per gate, weights before bias, shape (..., B, p + 1)."""
-        return cls(theta[..., :-1], theta[..., -1])
-
-    def flatten(self) -> Tensor:
-        """One row per gate, the inverse of :meth:`unflatten`."""
-        return torch.cat([self.weight, self.bias[..., None]], dim=-1)
-
-    def logits(self, x: Features) -> Tensor:
-        """Logits of rows, shape (*batch_shape, B, N)."""
-        return project(x, self.weight, self.bias)
-
-    def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
-        """The same with ``part`` in the place of the gates at ``positions``."""
-        return GateParameters(
-            self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
-        )
 
 
 @dataclass(frozen=True)
@@ -152,6 +123,23 @@ class LeafParameters(Batched):
         rows = rows.unflatten(-2, self.shape.shape[-2:])
         return rows.movedim(-2, -1)
 
+    def at_rows(self, x: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear predictor and shape parameters of each row in a single leaf; no batch dimension.
+
+        Args:
+            x: features, shape (N, p).
+            leaf: position of each row's leaf, shape (N,).
+
+        Returns:
+            shapes (N,) and (N, m).
+        """
+        linear = score_at(x, self.slope, self.intercept, leaf)
+        n_slopes = self.shape_slope.shape[-2]
+        if n_slopes == 0:
+            return linear, self.shape.index_select(0, leaf)
+        columns = [score_at(x, self.shape_slope[:, k], self.shape[:, k], leaf) for k in range(n_slopes)]
+        return linear, torch.stack(columns, dim=-1)
+
     def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
         """The same with ``part`` in the place of the leaves at ``positions``."""
         return LeafParameters(
@@ -160,19 +148,6 @@ class LeafParameters(Batched):
             self.shape.index_copy(-2, positions, part.shape),
             self.shape_slope.index_copy(-3, positions, part.shape_slope),
         )
-
-
-def project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
-    """Linear scores weight . x + bias, shapes (..., K, p) and (..., K) -> (..., K, N), rows last."""
-    if isinstance(x, DesignMatrix):
-        return x.project(weight, bias)
-    return torch.matmul(weight, x.mT) + bias[..., None]
-
-
-Prediction = Literal["hbp", "mixture"]
-PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
-# Largest share that time beyond the horizon of a family may have in a mean that exists.
-_BEYOND = 1e-3
 
 
 class SoftTree(nn.Module):
@@ -282,8 +257,8 @@ class SoftTree(nn.Module):
         if self.topology.depth == 0:
             shape = (*self.batch_shape, _n_rows(x))
             return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
-        if isinstance(x, Tensor) and applies(self, x):
-            return leaf_of_rows(self, x)
+        if isinstance(x, Tensor) and self._follows_paths(x):
+            return leaf_of_rows(self.topology, self.gate_parameters(), x)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: Features, node: int) -> Tensor:
@@ -432,8 +407,9 @@ class SoftTree(nn.Module):
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
-        if prediction == "hbp" and applies(self, x):
-            linear, shape = parameters_of_rows(self, x)
+        if prediction == "hbp" and self._follows_paths(x):
+            leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
+            linear, shape = self.leaf_parameters().at_rows(x, leaf)
             return linear.new_zeros(()), linear[None, :, None], shape[None, :, None]
         linear, shape = self.linear_predictor(x), self.shape_parameters(x)
         if prediction == "mixture":
@@ -443,6 +419,10 @@ class SoftTree(nn.Module):
         shape = shape.expand(*shape.shape[:-2], leaf.shape[-1], shape.shape[-1])
         shape = shape.gather(-3, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
         return linear.new_zeros(()), linear, shape[..., None, :]
+
+    def _follows_paths(self, x: Tensor) -> bool:
+        """Whether only the nodes on each row's path are evaluated."""
+        return self.batch_shape == () and x.ndim == 2 and path_is_faster(self.topology, self.n_features)
 
     # ------------------------------------------------------------------ problems of a batch
 

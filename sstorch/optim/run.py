@@ -97,7 +97,7 @@ class TrainingRun:
         best: their criterion, shape (R,): E, or the loss on the rows held out.
         active: ascending positions of the problems that still train.
         n_passes: passes recorded so far.
-        notes: what the trainer noted at the last :meth:`save` of a run that is resumed, else empty.
+        notes: of the trainer at the last :meth:`save`; empty if there are none.
         finished: whether the run was finished when its checkpoint was written.
     """
 
@@ -151,8 +151,9 @@ class TrainingRun:
         Args:
             notes: what the trainer needs to go on from here, beside the run itself.
         """
+        self.notes = notes
         if self._checkpoint is not None:
-            self._checkpoint.write(to_arrays(self, notes))
+            self._checkpoint.write(self.state_dict())
 
     def finish(self) -> None:
         """Note that training is over and the present points are the results."""
@@ -161,15 +162,52 @@ class TrainingRun:
         self.save()
 
     def _resume(self) -> bool:
-        """Become the run that the checkpoint holds, if it holds one, and tell the callbacks of its passes."""
+        """Restore from the checkpoint, if there is one, and repeat its passes to the callbacks."""
         arrays = None if self._checkpoint is None else self._checkpoint.read()
         if arrays is None:
             return False
-        restore(self, arrays)
+        self.load_state_dict(arrays)
         for number in range(self.n_passes + 1):
             for callback in self.callbacks:
                 callback.on_macro_iteration(number, self.history.until(number))
         return True
+
+    def state_dict(self) -> Arrays:
+        """The run as it stands between two passes, as flat arrays for a checkpoint."""
+        parts: dict[str, Mapping[str, Tensor]] = {
+            "tree": self.tree.state_dict(),
+            "best_tree": self.best_tree.state_dict(),
+            "notes": self.notes,
+            "run": {
+                "best": self.best,
+                "active": self.active,
+                "n_passes": torch.tensor(self.n_passes),
+                "finished": torch.tensor(self.finished),
+            },
+        }
+        arrays = {
+            f"{part}/{name}": value.detach().cpu().numpy()
+            for part, values in parts.items()
+            for name, value in values.items()
+        }
+        return arrays | {f"history/{name}": values for name, values in self.history.to_arrays().items()}
+
+    def load_state_dict(self, state: Arrays) -> None:
+        """Bring a run with the same initial solutions to the state of :meth:`state_dict`."""
+        parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
+        for key, array in state.items():
+            part, name = key.split("/", 1)
+            parts[part][name] = array
+        tensors = {
+            part: {name: torch.from_numpy(array).to(self.best.device) for name, array in parts[part].items()}
+            for part in ("tree", "best_tree", "notes", "run")
+        }
+        self.tree.load_state_dict(tensors["tree"])
+        self.best_tree.load_state_dict(tensors["best_tree"])
+        self.notes = tensors["notes"]
+        self.best, self.active = tensors["run"]["best"], tensors["run"]["active"]
+        self.n_passes, self.finished = int(tensors["run"]["n_passes"]), bool(tensors["run"]["finished"])
+        self.history = History.from_arrays(parts["history"])
 
     def go_to_best(self) -> None:
         """Make the best points the present ones."""
@@ -351,50 +389,6 @@ def _leaf_masses(tree: SoftTree, rows: Shards) -> dict[int, Tensor]:
 def environment(device: torch.device) -> dict[str, str]:
     """What the last bits of a result depend on, beside settings and data."""
     return {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
-
-
-def to_arrays(run: TrainingRun, notes: Mapping[str, Tensor]) -> Arrays:
-    """The state of a run between two passes.
-
-    Args:
-        run: in training, or finished.
-        notes: of the trainer.
-    """
-    parts: dict[str, Mapping[str, Tensor]] = {
-        "tree": run.tree.state_dict(),
-        "best_tree": run.best_tree.state_dict(),
-        "notes": notes,
-        "run": {
-            "best": run.best,
-            "active": run.active,
-            "n_passes": torch.tensor(run.n_passes),
-            "finished": torch.tensor(run.finished),
-        },
-    }
-    arrays = {
-        f"{part}/{name}": value.detach().cpu().numpy()
-        for part, values in parts.items()
-        for name, value in values.items()
-    }
-    return arrays | {f"history/{name}": values for name, values in run.history.to_arrays().items()}
-
-
-def restore(run: TrainingRun, arrays: Arrays) -> None:
-    """Bring a run with the same initial solutions to the state of :func:`to_arrays`."""
-    parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
-    for key, array in arrays.items():
-        part, name = key.split("/", 1)
-        parts[part][name] = array
-    tensors = {
-        part: {name: torch.from_numpy(array).to(run.best.device) for name, array in parts[part].items()}
-        for part in ("tree", "best_tree", "notes", "run")
-    }
-    run.tree.load_state_dict(tensors["tree"])
-    run.best_tree.load_state_dict(tensors["best_tree"])
-    run.notes = tensors["notes"]
-    run.best, run.active = tensors["run"]["best"], tensors["run"]["active"]
-    run.n_passes, run.finished = int(tensors["run"]["n_passes"]), bool(tensors["run"]["finished"])
-    run.history = History.from_arrays(parts["history"])
 
 
 # The only minimiser that is left of the choice that there was.

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import LogLogistic, SoftTree
-from sstorch.nn import routing as conditional
+from sstorch.nn import LogLogistic, SoftTree, routing, soft_tree
 
 
 def _tree(depth: int, leaf: Any = "weibull", n_features: int = 4, seed: int = 0) -> SoftTree:
@@ -33,13 +32,14 @@ TIMES = torch.tensor([0.0, 0.3, 1.0, 7.0], dtype=torch.float64)
 def test_every_row_meets_depth_gates_and_one_leaf(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, x = _tree(depth), _rows(500)
     met: list[tuple[Tensor, Tensor]] = []
-    score_at = conditional.score_at
+    score_at = routing.score_at
 
     def counted(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
         met.append((bias, node))
         return score_at(x, weight, bias, node)
 
-    monkeypatch.setattr(conditional, "score_at", counted)
+    for module in (routing, soft_tree):
+        monkeypatch.setattr(module, "score_at", counted)
     monkeypatch.setattr(SoftTree, "gate_logits", None)  # of all gates
     monkeypatch.setattr(SoftTree, "linear_predictor", None)  # of all leaves
     tree.survival(x, TIMES)
@@ -64,16 +64,17 @@ def test_wide_rows_and_shallow_trees_meet_all_nodes(
 ) -> None:
     tree, x = _tree(depth, n_features=n_features), _rows(50, n_features)
     calls: list[int] = []
-    score_at = conditional.score_at
+    score_at = routing.score_at
 
     def counted(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
         calls.append(len(node))
         return score_at(x, weight, bias, node)
 
-    monkeypatch.setattr(conditional, "score_at", counted)
+    for module in (routing, soft_tree):
+        monkeypatch.setattr(module, "score_at", counted)
     one_way = tree.survival(x, TIMES).detach()
-    assert bool(calls) == conditional.applies(tree, x) == expected
-    monkeypatch.setattr(conditional, "applies", lambda tree, x: not expected)
+    assert bool(calls) == routing.path_is_faster(tree.topology, n_features) == expected
+    monkeypatch.setattr(soft_tree, "path_is_faster", lambda topology, n_features: not expected)
     torch.testing.assert_close(tree.survival(x, TIMES).detach(), one_way, rtol=1e-10, atol=1e-14)
 
 
