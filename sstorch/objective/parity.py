@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import roots_legendre
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError
@@ -49,13 +50,14 @@ class GroupParity(RowPenalty):
         self.register_buffer("measure", grid.measure)
         self.pairs, self.trains_gates = pairs, gates == "relaxed"
 
+    @override
     def select(self, problems: Tensor | slice) -> GroupParity:
-        """See :meth:`Penalty.select`."""
         if isinstance(problems, Tensor):
             problems = problems.to(self.coefficient.device)
         gates: Gates = "relaxed" if self.trains_gates else "frozen"
         return GroupParity(self.coefficient[problems], self._grid().select(problems), self.pairs, gates)
 
+    @override
     def forward(
         self,
         gates: GateParameters,
@@ -64,7 +66,6 @@ class GroupParity(RowPenalty):
         sample: Sample,
         relaxed: bool = False,
     ) -> Tensor:
-        """See :meth:`RowPenalty.forward`."""
         rows = (mixed_rows if relaxed else routed_rows)(gates, leaves, family, sample)
         factor = self.at(rows.linear) * self._per_pair(rows.member.sum(-1))
         return factor * pair_sum(rows, self._grid(rows.linear))
@@ -139,8 +140,8 @@ class LeafParity(LeafTerm):
     frozen: CurveMoments | None
     factor: Tensor
 
+    @override
     def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
-        """See :meth:`LeafTerm.value`."""
         rows = _rows_of_leaf(leaves, family, self.sample, self.member, self.position)
         return self.factor * pair_sum(rows, self.grid, self.frozen)
 
@@ -161,8 +162,8 @@ class GateParity(GateTerm):
     grid: Grid
     factor: Tensor
 
+    @override
     def value(self, gates: GateParameters) -> Tensor:
-        """See :meth:`GateTerm.value`."""
         probability = _probability(gates, self.sample)
         return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
 

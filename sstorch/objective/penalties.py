@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from sstorch.batched import Batched
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
@@ -135,13 +136,13 @@ class LeafPenalty(Penalty, ABC):
 class Ridge(LeafPenalty):
     """(lambda / 2) ||gamma||^2 over the slopes of the leaves, those of shapes too; intercepts are free."""
 
+    @override
     def forward(self, leaves: LeafParameters) -> Tensor:
-        """See :meth:`LeafPenalty.forward`."""
         squares = leaves.slope.square().sum((-2, -1)) + leaves.shape_slope.square().sum((-3, -2, -1))
         return self.at(squares) * squares / 2
 
+    @override
     def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
-        """See :meth:`LeafPenalty.curvature`."""
         coefficient = self.at(leaves.intercept)
         return coefficient, torch.zeros_like(coefficient)
 
@@ -149,13 +150,13 @@ class Ridge(LeafPenalty):
 class GateRidge(GatePenalty):
     """(lambda / 2) ||w||^2 over the weights of the gates; biases are free."""
 
+    @override
     def forward(self, gates: GateParameters) -> Tensor:
-        """See :meth:`GatePenalty.forward`."""
         squares = gates.weight.square().sum((-2, -1))
         return self.at(squares) * squares / 2
 
+    @override
     def curvature(self, gates: GateParameters) -> Tensor:
-        """See :meth:`GatePenalty.curvature`."""
         return self.at(gates.bias).reshape(-1, 1, 1)
 
 
@@ -172,13 +173,13 @@ class GateGroupLasso(GatePenalty):
     SMOOTHING: ClassVar[float] = 1e-4
     CANDIDATE: ClassVar[float] = 1e-2
 
+    @override
     def forward(self, gates: GateParameters) -> Tensor:
-        """See :meth:`GatePenalty.forward`."""
         norms = (gates.weight.square().sum(-2) + self.SMOOTHING**2).sqrt() - self.SMOOTHING
         return self.at(norms) * norms.sum(-1)
 
+    @override
     def curvature(self, gates: GateParameters) -> Tensor:
-        """See :meth:`GatePenalty.curvature`."""
         norms = (gates.weight.square().sum(-2, keepdim=True) + self.SMOOTHING**2).sqrt()
         return self.at(norms).reshape(-1, 1, 1) / norms
 
@@ -224,13 +225,13 @@ class Fused(LeafPenalty):
     At a large coefficient the leaves share slopes and shapes and differ in level only.
     """
 
+    @override
     def forward(self, leaves: LeafParameters) -> Tensor:
-        """See :meth:`LeafPenalty.forward`."""
         theta = torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
         spread = theta - theta.mean(-2, keepdim=True)
         return self.at(theta) * spread.square().sum((-2, -1)) / 2
 
+    @override
     def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
-        """See :meth:`LeafPenalty.curvature`."""
         coefficient = self.at(leaves.intercept) * (1 - 1 / leaves.intercept.shape[-1])
         return coefficient, coefficient

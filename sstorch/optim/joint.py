@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
@@ -104,12 +105,12 @@ class NodecJoint(Trainer):
             raise ConfigError("the race of nodec+joint is that of the decomposition: give joint none")
 
     @property
+    @override
     def n_passes(self) -> int:
-        """See :attr:`Trainer.n_passes`."""
         return self.nodec.n_passes + self.joint.n_passes
 
+    @override
     def advance(self, run: TrainingRun) -> None:
-        """See :meth:`Trainer.advance`."""
         self.nodec.advance(run)
         run.go_to_best()
         run.active = torch.arange(run.tree.n_problems, device=run.active.device)
@@ -153,8 +154,8 @@ class Adam(Trainer):
         """See :attr:`Trainer.n_passes`: epochs."""
         return self.epochs
 
+    @override
     def advance(self, run: TrainingRun) -> None:
-        """See :meth:`Trainer.advance`."""
         if not run.rows.is_whole:
             raise ConfigError("mini-batches are drawn from all rows: use a single shard")
         # A part of the rows may lack the one that stands for its equals.

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import Batched
 from sstorch.checks import is_number_of
@@ -218,8 +219,8 @@ class Nodec(Trainer):
         """See :attr:`Trainer.n_passes`: macro iterations."""
         return self.macro_iterations
 
+    @override
     def advance(self, run: TrainingRun) -> None:
-        """See :meth:`Trainer.advance`."""
         _Scheduler(self, run).run()
 
 

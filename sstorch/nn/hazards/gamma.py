@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from typing_extensions import override
 
 from sstorch.nn.functional import HALF_LOG_TWO_PI
 from sstorch.nn.hazards.base import HazardFamily
@@ -255,12 +256,12 @@ class GeneralizedGamma(HazardFamily):
     ratio = "time ratio"
     exportable = False
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`."""
         return prentice_terms((log_time - linear) * torch.exp(-shape[..., 0]), shape[..., 1])[0]
 
+    @override
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`."""
         return self.terms(log_time, linear, shape)[1]
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:

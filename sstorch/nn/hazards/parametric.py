@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.nn.functional import (
     HALF_LOG_TWO_PI,
@@ -112,8 +113,8 @@ class Weibull(HazardFamily):
     ratio = "time ratio"
     closed_form = True
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`."""
         return saturating_exp(torch.exp(shape[..., 0]) * (log_time - linear))
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -226,8 +227,8 @@ class LogNormal(HazardFamily):
         """See :meth:`HazardFamily.cumulative_hazard`: -log Phi(-z), z = (y - g) / sigma."""
         return normal_cumulative_hazard((log_time - linear) * torch.exp(-shape[..., 0]))
 
+    @override
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`."""
         return self.terms(log_time, linear, shape)[1]
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:

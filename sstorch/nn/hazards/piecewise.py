@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import log_expm1, saturating_exp, sigmoid_and_softplus, softplus
@@ -55,8 +56,8 @@ class PiecewiseExponential(RateFamily):
         """See :meth:`HazardFamily.log_hazard`: g plus the log ratio of the interval."""
         return self.terms(log_time, linear, shape)[1]
 
+    @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`."""
         time = torch.exp(log_time)
         breaks = [self._aligned(value, linear) for value in self.breaks.unbind(-1)]
         exposure = torch.minimum(time, breaks[0])
@@ -104,13 +105,13 @@ class PiecewiseExponential(RateFamily):
             left = right
         return total
 
+    @override
     def options(self) -> dict[str, Any]:
-        """See :meth:`HazardFamily.options`."""
         given = self.breakpoints if isinstance(self.breakpoints, int) else list(self.breakpoints)
         return {"breakpoints": given, **super().options()}
 
+    @override
     def describe(self, time_scale: float) -> str:
-        """See :meth:`HazardFamily.describe`."""
         times = ", ".join(f"{value * time_scale:.4g}" for value in self.breaks.tolist())
         return f"breakpoints at t = {times}"
 
@@ -200,12 +201,12 @@ class LogisticHazard(HazardFamily):
         """See :meth:`HazardFamily.cumulative_hazard`: a share u of interval k adds -log(1 - u h_k)."""
         return self.terms(log_time, linear, shape)[0]
 
+    @override
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`."""
         return self.terms(log_time, linear, shape)[1]
 
+    @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`."""
         ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
         tail = linear + shape[..., -1]
         excess = self._excess(log_time, ends[-1])
@@ -404,13 +405,13 @@ class LogisticHazard(HazardFamily):
         chosen._set_ends(torch.zeros_like(constants["ends"]))
         return chosen
 
+    @override
     def options(self) -> dict[str, Any]:
-        """See :meth:`HazardFamily.options`."""
         given = self.times if isinstance(self.times, int) else list(self.times)
         return {"times": given, **super().options()}
 
+    @override
     def describe(self, time_scale: float) -> str:
-        """See :meth:`HazardFamily.describe`."""
         times = ", ".join(f"{value * time_scale:.4g}" for value in self.ends.exp().unique().tolist())
         return f"intervals that end at t = {times}"
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError, DataWarning
@@ -124,8 +125,8 @@ class Spline(RateFamily):
 
     # ------------------------------------------------------------------ the distribution
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`."""
         return self._link(linear + self._spline(log_time, shape)[0], shape)[0]
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -204,17 +205,17 @@ class Spline(RateFamily):
         )
         return loss, rise, parts
 
+    @override
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
-        """See :meth:`HazardFamily.defined`."""
         return None if self.monotone else self._spline(log_time, shape)[1] > 0
 
+    @override
     def describe(self, time_scale: float) -> str:
-        """See :meth:`HazardFamily.describe`."""
         knots = torch.cat([self.table[:1, 0], self.ends]).unique()
         return f"knots at t = {', '.join(f'{value * time_scale:.4g}' for value in knots.exp().tolist())}"
 
+    @override
     def options(self) -> dict[str, Any]:
-        """See :meth:`HazardFamily.options`."""
         given = self.knots if isinstance(self.knots, int) else list(self.knots)
         own: dict[str, Any] = {"knots": given, "monotone": self.monotone}
         if self.scale == "theta":

@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
@@ -59,12 +60,12 @@ class JointStep(Step):
         """The leaves, all of them."""
         return tuple(self.tree.topology.leaves)
 
+    @override
     def plain_data(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.plain_data`."""
         return self.objective.plain_data_term(*self._parts(x), self.family, self.sample, self.weight)
 
+    @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See :meth:`Step.written_data`."""
         if not self.objective.has_closed_form(self.family, self.sample):
             return None
         value, *gradients = tree_value_and_gradients(
@@ -72,15 +73,15 @@ class JointStep(Step):
         )
         return value, torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
 
+    @override
     def penalty(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.penalty`."""
         gates, leaves = self._parts(x)
         rows = self.objective.parameter_row_penalty(gates, leaves, self.family, self.sample, self.relaxed)
         return self.objective.gate_penalty(gates) + self.objective.leaf_penalty(leaves) + rows
 
+    @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.curvature`."""
         (gates, leaves), stride = self._parts(x), stride_of(self.sample.x)
         rows = self.sample.thin(stride)
         weight = self.sample.x.spread(self.weight, stride)[:, None, :] * stride
@@ -92,9 +93,9 @@ class JointStep(Step):
         losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
         return gate_curvature(rows.x, logits, weight * losses), of_leaves
 
+    @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.penalty_curvature`."""
         gates, leaves = self._parts(x)
         of_leaves = self.objective.leaf_curvature(leaves)
         return (self.objective.gate_curvature(gates), of_leaves) if gates.bias.shape[1] else (of_leaves,)

@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
@@ -88,28 +89,28 @@ class BranchStep(Step):
         log_probability = log_path_probability(topology, self._thawed(x).logits(self.sample.x))
         return expected_loss(log_probability.exp(), self.losses)
 
+    @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See :meth:`Step.written_data`."""
         if not self.objective.closed_form:
             return None
         value, gradient = gate_value_and_gradient(self.sample.x, self._thawed(x), self.losses)
         return value, gradient.flatten(1)
 
+    @override
     def penalty(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.penalty`."""
         gates = self._all(self._thawed(x))
         return sum((term.value(gates) for term in self.terms), self.objective.gate_penalty(gates))
 
+    @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.curvature`."""
         stride = stride_of(self.sample.x)
         rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.losses, stride) * stride
         return (gate_curvature(rows, self._thawed(x).logits(rows), losses),)
 
+    @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.penalty_curvature`."""
         return (self.objective.gate_curvature(self._all(self._thawed(x)))[:, self._places],)
 
     @property
@@ -150,31 +151,31 @@ class LogisticStep(Step):
         freeze_except(tree, parameters)
         return cls(tree, parameters, None, sample, node, weight, weight * left)
 
+    @override
     def plain_data(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.plain_data`."""
         logits = GateParameters.unflatten(x[:, None]).logits(self.sample.x).squeeze(1)
         return (self.weight * softplus(logits) - self.left_weight * logits).sum(-1)
 
+    @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See :meth:`Step.written_data`."""
         gate = GateParameters.unflatten(x[:, None])
         value, gradient = logistic_value_and_gradient(self.sample.x, gate, self.weight, self.left_weight)
         return value, gradient.flatten(1)
 
+    @override
     def penalty(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.penalty`."""
         return x[:, :-1].square().sum(-1) / 2
 
+    @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.curvature`."""
         stride = stride_of(self.sample.x)
         rows, weight = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
         left = torch.sigmoid(GateParameters.unflatten(x[:, None]).logits(rows))
         return (curvature_blocks(rows, weight[:, None] * left * (1 - left)),)
 
+    @override
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.penalty_curvature`."""
         ridge = torch.ones_like(x)
         ridge[:, -1] = 0
         return (ridge[:, None],)
@@ -241,8 +242,8 @@ class LeafStep(Step):
         losses = parameter_losses(self.family, self._thawed(x), self.sample, self.probability > 0)
         return expected_loss(self.probability, losses)
 
+    @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See :meth:`Step.written_data`."""
         if not self.objective.has_closed_form(self.family, self.sample):
             return None
         value, gradient = leaf_value_and_gradient(
@@ -250,22 +251,22 @@ class LeafStep(Step):
         )
         return value, gradient.flatten(1)
 
+    @override
     def penalty(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.penalty`."""
         thawed = self._thawed(x)
         penalty = self.objective.leaf_penalty(self._all(thawed))
         return sum((term.value(thawed, self.family) for term in self.terms), penalty)
 
+    @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.curvature`."""
         stride = stride_of(self.sample.x)
         probability = self.sample.x.spread(self.probability, stride) * stride
         return (leaf_curvature(self.family, self._thawed(x), self.sample.thin(stride), probability),)
 
+    @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`Step.penalty_curvature`."""
         return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self._places],)
 
     @property

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.objective import Sample, Shards
@@ -69,12 +70,12 @@ class ShardedStep(Batched):
             )
         )
 
+    @override
     def read(self) -> Tensor:
-        """See :meth:`Step.read`."""
         return self.first.read()
 
+    @override
     def write(self, x: Tensor) -> None:
-        """See :meth:`Step.write`."""
         self.first.write(x)
 
     def _data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
