@@ -79,7 +79,7 @@ class History:
         return _frame(self._macro, MACRO_COLUMNS)
 
     def last_steps(self, macro_iteration: int) -> pd.DataFrame:
-        """Step records of one macro iteration, found from the end."""
+        """Step records of one macro iteration, searched from the end."""
         chosen: list[Columns] = []
         for block in reversed(self._steps):
             if block["macro_iteration"][0] < macro_iteration:
@@ -210,10 +210,10 @@ class StepContext:
 
 
 class Callback:
-    """Does nothing; override the moments of interest.
+    """Base of callbacks, which does nothing: override the methods of interest.
 
-    A run that is resumed from a checkpoint tells once more of the macro iterations that were done before, in
-    order and with the history as it was then, but not of their steps.
+    A run that is resumed from a checkpoint calls ``on_macro_iteration`` again for those that were done
+    before, in order and with the history as it was then, but not ``on_step``.
     """
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
@@ -263,7 +263,7 @@ class ProgressBar(Callback):
 
 
 class HistoryWriter(Callback):
-    """Rewrites the history files after every macro iteration, so that a run cut short leaves its records.
+    """Rewrite the history files after every macro iteration, so that a run cut short leaves its records.
 
     Args:
         folder: made if missing.
@@ -345,4 +345,4 @@ class TensorBoardLogger(Callback):
 
     def _by_split(self, rows: pd.DataFrame) -> list[tuple[SummaryWriter, pd.DataFrame]]:
         split = rows["problem"] // self._n_starts
-        return [(self._writers[self._names[int(k)]], own) for k, own in rows.groupby(split)]
+        return [(self._writers[self._names[int(k)]], part) for k, part in rows.groupby(split)]

@@ -28,7 +28,7 @@ class DesignMatrix(Batched):
         matrices: features, shape (n_splits, n_rows, p). Shorter splits are padded at the end.
         counts: number of problems of each split; their sum is R.
         rows: optional rows each problem keeps, shape (R, M), integer; ``None`` keeps all.
-        tiles: their features where copies are small and pay, shape (R, p, M); see :meth:`restrict`.
+        tiles: copies of their features, where these are small enough to pay, shape (R, p, M).
     """
 
     matrices: Tensor = field(metadata=SHARED)
@@ -42,7 +42,7 @@ class DesignMatrix(Batched):
         return int(self.matrices.shape[1] if self.rows is None else self.rows.shape[1])
 
     def project(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Linear scores of every problem's own rows: one matrix product per split.
+        """Linear scores of the rows of each problem: one matrix product per split.
 
         Args:
             weight: shape (R, K, p), one row per node.

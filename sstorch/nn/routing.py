@@ -1,4 +1,4 @@
-"""Soft routing: the nodes of a tree, the log-probabilities of its leaves, and the most probable one."""
+"""Soft routing: the nodes of a tree, its gates, and the probabilities of its leaves."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def most_probable_leaf(topology: Topology, logits: Tensor) -> Tensor:
 
 
 def visits(topology: Topology, leaf: Tensor, node: int) -> Tensor:
-    """Whether the path to ``leaf`` (any shape, positions as above) passes through ``node``; boolean."""
+    """True where the path to ``leaf`` (positions from left to right, any shape) passes through ``node``."""
     shift = topology.depth - topology.level(node)
     return torch.eq((leaf + 2**topology.depth) >> shift, node)
 
@@ -181,10 +181,10 @@ LEAVES_PER_FEATURE = 2
 
 
 def path_is_faster(topology: Topology, n_features: int) -> bool:
-    """Whether one tree predicts faster by the nodes on each row's path than by all nodes.
+    """True where one tree predicts faster by the nodes on each row's path than by all nodes.
 
-    It does with at least five levels and two leaves for each feature: up to 16 features at depth 5, up to 32
-    at depth 6.
+    That is so with at least five levels and two leaves for each feature: up to 16 features at depth 5, up to
+    32 at depth 6.
     """
     return topology.depth >= LEAST_DEPTH and len(topology.leaves) >= LEAVES_PER_FEATURE * n_features
 
@@ -208,7 +208,7 @@ def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor
 
 
 def score_at(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
-    """Score of each row at one node of its own, weight[node] . x + bias[node].
+    """Score of each row at a single node, which differs by row: weight[node] . x + bias[node].
 
     Args:
         x: features, shape (N, p).

@@ -70,7 +70,7 @@ class Leaf(nn.Module):
 
     @torch.no_grad()
     def reset(self, intercept: Tensor, shape: Tensor) -> None:
-        """Become a leaf without covariates: slopes zero, the given intercept and shape parameters."""
+        """Set slopes to zero, and the intercept and shape parameters to the given values."""
         for parameter in self.parameters():
             parameter.zero_()
         self.intercept.copy_(intercept)
@@ -262,7 +262,7 @@ class SoftTree(nn.Module):
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: Features, node: int) -> Tensor:
-        """Whether each row's highest-branch-probability path passes ``node``; boolean (*batch_shape, N)."""
+        """True where a row's highest-branch-probability path passes ``node``, (*batch_shape, N)."""
         return visits(self.topology, self.apply_leaf(x), node)
 
     # ------------------------------------------------------------------ curves
@@ -421,7 +421,7 @@ class SoftTree(nn.Module):
         return linear.new_zeros(()), linear, shape[..., None, :]
 
     def _follows_paths(self, x: Tensor) -> bool:
-        """Whether only the nodes on each row's path are evaluated."""
+        """True if only the nodes on each row's path are to be evaluated."""
         return self.batch_shape == () and x.ndim == 2 and path_is_faster(self.topology, self.n_features)
 
     # ------------------------------------------------------------------ problems of a batch

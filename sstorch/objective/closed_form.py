@@ -2,8 +2,7 @@
 
 They give what autograd gives on :func:`~sstorch.nn.routing.log_path_probability` and
 :meth:`~sstorch.nn.HazardFamily.loss`, in fewer passes over the rows: a value per problem and its gradient in
-the parameters, found on the way. :func:`with_gradient` makes them one node for autograd, which can
-differentiate it once.
+the parameters. :func:`with_gradient` makes them one node for autograd, which can differentiate it once.
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ class _Routing:
             first = n_gates // 2
             level = slice(first, n_gates)
             below_left, below_right = losses[:, 0::2], losses[:, 1::2]
-            own = slopes[:, level].mul_(below_left - below_right)
+            level_slopes = slopes[:, level].mul_(below_left - below_right)
             if first:
-                own.mul_(self.reach[n_gates.bit_length() - 1])
+                level_slopes.mul_(self.reach[n_gates.bit_length() - 1])
             losses = (self.left[:, level] * below_left).addcmul_(self.right[:, level], below_right)
             n_gates = first
         return losses.squeeze(-2), slopes
@@ -136,7 +135,7 @@ def leaf_value_and_gradient(
         leaves: L leaves.
         sample: rows, observed from time zero.
         probability: of the leaves, row weights multiplied in, shape (K, L, M).
-        basis: of the log times; see :meth:`HazardFamily.basis`.
+        basis: :meth:`HazardFamily.basis` of the log times.
 
     Returns:
         shape (K,), and its gradient in the leaves, (K, L, d) as :meth:`LeafParameters.unflatten` has it.
@@ -162,10 +161,10 @@ def tree_value_and_gradients(
         family: of the leaves, for K problems.
         sample: rows, observed from time zero.
         weight: row weights, shape (K, M).
-        basis: of the log times; see :meth:`HazardFamily.basis`.
+        basis: :meth:`HazardFamily.basis` of the log times.
 
     Returns:
-        shape (K,), and its gradients in gates and leaves, as above.
+        shape (K,), and its gradients in gates, (K, B, p + 1), and leaves, (K, L, d).
     """
     routing = _Routing.of(gates.logits(sample.x), to_ends=True)
     probability = routing.reach[-1] * weight[:, None, :]

@@ -94,7 +94,7 @@ class Grid(Batched):
 
 @dataclass(frozen=True)
 class CurveRows(Batched):
-    """What gives the survival curves of M rows.
+    """Rows whose survival curves are compared, by the parameters of these curves.
 
     Attributes:
         family: of the leaves, constants for R problems.
@@ -215,8 +215,8 @@ class _PairSum(torch.autograd.Function):
         for number, (place, chunk) in enumerate(chunks if needed else []):
             part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
             slope = _slope(curves.detach(), part.member, moments, grid.measure)
-            found = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
-            for name, gradient in zip(needed, found, strict=True):
+            of_part = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
+            for name, gradient in zip(needed, of_part, strict=True):
                 _add(gradients[name], name, place, gradient)
         ctx.save_for_backward(*(gradients.get(name) for name in _NAMES))
         return (grid.measure * moments.pair_sums()).sum(-1)
@@ -224,11 +224,11 @@ class _PairSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        found = [
+        gradients = [
             None if saved is None else saved * grad.reshape(-1, *(1,) * (saved.ndim - 1))
             for saved in ctx.saved_tensors
         ]
-        return (*found, None, None, None)
+        return (*gradients, None, None, None)
 
 
 _NAMES = ("linear", "shape", "probability")
@@ -263,9 +263,9 @@ def _recorded(part: CurveRows, needed: list[str], grid: Grid) -> tuple[CurveRows
 def _slope(curves: Tensor, member: Tensor, moments: CurveMoments, measure: Tensor) -> Tensor:
     """Derivative of the integral by each curve at each node, shape (R, Q, m)."""
     others, pull = moments.pulls()
-    own_others = torch.einsum("rg,rgm->rm", others, member)
+    other_weight = torch.einsum("rg,rgm->rm", others, member)
     twice = (2 * measure)[..., None]
-    slope = (curves - moments.centre[..., None]).mul_(own_others[:, None, :]).mul_(twice)
+    slope = (curves - moments.centre[..., None]).mul_(other_weight[:, None, :]).mul_(twice)
     return torch.baddbmm(slope, pull * twice, member, alpha=-1)
 
 

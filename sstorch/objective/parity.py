@@ -30,15 +30,15 @@ Gates = Literal["frozen", "relaxed"]
 class GroupParity(RowPenalty):
     """rho times the squared difference between the survival curves of groups.
 
-    :class:`~sstorch.objective.parity.L2Parity` says what is meant and makes it.
+    :class:`L2Parity` defines it in full and makes it.
 
     A problem whose rows are all of one group has no pair and the value zero.
 
     Args:
         rho: one value per problem, shape (R,).
         grid: nodes of R problems.
-        pairs: see :class:`~sstorch.objective.parity.L2Parity`.
-        gates: see :class:`~sstorch.objective.parity.L2Parity`.
+        pairs: ``"mean"`` or ``"sum"`` over the pairs of rows.
+        gates: ``"frozen"``, or ``"relaxed"`` to train gates with the penalty too.
     """
 
     log_time: Tensor
@@ -75,11 +75,11 @@ class GroupParity(RowPenalty):
         with torch.no_grad():
             leaf = tree.apply_leaf(sample.x)
             inside = visits(tree.topology, leaf, node)
-            own = sample.restrict(inside & counted(sample))
+            rows = sample.restrict(inside & counted(sample))
             # Gates are frozen, and so is the leaf of each row.
             first = tree.topology.leaves_under(node)[0] - 2**tree.topology.depth
-            position = tree.apply_leaf(own.x) - first
-            position = torch.where(own.weight > 0, position, torch.zeros_like(position))
+            position = tree.apply_leaf(rows.x) - first
+            position = torch.where(rows.weight > 0, position, torch.zeros_like(position))
             everyone = routed_rows(*_parts(tree), sample)
             grid = self._grid(everyone.linear)
             frozen = None
@@ -87,24 +87,24 @@ class GroupParity(RowPenalty):
                 outside = everyone.member * ~inside[:, None, :]
                 frozen = CurveRows(everyone.family, outside, everyone.linear, everyone.shape).moments(grid)
             factor = self._step_factor(everyone.member, sample.weight, sample.weight * inside)
-            return LeafParity(own, position[:, None, :], membership(own), grid, frozen, factor)
+            return LeafParity(rows, position[:, None, :], membership(rows), grid, frozen, factor)
 
     def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateParity:
         """See :meth:`RowPenalty.gate_term`: the gates on all paths count, those that are frozen too."""
         with torch.no_grad():
             inside = visits(tree.topology, tree.apply_leaf(sample.x), node)
-            own = sample.restrict(counted(sample))
-            rows = mixed_rows(*_parts(tree), own)
+            counting = sample.restrict(counted(sample))
+            rows = mixed_rows(*_parts(tree), counting)
             factor = self._step_factor(rows.member, sample.weight, sample.weight * inside)
-            return GateParity(own, rows, self._grid(rows.linear), factor)
+            return GateParity(counting, rows, self._grid(rows.linear), factor)
 
     def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
-        """What a step multiplies the sum over pairs by, shape (R,).
+        """Factor of the sum over pairs in a step, shape (R,).
 
         The loss of a step is a mean over I_s: N / |I_s| times what its rows give in the full objective.
         """
-        own = inside.sum(-1)
-        scale = torch.where(own > 0, weight.sum(-1) / own, torch.zeros_like(own))
+        total = inside.sum(-1)
+        scale = torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
         return self.at(weight) * self._per_pair(member.sum(-1)) * scale
 
     def _grid(self, like: Tensor | None = None) -> Grid:
@@ -113,7 +113,7 @@ class GroupParity(RowPenalty):
         return Grid(self.log_time.to(like), self.measure.to(like))
 
     def _per_pair(self, weight: Tensor) -> Tensor:
-        """What the sum over pairs is multiplied by, given the weights of the groups (K, G)."""
+        """Factor of the sum over pairs, given the weights of the groups (K, G)."""
         if self.pairs == "sum":
             return torch.ones_like(weight[:, 0])
         pairs = pair_weight(weight)
@@ -187,7 +187,7 @@ def counted(sample: Sample) -> Tensor:
 
 
 def merge_equal_rows(features: FloatArray, group: npt.NDArray[np.int64], weight: FloatArray) -> FloatArray:
-    """The weights of the rows of one problem, see :attr:`Sample.merged_weight`.
+    """The weights of the rows of one problem with equal rows merged: its :attr:`Sample.merged_weight`.
 
     Args:
         features: shape (M, p).
@@ -318,12 +318,13 @@ class L2Parity:
         counts = [int(self.n_nodes)]
         if len(limits) > 2:
             lengths = np.diff(np.log(limits))
-            counts = [max(_PANEL_NODES, round(self.n_nodes * own / lengths.sum())) for own in lengths]
+            counts = [max(_PANEL_NODES, round(self.n_nodes * length / lengths.sum())) for length in lengths]
         panels = [
             log_time_quadrature(lower, upper, count)
             for lower, upper, count in zip(limits[:-1], limits[1:], counts, strict=True)
         ]
-        return np.concatenate([own for own, _ in panels]), np.concatenate([weight for _, weight in panels])
+        nodes, weights = zip(*panels, strict=True)
+        return np.concatenate(nodes), np.concatenate(weights)
 
     def penalty(
         self,
@@ -340,15 +341,15 @@ class L2Parity:
             times: observed training times of each split, original units.
             log_scale: log of the unit of model time of each split.
             problems_of: number of problems of each split; their sum is R.
-            corners: see :meth:`nodes`, of each split.
+            corners: of each split, times at which the curves are not smooth.
         """
         corners = corners or [()] * len(times)
-        nodes = [self.nodes(own, at) for own, at in zip(times, corners, strict=True)]
-        width = max(len(own) for own, _ in nodes)
+        nodes = [self.nodes(time, at) for time, at in zip(times, corners, strict=True)]
+        width = max(len(node_times) for node_times, _ in nodes)
         # Shorter lists of observed times repeat their last one at weight zero.
         log_time = [
-            np.log(np.pad(own, (0, width - len(own)), "edge")) - scale
-            for (own, _), scale in zip(nodes, log_scale, strict=True)
+            np.log(np.pad(node_times, (0, width - len(node_times)), "edge")) - scale
+            for (node_times, _), scale in zip(nodes, log_scale, strict=True)
         ]
         measure = [np.pad(weight, (0, width - len(weight))) for _, weight in nodes]
         count = torch.as_tensor(problems_of)

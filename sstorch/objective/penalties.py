@@ -34,7 +34,7 @@ class Penalty(nn.Module):
 
     @property
     def is_zero(self) -> bool:
-        """Whether the penalty vanishes for every problem."""
+        """True if the penalty vanishes for every problem."""
         return not bool(self.coefficient.any())
 
     def select(self, problems: Tensor | slice) -> Self:
@@ -47,7 +47,7 @@ class Penalty(nn.Module):
 
 
 class GateTerm(Batched, ABC):
-    """What a penalty on rows adds to a BN step, with everything frozen in the step kept."""
+    """Term of a penalty on rows in a BN step; it keeps everything that is frozen there."""
 
     @abstractmethod
     def value(self, gates: GateParameters) -> Tensor:
@@ -55,7 +55,7 @@ class GateTerm(Batched, ABC):
 
 
 class LeafTerm(Batched, ABC):
-    """What a penalty on rows adds to an LN step, with everything frozen in the step kept."""
+    """Term of a penalty on rows in an LN step; it keeps everything that is frozen there."""
 
     @abstractmethod
     def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:

@@ -39,7 +39,7 @@ def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> li
 
 @dataclass(frozen=True)
 class Sample(Batched):
-    """Features and right-censored times of every problem's own rows.
+    """Features and right-censored times of the rows of each problem.
 
     Attributes:
         x: features, R problems with M rows each.
@@ -186,13 +186,13 @@ class Shards(Batched):
         if n_shards == 1:
             return cls((sample,), group)
         ends = [round(k * n_rows / n_shards) for k in range(n_shards + 1)]
-        own = n_shards // size
-        chosen = range(rank * own, (rank + 1) * own)
+        share = n_shards // size
+        chosen = range(rank * share, (rank + 1) * share)
         return cls(tuple(sample.columns(slice(ends[k], ends[k + 1])) for k in chosen), group).normalised()
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a single shard, in a single process."""
+        """True for a single shard in a single process."""
         return len(self.parts) == 1 and self.group is None
 
     @property
@@ -215,7 +215,7 @@ class Shards(Batched):
         return replace(self, parts=tuple(function(part) for part in self.parts))
 
     def restrict(self, keep: Callable[[Sample], Tensor]) -> Shards:
-        """Rows that ``keep`` says to, boolean (R, M) for a shard; see :meth:`Sample.restrict`."""
+        """Rows where ``keep`` is true, boolean (R, M) for a shard, by :meth:`Sample.restrict`."""
         return self.map(lambda part: part.restrict(keep(part))).normalised()
 
     def normalised(self) -> Shards:
@@ -232,9 +232,9 @@ class Shards(Batched):
     def total(self, values: Sequence[Tensor]) -> Tensor:
         """Sum over all shards of tensors of the same shape, given for those of this process."""
         if self.group is not None:
-            own = torch.stack(list(values)).contiguous()
-            everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(self.group))]
-            dist.all_gather(everyone, own, group=self.group)
+            stacked = torch.stack(list(values)).contiguous()
+            everyone = [torch.empty_like(stacked) for _ in range(dist.get_world_size(self.group))]
+            dist.all_gather(everyone, stacked, group=self.group)
             values = [value for part in everyone for value in part]
         return reduce(torch.add, values)
 
@@ -242,7 +242,7 @@ class Shards(Batched):
         """Put the rows of all shards beside each other.
 
         Args:
-            values: shape (..., M) for each shard of this process, M its own.
+            values: shape (..., M) for each shard of this process, which may differ in M.
 
         Returns:
             shape (..., sum of all M); and where in it the shards of this process are.
@@ -260,8 +260,8 @@ class Shards(Batched):
             dist.all_gather(everyone, padded, group=self.group)
             whole = torch.cat([part[..., :n] for part, n in zip(everyone, lengths, strict=True)], dim=-1)
             first = sum(lengths[:rank])
-        own = []
+        places = []
         for width in widths:
-            own.append(slice(first, first + width))
+            places.append(slice(first, first + width))
             first += width
-        return whole, own
+        return whole, places

@@ -130,11 +130,11 @@ class TrainingObjective(nn.Module):
         return self.data_term(tree, sample) + self.penalty(tree) + self.row_penalty(tree, sample, relaxed)
 
     def penalty(self, tree: SoftTree) -> Tensor:
-        """What the penalties on gates and leaves add to E, shape (R,)."""
+        """Sum of the penalties on gates and leaves, shape (R,)."""
         return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
 
     def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
-        """What the penalties on what the tree predicts add to E, shape (R,); arguments as for E."""
+        """Sum of the penalties on what the tree predicts, shape (R,); arguments of :meth:`forward`."""
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         return self.parameter_row_penalty(gates, leaves, tree.family, sample, relaxed)
 
@@ -151,16 +151,16 @@ class TrainingObjective(nn.Module):
         return sum(values, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
 
     def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
-        """What the penalties on rows add to an LN step; see :meth:`RowPenalty.leaf_term`."""
+        """Terms of the penalties on rows in an LN step, by :meth:`RowPenalty.leaf_term`."""
         return tuple(cast(RowPenalty, p).leaf_term(tree, sample, node) for p in self.row_penalties)
 
     def gate_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[GateTerm, ...]:
-        """What those that train gates add to a BN step; see :meth:`RowPenalty.gate_term`."""
+        """Terms of those that train gates in a BN step, by :meth:`RowPenalty.gate_term`."""
         penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
         return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
-        """What the rows add to E, or some of them: one of several shards; shape (R,)."""
+        """Expected negative log-likelihood of all rows, or of one of several shards, shape (R,)."""
         gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.normalised_weight
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []
@@ -169,10 +169,10 @@ class TrainingObjective(nn.Module):
             parts = gates.select(some), leaves.select(some), family, rows, weight[some]
             if self.has_closed_form(family, rows):
                 parameters = torch.cat([part.flatten().flatten(1) for part in parts[:2]], dim=1)
-                with torch.no_grad():  # the gradient is in closed form: no graph of how it was found
-                    found = tree_value_and_gradients(*parts, family.basis(rows.log_time))
-                gradient = torch.cat([part.flatten(1) for part in found[1:]], dim=1)
-                values.append(with_gradient(parameters, found[0], gradient))
+                with torch.no_grad():  # the gradient is in closed form and needs no graph
+                    value, *gradients = tree_value_and_gradients(*parts, family.basis(rows.log_time))
+                gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
+                values.append(with_gradient(parameters, value, gradient))
             else:
                 values.append(self.plain_data_term(*parts))
         return torch.cat(values)
@@ -203,7 +203,7 @@ class TrainingObjective(nn.Module):
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
-        """Whether the gradient in the leaves is written out, and wanted so."""
+        """True if the gradient in the leaves is written out, and wanted so."""
         return self.closed_form and family.closed_form and sample.log_entry is None
 
     def gate_penalty(self, gates: GateParameters) -> Tensor:
@@ -226,8 +226,8 @@ class TrainingObjective(nn.Module):
         total = [torch.zeros_like(part) for part in (leaves.slope, leaves.shape, leaves.shape_slope)]
         for penalty in self.leaf_penalties:
             of_slopes, of_shapes = cast(LeafPenalty, penalty).curvature(leaves)
-            for part, own in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
-                part += own.reshape(-1, *(1,) * (part.ndim - 1))
+            for part, second in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
+                part += second.reshape(-1, *(1,) * (part.ndim - 1))
         return LeafParameters(total[0], torch.zeros_like(leaves.intercept), *total[1:]).flatten()
 
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:

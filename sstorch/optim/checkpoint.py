@@ -48,17 +48,17 @@ def fingerprint(value: object, name: str) -> Fingerprint:
 
 
 def differences(there: Mapping[str, Plain], here: Mapping[str, Plain]) -> str:
-    """What tells two fingerprints apart, in words; empty if nothing does."""
-    told = []
+    """The differences of two fingerprints in words; empty if there are none."""
+    texts = []
     for name in dict.fromkeys((*there, *here)):
         if name not in here or name not in there:
-            told.append(f"{name} is only {'there' if name in there else 'here'}")
+            texts.append(f"{name} is only {'there' if name in there else 'here'}")
         elif there[name] != here[name]:
             values = there[name], here[name]
             hidden = any(isinstance(value, str) and _DIGEST in value for value in values)
-            told.append(f"{name} differs" if hidden else f"{name} is {values[0]} there and {values[1]} here")
-    more = len(told) - _NAMED
-    return "; ".join(told[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+            texts.append(f"{name} differs" if hidden else f"{name} is {values[0]} there and {values[1]} here")
+    more = len(texts) - _NAMED
+    return "; ".join(texts[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
@@ -188,7 +188,7 @@ class Checkpoint:
                 self._lock = None
 
     def identify(self, **parts: object) -> None:
-        """Say what the run is; see :func:`fingerprint`. While :meth:`held` only.
+        """Compare the run with that of the file by their :func:`fingerprint`. While :meth:`held` only.
 
         Raises:
             ConfigError: the file belongs to a run that differs in one of the parts.
@@ -197,11 +197,11 @@ class Checkpoint:
             here = self._identity[part] = fingerprint(value, part)
             if self._stored is None:
                 continue
-            told = differences(self._stored[0].get(part, {}), here)
-            if told:
+            difference = differences(self._stored[0].get(part, {}), here)
+            if difference:
                 raise ConfigError(
-                    f"{self.path} belongs to another run: {told}. Repeat that run, delete the file to begin "
-                    "anew, or name another"
+                    f"{self.path} belongs to another run: {difference}. Repeat that run, delete the file to "
+                    "begin anew, or name another"
                 )
 
     def read(self) -> Arrays | None:

@@ -21,7 +21,7 @@ from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
 from sstorch.optim.steps import JointStep, freeze_except
 from sstorch.optim.steps.sharded import ShardedStep
 
-# What it comes with by name: of eight starts one is left after three laps.
+# The race of ``trainer=joint``: of eight starts one is left after three laps.
 JOINT_RACE = Race((1, 2, 3))
 
 
@@ -59,7 +59,7 @@ class Joint(Trainer):
             pass
 
     def _lap(self, run: TrainingRun) -> bool:
-        """Minimise for a lap, or to the end if nobody is left to be dropped; whether there is more to do."""
+        """Minimise for a lap, or to the end if no start can be dropped any more; true if laps remain."""
         races = self.race is not None and self._may_drop(run, self.race)
         options = self.lbfgs
         if races:
@@ -78,7 +78,7 @@ class Joint(Trainer):
 
     @staticmethod
     def _may_drop(run: TrainingRun, race: Race) -> bool:
-        """Whether a later end of a pass drops one of those that are active."""
+        """True if the end of a later pass drops an active start."""
         last = race.after[-1]
         if run.n_passes >= last:
             return False
@@ -198,7 +198,7 @@ def _notes(optimizer: torch.optim.Adam, order: torch.Generator) -> dict[str, Ten
 
 
 def _recall(optimizer: torch.optim.Adam, order: torch.Generator, notes: Mapping[str, Tensor]) -> None:
-    """Put optimiser and generator back to where :func:`_notes` found them."""
+    """Restore optimiser and generator from :func:`_notes`."""
     states: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for key, value in notes.items():
         if key != "order":
@@ -210,7 +210,7 @@ def _recall(optimizer: torch.optim.Adam, order: torch.Generator, notes: Mapping[
 
 
 def _all_finite(gradients: tuple[Tensor, ...]) -> Tensor:
-    """Whether all gradients of a problem are finite, boolean (R,)."""
+    """True where all gradients of a problem are finite, (R,)."""
     finite = [
         gradient.flatten(1).isfinite().all(1) if gradient.ndim > 1 else gradient.isfinite()
         for gradient in gradients

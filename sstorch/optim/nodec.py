@@ -53,7 +53,7 @@ THRESHOLDS = {"eps_paper": Thresholds(0.1, 0.3, 0.4), "eps_ordered": Thresholds(
 
 @dataclass(frozen=True)
 class BranchUpdate(Batched):
-    """What UpdateBranchNode decides for each of K problems at one node.
+    """Decisions of UpdateBranchNode for K problems at one node.
 
     Attributes:
         left: routing of each row of I_s before the step, boolean (K, M) for each shard of this process.
@@ -86,7 +86,7 @@ def classify(
         Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
     """
     left = tuple(tree.gate_logits(part.x, [node]).squeeze(1) >= 0 for part in rows.parts)
-    on_left = [(part.weight * own).sum(-1) for part, own in zip(rows.parts, left, strict=True)]
+    on_left = [(part.weight * goes_left).sum(-1) for part, goes_left in zip(rows.parts, left, strict=True)]
     share = rows.total(on_left) / rows.sum(lambda part: part.weight.sum(-1))
     e1, e2 = thresholds.imbalance, thresholds.high_imbalance
     balanced = ((share > e1) & (share < 1 - e1)) | (e1 * n_training_rows < 1)
@@ -116,18 +116,18 @@ def reassign(
         crowded = (left == crowded_left) & (part.weight > 0) & _has_density(tree, part, node, crowded_left)
         error = (probability * losses).sum(-2)
         errors.append(torch.where(crowded, error, torch.full_like(error, -torch.inf)))
-    whole, own = rows.gather(errors)
+    whole, places = rows.gather(errors)
     rank = whole.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     count = (whole > -torch.inf).sum(-1, keepdim=True)
     n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
     swap = (rank < n_swapped) & update.high[:, None]
-    return tuple(left ^ swap[:, where] for left, where in zip(update.left, own, strict=True))
+    return tuple(left ^ swap[:, where] for left, where in zip(update.left, places, strict=True))
 
 
 def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
-    """Whether each row has a density at the leaf it reaches from the right (or else the left) child."""
+    """True where a row has a density at the leaf it reaches from the right (or else the left) child."""
     everywhere = torch.ones_like(sample.weight, dtype=torch.bool)
-    found = []
+    has_density = []
     for child in (2 * node, 2 * node + 1):
         leaves = tree.topology.leaves_under(child)
         defined = tree.family.defined(sample.log_time[:, None, :], tree.shape_parameters(sample.x, leaves))
@@ -137,8 +137,8 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
         if len(leaves) > 1:
             logits = tree.gate_logits(sample.x, tree.topology.branches_under(child))
             leaf = most_probable_leaf(Topology(len(leaves).bit_length() - 1), logits)
-        found.append(defined.gather(1, leaf[:, None, :]).squeeze(1))
-    return torch.where(to_right, found[1], found[0])
+        has_density.append(defined.gather(1, leaf[:, None, :]).squeeze(1))
+    return torch.where(to_right, has_density[1], has_density[0])
 
 
 def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
@@ -270,16 +270,16 @@ class _Scheduler:
             state.skip(active[~trains], node, count[~trains], share[~trains])
             chosen = _positions(trains & update.balanced)
             if len(chosen):
-                sub, own = tree.select(chosen), rows.select(chosen)
+                sub, visiting = tree.select(chosen), rows.select(chosen)
                 all_rows = self._all_rows(everything, chosen)
-                step = _branch_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
+                step = _branch_step(sub, state.objective.select(active[chosen]), visiting, node, all_rows)
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
-                sub, own = tree.select(chosen), rows.select(chosen)
-                mine = update.select(chosen)
-                left = reassign(sub, own, node, mine, self.thresholds.reassigned)
-                step = _logistic_step(sub, own, node, left, balancing_weights(own, mine))
+                sub, visiting = tree.select(chosen), rows.select(chosen)
+                decisions = update.select(chosen)
+                left = reassign(sub, visiting, node, decisions, self.thresholds.reassigned)
+                step = _logistic_step(sub, visiting, node, left, balancing_weights(visiting, decisions))
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
@@ -294,9 +294,9 @@ class _Scheduler:
             chosen = _positions(trains)
             if len(chosen):
                 # Gates above s have not moved, so I_s is the same; gates from s down have.
-                sub, own = state.tree.select(active[chosen]), rows.select(chosen)
+                sub, visiting = state.tree.select(active[chosen]), rows.select(chosen)
                 all_rows = self._all_rows(everything, chosen)
-                step = _leaf_step(sub, state.objective.select(active[chosen]), own, node, all_rows)
+                step = _leaf_step(sub, state.objective.select(active[chosen]), visiting, node, all_rows)
                 self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
         self._keep_best()
 
@@ -336,7 +336,7 @@ def _logistic_step(
     tree: SoftTree, rows: Shards, node: int, left: Sequence[Tensor], weight: Sequence[Tensor]
 ) -> ShardedStep:
     parts = zip(rows.parts, left, weight, strict=True)
-    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *own) for part, *own in parts), rows)
+    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *labels) for part, *labels in parts), rows)
 
 
 def _positions(mask: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class Race:
             raise ConfigError(f"race.keep must be in (0, 1), got {self.keep!r}")
 
     def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
-        """Which starts are still in the race.
+        """The starts that are still in the race.
 
         Args:
             value: best objective of each problem so far, shape (R,), problems ordered by split.
@@ -129,7 +129,7 @@ class TrainingRun:
 
     @contextmanager
     def session(self, n_passes: int) -> Iterator[None]:
-        """Tell the callbacks of beginning and end; leave the trees at their best points, trainable again."""
+        """Run the callbacks at begin and end; leave the trees at their best points, trainable again."""
         freeze_except(self.tree, ())
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
@@ -149,14 +149,14 @@ class TrainingRun:
         """Write the checkpoint, if there is to be one: the run as it stands between two passes.
 
         Args:
-            notes: what the trainer needs to go on from here, beside the run itself.
+            notes: state of the trainer, without which it could not go on from here.
         """
         self.notes = notes
         if self._checkpoint is not None:
             self._checkpoint.write(self.state_dict())
 
     def finish(self) -> None:
-        """Note that training is over and the present points are the results."""
+        """Make the present points the results, and save the run as finished."""
         self.best_tree.load_state_dict(self.tree.state_dict())
         self.finished = True
         self.save()
@@ -221,7 +221,7 @@ class TrainingRun:
 
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
-        """What tells the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
+        """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
         tree, rows = self.sub_batch(problems)
         if self.held_out is not None:
             return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
@@ -231,7 +231,7 @@ class TrainingRun:
         return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
 
     def keep_best(self) -> Tensor:
-        """Note improvements of the active problems; whether each improved, boolean (K,)."""
+        """Keep improvements of the active problems; true where one improved, (K,)."""
         value = self.criterion(self.active)
         # A difference that only rounding makes is no improvement, or patience would depend on the batch.
         best = self.best[self.active]
@@ -311,7 +311,11 @@ class TrainingRun:
         )
 
     def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
-        """Count a pass, drop who loses the race, and record the problems that trained; see `record_pass`."""
+        """Count a pass, drop the starts that lose the race, and record the problems that trained.
+
+        Returns:
+            as :meth:`record_pass`.
+        """
         self.n_passes += 1
         dropped = torch.zeros_like(problems, dtype=torch.bool)
         if race is not None:
@@ -345,12 +349,12 @@ class TrainingRun:
 def _retry_from_start(
     step: ShardedStep, result: OptimizationResult, options: LBFGSOptions
 ) -> OptimizationResult:
-    """Begin once more, from the family's own start in every leaf of the step, where the leaves overflow."""
+    """Repeat the step from the start of the family in every leaf where leaves overflow."""
     failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
     if len(failed) == 0:
         return result
     again = step.select(failed)
-    fresh, parts = step.first.tree.select(failed), [own.sample for own in again.steps]
+    fresh, parts = step.first.tree.select(failed), [step.sample for step in again.steps]
     log_time, event, weight = (
         step.rows.gather([getattr(part, name) for part in parts])[0]
         for name in ("log_time", "event", "weight")
@@ -430,13 +434,13 @@ class Trainer(ABC):
             tree: R problems with initial solutions; float64 advised.
             objective: E.
             sample: training rows of each problem.
-            callbacks: told of every inner step and pass.
+            callbacks: called after every inner step and pass.
             held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
                 there instead of the lowest E, and patience counts improvements of it.
             checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
                 initial solutions, training goes on from the last pass it holds, or is over at once.
             n_shards: the rows are worked through in so many shards, which several processes of
-                ``torch.distributed`` share; see :class:`~sstorch.objective.Shards`.
+                ``torch.distributed`` share (:class:`~sstorch.objective.Shards`).
 
         Returns:
             The records of the run, those from before an interruption included.

@@ -1,4 +1,4 @@
-"""Leaf hazard families, one a file, and their registry."""
+"""Leaf hazard families and their registry."""
 
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +57,7 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
 
 
 def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
-    """Class decorator: make a family of your own known by its name, so that saved trees can be loaded.
+    """Class decorator: register a user-defined family by its name, so that saved trees can be loaded.
 
     Raises:
         ConfigError: another family has that name.

@@ -1,4 +1,4 @@
-"""What a leaf hazard is: a cumulative hazard in log time, and everything that follows from it."""
+"""Base of the leaf hazards: a cumulative hazard in log time, and everything that follows from it."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class HazardFamily(nn.Module, ABC):
         """
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Log hazard log h(t | x) per unit of model time; arguments and shape as above.
+        """Log hazard log h(t | x) per unit of model time; arguments and shape of :meth:`cumulative_hazard`.
 
         Derived: log(dH/dy) - y by autograd. Where dH/dy underflows it is taken at the smallest normal number.
         """
         return self._derived_terms(log_time, linear, shape)[1]
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """S(t | x) = exp(-H); arguments and shape as above."""
+        """S(t | x) = exp(-H); arguments and shape of :meth:`cumulative_hazard`."""
         return torch.exp(-self.cumulative_hazard(log_time, linear, shape))
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,11 +154,11 @@ class HazardFamily(nn.Module, ABC):
         with torch.inference_mode(False), torch.enable_grad():
             parts = [linear, *shape.unbind(-1)]
             # Every element needs parameters of its own, since each has derivatives of its own.
-            own = [part.detach().expand(linear.shape).clone().requires_grad_() for part in parts]
-            stacked = torch.stack(own[1:], -1) if own[1:] else own[0].new_zeros(*linear.shape, 0)
-            loss = self.loss(log_time, event, own[0], stacked)
+            linear, *shapes = [part.detach().expand(linear.shape).clone().requires_grad_() for part in parts]
+            stacked = torch.stack(shapes, -1) if shapes else linear.new_zeros(*linear.shape, 0)
+            loss = self.loss(log_time, event, linear, stacked)
             linear_part, *shape_parts = torch.autograd.grad(
-                loss.sum(), own, allow_unused=True, materialize_grads=True
+                loss.sum(), [linear, *shapes], allow_unused=True, materialize_grads=True
             )
         return loss.detach(), linear_part, tuple(shape_parts)
 
@@ -214,7 +214,9 @@ class HazardFamily(nn.Module, ABC):
         return invert(lambda y: self.cumulative_hazard(y, linear, shape), cumulative_hazard.expand(size))
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
-        """Log time in model units beyond which a curve is only form: what it gets to later is not reached.
+        """Log time in model units beyond which a curve is extrapolated without meaning.
+
+        A quantile that is later counts as never reached.
 
         Args:
             log_time: a tensor whose dimensions the horizon should have.
@@ -313,8 +315,8 @@ class HazardFamily(nn.Module, ABC):
         """
         if self._buffers and self.batch_shape not in ((), batch_shape):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
-        own = self.batch_shape if self._buffers else ()
-        lead = batch_shape if own != batch_shape else ()
+        present = self.batch_shape if self._buffers else ()
+        lead = batch_shape if present != batch_shape else ()
         buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
         return self._with(buffers, batch_shape)
 
@@ -336,7 +338,7 @@ class HazardFamily(nn.Module, ABC):
         return {"ancillary": self.ancillary}
 
     def describe(self, time_scale: float) -> str:
-        """What a reader of the leaf table must know beside the parameters; empty if nothing.
+        """A note for readers of the leaf table, beside the parameters; empty if there is none.
 
         Args:
             time_scale: unit of model time.

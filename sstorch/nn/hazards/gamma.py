@@ -1,4 +1,4 @@
-"""Generalized gamma leaf.
+"""Generalized gamma leaves: Prentice's distribution by quadrature.
 
 W has density f(w) = exp(-delta(1/Q^2) - w^2 psi(Q w)) / sqrt(2 pi), where psi(u) = (exp(u) - 1 - u) / u^2 and
 delta is the remainder of Stirling's formula, log Gamma(k) = (k - 1/2) log k - k + log(2 pi)/2 + delta(k).
@@ -45,7 +45,7 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 /
 
 
 class _PrenticeTerms(torch.autograd.Function):
-    """-log S and log hazard of W, and the derivatives of both in w and Q, which are found along with them."""
+    """-log S and log hazard of W, and the derivatives of both in w and Q, computed in the same pass."""
 
     @staticmethod
     def forward(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:

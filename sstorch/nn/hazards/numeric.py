@@ -2,8 +2,7 @@
 
 The derivative of a natural cubic spline in log time is a quadratic spline that is constant beyond the
 boundary knots, with derivative zero there. Quadratic B-splines, the first two and the last two joined, span
-exactly
-these: m internal knots give m + 1 functions N_j >= 0 that sum to one. Their antiderivatives I_j and a
+exactly these: m internal knots give m + 1 functions N_j >= 0 that sum to one. Their antiderivatives I_j and a
 constant span the natural cubic splines of Royston and Parmar.
 
 References:
@@ -265,7 +264,7 @@ def placement_times(
             stacklevel=2,
         )
     chosen = np.where(without[:, None], real, observed)
-    return [own[mask] for own, mask in zip(times, chosen, strict=True)]
+    return [row[mask] for row, mask in zip(times, chosen, strict=True)]
 
 
 def _is_time(value: object) -> bool:
@@ -301,26 +300,26 @@ def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
         coefficients of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot are never looked
         up and repeat the last.
     """
-    own = len(knots) - 2
+    n_inside = len(knots) - 2
     table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
     padded = np.r_[[knots[0]] * 2, knots, [knots[-1]] * 2]
-    for j in range(own + 1):
-        weights = np.zeros(own + 3)
+    for j in range(n_inside + 1):
+        weights = np.zeros(n_inside + 3)
         weights[j + 1] = 1.0
         if j == 0:
             weights[0] = 1.0
-        if j == own:
+        if j == n_inside:
             weights[-1] = 1.0
         slope = PPoly.from_spline(BSpline(padded, weights, 2))
         curve = slope.antiderivative()
         real = np.flatnonzero(np.diff(curve.x) > 0)
         inside = np.clip(0.0, knots[0], knots[-1])
         at_zero = float(curve(inside) + slope(inside) * (0.0 - inside))
-        table[: own + 1, 0] = curve.x[real]
+        table[: n_inside + 1, 0] = curve.x[real]
         columns = slice(1 + 4 * j, 5 + 4 * j)
-        table[: own + 1, columns] = curve.c[::-1, real].T
-        table[: own + 1, 1 + 4 * j] -= at_zero
-    table[own + 1 :] = table[own]
+        table[: n_inside + 1, columns] = curve.c[::-1, real].T
+        table[: n_inside + 1, 1 + 4 * j] -= at_zero
+    table[n_inside + 1 :] = table[n_inside]
     return table
 
 

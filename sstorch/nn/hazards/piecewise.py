@@ -138,7 +138,7 @@ class PiecewiseExponential(RateFamily):
         return {"breaks": torch.as_tensor(breaks).to(log_time)}
 
 
-# Log odds between which starting values lie: an interval without events has none of its own.
+# Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
 _NEWTON_STEPS = 50
 # So many times the last end is later than anything that the intervals can tell of.
@@ -250,7 +250,7 @@ class LogisticHazard(HazardFamily):
         beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
         slopes, begun = self._begun(number, linear, shape)
         loss = beyond.add_(begun).add_(observed * log_length)
-        logit_own = _own_logit(number, linear, shape)
+        logit_own = _interval_logit_of_rows(number, linear, shape)
         loss.addcmul_(observed, logit_own, value=-1)
         share = observed
         if bool(partly.any()):  # somebody was censored within an interval
@@ -270,7 +270,7 @@ class LogisticHazard(HazardFamily):
         linear, shape = linear.detach(), shape.detach()
         bends = [slope.mul_(1 - slope) for slope in self._begun(number, linear, shape)[0]]
         if bool(partly.any()):
-            rest = torch.sigmoid(_own_logit(number, linear, shape).add_(log_left))
+            rest = torch.sigmoid(_interval_logit_of_rows(number, linear, shape).add_(log_left))
             less = (partly * rest).mul_(1 - rest)
             for k, bend in enumerate(bends):
                 bend.addcmul_((number == k).to(event.dtype), less, value=-1)
@@ -279,8 +279,9 @@ class LogisticHazard(HazardFamily):
         # Of log softplus, which is a straight line far below zero.
         of_log = torch.where(linear + shape[..., -1] < -_LIMIT, 0.0, share * (1 - slope - share))
         bends.append(bend.mul_(excess).sub_((event - observed) * of_log))
-        own = {(k, k): bend for k, bend in enumerate(bends, start=1)}
-        return {(0, 0): torch.stack(bends).sum(0)} | {(0, k): bend for (k, _), bend in own.items()} | own
+        mixed = {(0, k): bend for k, bend in enumerate(bends, start=1)}
+        pure = {(k, k): bend for k, bend in enumerate(bends, start=1)}
+        return {(0, 0): torch.stack(bends).sum(0)} | mixed | pure
 
     def _rows(self, log_time: Tensor, event: Tensor, basis: Tensor | None) -> tuple[Tensor, ...]:
         """Parts of the basis; 1 for an event within the intervals; 1 if censored in the middle of one."""
@@ -339,7 +340,8 @@ class LogisticHazard(HazardFamily):
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: a share (1 - exp(-rest of H)) / h_k of its interval."""
         ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
-        before, found, left = torch.zeros_like(linear), torch.zeros_like(linear), torch.zeros_like(ends[0])
+        before, log_time = torch.zeros_like(linear), torch.zeros_like(linear)
+        left = torch.zeros_like(ends[0])
         searching = torch.ones_like(linear + cumulative_hazard, dtype=torch.bool)
         for k, end in enumerate(ends):
             logit, right = linear + shape[..., k], torch.exp(end)
@@ -349,11 +351,11 @@ class LogisticHazard(HazardFamily):
             # 1 / h_k, which is bounded where H gets to the target within the interval.
             share = -torch.expm1(-rest) * (1 + torch.exp(-torch.where(here, logit, 0.0)))
             time = left + share.clamp(max=1.0) * (right - left)
-            found = torch.where(here, torch.where(here, time, 1.0).log(), found)
+            log_time = torch.where(here, torch.where(here, time, 1.0).log(), log_time)
             searching, before, left = searching & ~here, after, right
         rest = torch.where(searching, cumulative_hazard - before, 0.0)
         rate = softplus(linear + shape[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
-        return torch.where(searching, ends[-1] + torch.log1p(rest / rate), found)
+        return torch.where(searching, ends[-1] + torch.log1p(rest / rate), log_time)
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.horizon`: a thousand times the last end, or the unit of model time."""
@@ -391,10 +393,10 @@ class LogisticHazard(HazardFamily):
             given = torch.tensor(self.times, dtype=torch.float64, device=log_time.device).log()
             ends = given - log_time_scale.double()[:, None]
         else:
-            rows = [self._ends_of(own) for own in placement_times(log_time, event, weight, "intervals")]
-            width = max(len(own) for own in rows)
+            rows = [self._ends_of(times) for times in placement_times(log_time, event, weight, "intervals")]
+            width = max(len(row) for row in rows)
             # Intervals of no length at the end, for problems with fewer: nobody is ever in them.
-            ends = torch.as_tensor(np.stack([np.pad(own, (0, width - len(own)), "edge") for own in rows]))
+            ends = torch.as_tensor(np.stack([np.pad(row, (0, width - len(row)), "edge") for row in rows]))
         chosen = self._with({}, (log_time.shape[0],))
         chosen._set_ends(ends.to(log_time))
         return chosen
@@ -466,7 +468,7 @@ def _tolerance(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).eps)
 
 
-def _own_logit(number: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+def _interval_logit_of_rows(number: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
     """Logit of the row's own interval, or of the time beyond the last end, (K, L, M)."""
     index = number.long().expand(linear.shape)
     return shape.expand(*linear.shape, -1).gather(-1, index[..., None]).squeeze(-1).add_(linear)

@@ -1,4 +1,4 @@
-"""Royston-Parmar spline leaf."""
+"""Royston-Parmar spline leaves and their scales."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Spline(RateFamily):
             ``"theta"``, Aranda-Ordaz' family between the first two.
         knots: number m of internal knots, put at percentiles of the log event times of the training rows with
             boundary knots at the extreme ones; or all knots, boundaries included, in original time units.
-        monotone: see above.
+        monotone: whether parameters are constrained so that no curve rises.
         theta: of ``scale="theta"``, >= 0; None learns it, with one more shape parameter.
         ancillary: as in :class:`HazardFamily`.
 
@@ -217,10 +217,10 @@ class Spline(RateFamily):
     @override
     def options(self) -> dict[str, Any]:
         given = self.knots if isinstance(self.knots, int) else list(self.knots)
-        own: dict[str, Any] = {"knots": given, "monotone": self.monotone}
+        options: dict[str, Any] = {"knots": given, "monotone": self.monotone}
         if self.scale == "theta":
-            own["theta"] = self.theta
-        return {**own, **super().options()}
+            options["theta"] = self.theta
+        return {**options, **super().options()}
 
     def extra_repr(self) -> str:
         """Options shown by ``repr``, the scale first."""
@@ -269,7 +269,7 @@ class Spline(RateFamily):
         return self.scale == "theta" and self.theta is None
 
     def _spline(self, log_time: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """S and s' at log times."""
+        """The spline s and its derivative at log times."""
         curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
         weights = shape[..., : self.n_internal + 1]
         weights = saturating_exp(weights) if self.monotone else weights
@@ -307,8 +307,8 @@ class Spline(RateFamily):
             knots = [knots_at_quantiles(times, self.n_internal) for times in rows]
         else:
             knots = [np.log(self.knots) - scale for scale in log_time_scale.double().cpu().numpy()]
-        tables = [self._tables(own) for own in knots]
-        n_fewer = sum(len(own) < self.n_internal + 2 for own in knots)
+        tables = [self._tables(problem_knots) for problem_knots in knots]
+        n_fewer = sum(len(problem_knots) < self.n_internal + 2 for problem_knots in knots)
         if n_fewer:
             warnings.warn(
                 f"the events are at too few distinct times for {self.n_internal} internal knots: "

@@ -1,4 +1,4 @@
-"""Initial solutions of a batch of trees."""
+"""Random initial solutions, and initial solutions from clusters of rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ OPTIONS = LBFGSOptions(max_iterations=100)
 
 
 def problem_seed(seed: int, split: int, start: int) -> np.random.SeedSequence:
-    """Source of randomness of one problem: a function of its own numbers, not of the batch around it."""
+    """Source of randomness of one problem: it does not depend on the batch around it."""
     return np.random.SeedSequence((seed, split, start))
 
 
 def seed_key(seed: np.random.SeedSequence) -> str:
-    """What two seeds have in common that give the same random numbers: problems may share a start."""
+    """Key that is the same for two seeds with the same random numbers: problems may share a start."""
     return f"{seed.entropy} {seed.spawn_key}"
 
 
@@ -54,12 +54,12 @@ def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.
         draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
     values = torch.stack(draws).to(tree.log_time_scale)
     for node in tree.topology.branches:
-        gate, (own, values) = tree.gate(node), _take(values, size + 1)
-        gate.weight.copy_(own[:, :-1])
-        gate.bias.copy_(own[:, -1])
+        gate, (drawn, values) = tree.gate(node), _take(values, size + 1)
+        gate.weight.copy_(drawn[:, :-1])
+        gate.bias.copy_(drawn[:, -1])
     for node in tree.topology.leaves:
-        own, values = _take(values, size)
-        tree.leaf(node).slope.copy_(SLOPE_SCALE * own)
+        drawn, values = _take(values, size)
+        tree.leaf(node).slope.copy_(SLOPE_SCALE * drawn)
 
 
 @torch.no_grad()

@@ -176,13 +176,13 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
             torch.as_tensor(counts, dtype=torch.float64),
             _PENALTY,
         )
-        for (node, own, rows_of_leaf), hazard in zip(drawn, hazards, strict=True):
+        for (node, number, rows_of_leaf), hazard in zip(drawn, hazards, strict=True):
             hazard = hazard[: len(rows_of_leaf)]
             if bool((hazard.isfinite() & (hazard > 0)).all()):
-                x = matrices[split[own]][rows_of_leaf]
+                x = matrices[split[number]][rows_of_leaf]
                 target = family.to_scale(hazard).numpy()
-                solution = _least_squares(design[own, rows_of_leaf], x, target)
-                _write(tree, node, own, *(torch.as_tensor(part) for part in solution))
+                solution = _least_squares(design[number, rows_of_leaf], x, target)
+                _write(tree, node, number, *(torch.as_tensor(part) for part in solution))
 
 
 def _draw(

@@ -43,7 +43,7 @@ def initialize_grown(
 
     Args:
         tree: R problems, ordered by split; changed in place.
-        objective: what is minimised at every level.
+        objective: minimised at every level.
         sample: training rows.
         seeds: one per problem.
 
@@ -66,7 +66,7 @@ def initialize_grown(
         for problem, draw in enumerate(draws):
             number = int(split[problem])
             event = draw.repeats * sample.event[problem].double().cpu().numpy()
-            found = split_leaves(
+            splits = split_leaves(
                 matrices[number],
                 orders[number],
                 leaf[problem],
@@ -76,7 +76,7 @@ def initialize_grown(
                 weight[problem],
                 draw,
             )
-            _write(deeper, problem, grown.topology.leaves, *found)
+            _write(deeper, problem, grown.topology.leaves, *splits)
         _fit(deeper, objective, sample)
         grown = deeper
     with torch.no_grad():
@@ -104,7 +104,7 @@ def split_leaves(
         leaf: of each row, shape (n,).
         n_leaves: L.
         events: events drawn, shape (n,).
-        hazard: cumulative hazards at the own times, for all draws of a row, shape (n,).
+        hazard: cumulative hazards at the rows' times, for all draws of a row, shape (n,).
         weight: row weights, shape (n,). They count in E and H; how many events a side has does not depend on
             them.
         draw: which features may split.
@@ -116,14 +116,14 @@ def split_leaves(
     feature, threshold = np.full(n_leaves, -1, dtype=np.int64), np.zeros(n_leaves)
     columns = np.arange(x.shape[1]) if draw.features is None else draw.features
     for number in range(n_leaves):
-        own = (leaf == number) & (draw.repeats > 0)
-        if events[own].sum() < 2 * MIN_EVENTS:
+        inside = (leaf == number) & (draw.repeats > 0)
+        if events[inside].sum() < 2 * MIN_EVENTS:
             continue
         weighted, offset = weight * events, weight * hazard
-        total, best = _deviance(weighted[own].sum(), offset[own].sum()), 0.0
+        total, best = _deviance(weighted[inside].sum(), offset[inside].sum()), 0.0
         for j in columns:
             rows = order[:, j]
-            rows = rows[own[rows]]
+            rows = rows[inside[rows]]
             values = x[rows, j]
             # A cut behind the last row of each value, the largest excepted.
             cuts = np.flatnonzero(values[1:] > values[:-1])
@@ -156,12 +156,12 @@ def _state(tree: SoftTree, sample: Sample) -> tuple[npt.NDArray[np.int64], Float
         def hazard(log_time: Tensor, parameters: tuple[Tensor, Tensor] = parameters) -> Tensor:
             return tree.family.cumulative_hazard(log_time[:, None, :, None], *parameters)[:, 0, :, 0]
 
-        own = hazard(sample.log_time)
+        accumulated = hazard(sample.log_time)
         if sample.log_entry is not None:
             late = sample.log_entry.isfinite()
             before = hazard(torch.where(late, sample.log_entry, sample.log_time))
-            own = own - torch.where(late, before, torch.zeros_like(before))
-        total = torch.where(leaf == position, own, total)
+            accumulated = accumulated - torch.where(late, before, torch.zeros_like(before))
+        total = torch.where(leaf == position, accumulated, total)
     # A leaf that overflows for some rows says nothing of the others.
     limit = torch.finfo(torch.float64).max / (1 + total.shape[-1]) ** 2
     return leaf.cpu().numpy(), total.double().clamp(0, limit).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Hard trees as initial solutions: axis-parallel splits, found greedily or given."""
+"""Hard trees as initial solutions: axis-parallel splits, greedy or given."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def initialize_greedy(
 
 @dataclass(frozen=True)
 class StartDraw:
-    """Which rows and columns the hard splits of one start see.
+    """Rows and columns that the hard splits of one start see.
 
     Attributes:
         repeats: how often each row is drawn, shape (n,).
@@ -207,8 +207,8 @@ def draw_starts(
     """
     first: dict[int, str] = {}
     drawn = []
-    for own, number, seed in zip(weight, split.tolist(), seeds, strict=True):
-        repeats, features = (own > 0).astype(np.int64), None
+    for row_weight, number, seed in zip(weight, split.tolist(), seeds, strict=True):
+        repeats, features = (row_weight > 0).astype(np.int64), None
         if first.setdefault(number, seed_key(seed)) != seed_key(seed):
             draws = np.random.default_rng(seed)
             # Padding has weight zero: what is drawn does not depend on the longest split of the batch.
@@ -245,8 +245,8 @@ def initialize_hard(
             raise ConfigError(f"hard tree of depth {given.depth} for a tree of depth {tree.topology.depth}")
     like = tree.log_time_scale
     for node in tree.topology.branches:
-        feature = torch.tensor([int(own.feature[node - 1]) for own in hard], device=like.device)
-        threshold = torch.tensor([float(own.threshold[node - 1]) for own in hard]).to(like)
+        feature = torch.tensor([int(hard_tree.feature[node - 1]) for hard_tree in hard], device=like.device)
+        threshold = torch.tensor([float(hard_tree.threshold[node - 1]) for hard_tree in hard]).to(like)
         splits = feature >= 0
         gate = tree.gate(node)
         with torch.no_grad():

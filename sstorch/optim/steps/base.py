@@ -1,4 +1,4 @@
-"""What a training step is: a batched function of the parameters of the thawed nodes.
+"""Training steps: batched functions of the parameters of the thawed nodes.
 
 Second derivatives between nodes are left out, and where a row's own second derivative is negative its size
 is taken: the blocks scale the first direction of a minimisation, they do not decide where it ends.
@@ -26,7 +26,7 @@ MAX_BLOCK = 64
 
 
 def stride_of(x: DesignMatrix) -> int:
-    """Every how many rows are enough."""
+    """Number n such that every n-th row is enough for a curvature."""
     return -(-x.matrices.shape[1] // MAX_ROWS)
 
 
@@ -39,7 +39,7 @@ def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
         losses: at its leaves, weights multiplied in, shape (K, B + 1, M).
 
     Returns:
-        as :func:`blocks`.
+        as :func:`curvature_blocks`.
     """
     return curvature_blocks(x, (routing_slopes(logits, losses) * (1 - 2 * torch.sigmoid(logits))).abs_())
 
@@ -61,9 +61,9 @@ def leaf_curvature(
     count = 1 + leaves.shape.shape[-1]
     parts = []
     for some in problem_blocks(len(probability), count * probability[0].numel(), probability.device):
-        hazard, own = family.select(some), leaves.select(some)
+        hazard, parameters = family.select(some), leaves.select(some)
         rows, reach = sample.select(some), probability[some]
-        linear, shape = own.linear_predictor(rows.x), own.shape_parameters(rows.x)
+        linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
         pairs = hazard.second_derivatives(
             rows.log_time[:, None], rows.event[:, None], linear, shape, hazard.basis(rows.log_time)
         )
@@ -164,7 +164,7 @@ class Step(Batched, ABC):
 
     @abstractmethod
     def plain_data(self, x: Tensor) -> Tensor:
-        """What the rows add to the objective at parameters ``x`` (K, d), shape (K,), by plain autograd."""
+        """The rows' part of the objective at parameters ``x`` (K, d), shape (K,), by plain autograd."""
 
     @abstractmethod
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -172,11 +172,11 @@ class Step(Batched, ABC):
 
     @abstractmethod
     def penalty(self, x: Tensor) -> Tensor:
-        """What penalties add to the objective, shape (K,), differentiable."""
+        """The penalties in the objective, shape (K,), differentiable."""
 
     @abstractmethod
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Second derivatives near ``x`` (K, d) of what the rows add, blocks (K, n, b, b): one a node.
+        """Second derivatives near ``x`` (K, d) of the rows' part, blocks (K, n, b, b): one a node.
 
         There are as many tensors as sizes of blocks, in the order of the parameters.
         """
@@ -200,12 +200,12 @@ class Step(Batched, ABC):
 
     def value_at(self, x: Tensor) -> Tensor:
         """Objective (K,) at parameters ``x`` (K, d), differentiable."""
-        found = self.written_data(x.detach())
-        data = self.plain_data(x) if found is None else with_gradient(x, *found)
+        written = self.written_data(x.detach())
+        data = self.plain_data(x) if written is None else with_gradient(x, *written)
         return data + self.penalty(x)
 
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the rows add to the objective (K,), and its gradient (K, d)."""
+        """The rows' part of the objective (K,), and its gradient (K, d)."""
         return self.written_data(x) or by_autograd(self.plain_data, x)
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:

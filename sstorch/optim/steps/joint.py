@@ -33,7 +33,7 @@ class JointStep(Step):
     Attributes:
         objective: E.
         family: of the leaves, for the K problems.
-        basis: see :meth:`HazardFamily.basis`.
+        basis: :meth:`HazardFamily.basis` of the log times.
         weight: normalised row weights, shape (K, M).
         relaxed: with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it.
     """

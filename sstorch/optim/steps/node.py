@@ -190,7 +190,7 @@ class LeafStep(Step):
         nodes: the thawed leaves.
         leaves: all leaves, where the step began.
         family: of the leaves, for the K problems.
-        basis: see :meth:`HazardFamily.basis`.
+        basis: :meth:`HazardFamily.basis` of the log times.
         probability: P_in within the subtree x normalised weight, shape (K, L', M).
         terms: of the penalties on rows.
     """

@@ -83,23 +83,25 @@ class ShardedStep(Batched):
         if self.rows.is_whole:
             value, gradient = parts[0]
         else:
-            joined = self.rows.total([torch.cat([value[:, None], own], dim=1) for value, own in parts])
+            joined = self.rows.total(
+                [torch.cat([value[:, None], gradient], dim=1) for value, gradient in parts]
+            )
             value, gradient = joined[:, 0], joined[:, 1:]
         return value, gradient
 
     @cached_property
     def _blocks(self) -> list[list[tuple[slice, Step]]]:
         """Each shard's step cut into blocks of problems that are evaluated together."""
-        found = []
+        blocks = []
         for step in self.steps:
             weight = step.sample.weight
             cuts = problem_blocks(len(weight), step.n_elements, weight.device)
-            found.append([(cut, step.select(cut) if len(cuts) > 1 else step) for cut in cuts])
-        return found
+            blocks.append([(cut, step.select(cut) if len(cuts) > 1 else step) for cut in cuts])
+        return blocks
 
 
 def _evaluate(blocks: Sequence[tuple[slice, Step]], x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the rows of a shard add to the objective (K,), and its gradient (K, d), block by block."""
+    """The part of a shard in the objective (K,), and its gradient (K, d), block by block."""
     if len(blocks) == 1:
         return blocks[0][1].data_and_gradient(x)
     values, gradients = zip(*(block.data_and_gradient(x[some]) for some, block in blocks), strict=True)
