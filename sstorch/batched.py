@@ -23,7 +23,7 @@ class Batched:
     def select(self, problems: Tensor | slice) -> Self:
         """The same for some of the problems: ascending positions (J,) among the K, or a slice."""
         chosen = {
-            item.name: value if item.metadata else select(value, problems)
+            item.name: value if item.metadata.get("shared") else select(value, problems)
             for item in fields(self)  # type: ignore[arg-type]
             for value in (getattr(self, item.name),)
         }

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.objective import Sample, Shards
@@ -70,12 +69,12 @@ class ShardedStep(Batched):
             )
         )
 
-    @override
     def read(self) -> Tensor:
+        """The thawed parameters (K, d)."""
         return self.first.read()
 
-    @override
     def write(self, x: Tensor) -> None:
+        """Set the thawed parameters to ``x`` (K, d)."""
         self.first.write(x)
 
     def _data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
