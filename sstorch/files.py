@@ -7,8 +7,8 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ from torch import Tensor
 
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError, FormatError
+
+JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+_CHECKSUM = "state_sha256"
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
@@ -102,10 +105,6 @@ def unlock(lock: BaseFileLock) -> None:
     lock.release()
 
 
-JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
-_CHECKSUM = "state_sha256"
-
-
 def write_folder(
     folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
@@ -131,10 +130,10 @@ def write_folder(
         "format_version": version,
         "sstorch_version": __version__,
         "torch_version": torch.__version__,
-        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+        "tensors_sha256": checksum(blob),
         **state,
     }
-    whole[_CHECKSUM] = _checksum(whole)
+    whole[_CHECKSUM] = _state_checksum(whole)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / TENSOR_NAME, blob)
@@ -153,31 +152,51 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
         text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
     except OSError as error:
         raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
-    try:
+    with reading(folder):
         state: dict[str, Any] = json.loads(text)
-        found = (state["format"], state["format_version"])
-        if found != (name, version):
+        written = (state["format"], state["format_version"])
+        if written != (name, version):
             raise FormatError(
-                f"{folder / JSON_NAME} is of format {found[0]} version {found[1]}; this version of "
+                f"{folder / JSON_NAME} is of format {written[0]} version {written[1]}; this version of "
                 f"sstorch reads {name} version {version}"
             )
-        if hashlib.sha256(blob).hexdigest() != state["tensors_sha256"]:
+        if checksum(blob) != state["tensors_sha256"]:
             raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")
         # Digits that no float64 keeps would leave the content as it was: the text is compared, too.
-        if _checksum(state) != state[_CHECKSUM] or _text(state) != text.replace(b"\r\n", b"\n"):
+        if _state_checksum(state) != state[_CHECKSUM] or _text(state) != text.replace(b"\r\n", b"\n"):
             raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: its checksum does not fit")
-        return state, load_tensors(blob)
-    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
-        if isinstance(error, FormatError):
-            raise
+        tensors = load_tensors(blob)
+    return state, tensors
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Turn whatever content that was altered raises while it is read into a FormatError.
+
+    Args:
+        folder: named by the message.
+
+    Raises:
+        FormatError: an entry is missing, or of another kind than was written.
+    """
+    try:
+        yield
+    except FormatError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+
+
+def checksum(content: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _text(state: Mapping[str, Any]) -> bytes:
     return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode()
 
 
-def _checksum(state: Mapping[str, Any]) -> str:
+def _state_checksum(state: Mapping[str, Any]) -> str:
     """Of everything but the checksum itself."""
     plain = {key: value for key, value in state.items() if key != _CHECKSUM}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return checksum(json.dumps(plain, sort_keys=True, allow_nan=False).encode())

@@ -6,84 +6,68 @@ import importlib.metadata
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.base import clone
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.checks import nearest_text
-from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines import Baseline, make_baseline
 from sstorch.evaluation.scores import Predictor
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.nn import Prediction, SoftTree, make_family
+from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
 from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft.fitted import FittedTree
 from sstorch.soft.search import SEARCHED
-from sstorch.soft.tree import tree_log_likelihood
-
-# Elements of the largest intermediate of a prediction.
-_CHUNK_ELEMENTS = 2**22
 
 
 class EncodedRows:
     """Encoded features of tables, kept for as long as this object is.
 
     Args:
-        preprocessor: fitted on the training rows.
-        like: tensor whose device and dtype the features take.
+        encode: gives the features (n, p) of a table.
     """
 
-    def __init__(self, preprocessor: Preprocessor, like: Tensor) -> None:
-        self._preprocessor, self._like = preprocessor, like
+    def __init__(self, encode: Callable[[pd.DataFrame], Tensor]) -> None:
+        self._encode = encode
         self._known: dict[int, tuple[pd.DataFrame, Tensor]] = {}
 
     def __call__(self, frame: pd.DataFrame) -> Tensor:
         """Features (n, p)."""
         # The table is kept too, so that its identity is not given to another one.
         if id(frame) not in self._known:
-            features = torch.as_tensor(self._preprocessor.transform(frame))
-            self._known[id(frame)] = frame, features.to(self._like)
+            self._known[id(frame)] = frame, self._encode(frame)
         return self._known[id(frame)][1]
 
 
 class EncodedTree:
-    """One trained tree, without batch dimension.
+    """A trained tree that shares encoded rows with the other trees of its fold.
 
     Args:
-        module: the tree.
-        prediction: ``"hbp"`` or ``"mixture"``.
-        encode: of the fold, shared by all its trees.
+        tree: the tree.
+        encode: of the fold.
     """
 
-    def __init__(self, module: SoftTree, prediction: Prediction, encode: EncodedRows) -> None:
-        self._module, self._prediction, self._encode = module, prediction, encode
+    def __init__(self, tree: FittedTree, encode: EncodedRows) -> None:
+        self._tree, self._encode = tree, encode
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
-        width = 2**self._module.topology.depth if self._prediction == "mixture" else 1
-        size = max(1, _CHUNK_ELEMENTS // (width * len(times)))
-        at = torch.as_tensor(times)
-        with torch.no_grad():
-            parts = [
-                self._module.cumulative_hazard(x, at.to(x.device), self._prediction).neg().exp().cpu()
-                for x in self._encode(X).split(size)
-            ]
-        curves: FloatArray = torch.cat(parts).double().numpy()
-        return np.minimum.accumulate(curves, axis=1) if self._module.family.can_rise else curves
+        return self._tree.curves(self._encode(X), times, falling=True)
 
     def log_likelihood(
         self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None
     ) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        return tree_log_likelihood(self._module, self._prediction, self._encode(X), *y, entry)
+        return self._tree.log_likelihood(self._encode(X), *y, entry)
 
 
 @dataclass(frozen=True)
@@ -205,11 +189,15 @@ class SoftTreeModel(StudyModel):
         settings = replace(self.estimator.settings(), device=device)
         batch = train_batch(splits, settings, schema)
         for fold in range(len(splits)):
-            best, encode = batch.best_start(fold), EncodedRows(batch.preprocessors[fold], batch.objective)
-            for start in range(self.n_starts):
-                position = batch.position(fold, start)
-                tree = EncodedTree(batch.tree.select(position), self.estimator.prediction, encode)
-                yield Fit(fold, start, start == best, float(batch.objective[position]), tree)
+            best = batch.best_start(fold)
+            trees = [
+                batch.fitted(fold, start, prediction=self.estimator.prediction)
+                for start in range(self.n_starts)
+            ]
+            encode = EncodedRows(trees[best].encode)
+            for start, tree in enumerate(trees):
+                objective = float(batch.objective[batch.position(fold, start)])
+                yield Fit(fold, start, start == best, objective, EncodedTree(tree, encode))
 
 
 class BaselineModel(StudyModel):

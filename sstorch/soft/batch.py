@@ -15,7 +15,7 @@ from torch import Tensor
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, SoftTree, make_family
+from sstorch.nn import DesignMatrix, Prediction, SoftTree, make_family
 from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.optim import (
@@ -32,11 +32,12 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
+from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import BatchSettings, Coefficients
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
-# Share of rows with features of their own above which merging the others gains nothing.
+# Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
 
 
@@ -66,7 +67,7 @@ class TrainedBatch:
     @property
     def rhos(self) -> tuple[float, ...]:
         """The coefficient of the fairness penalty at each setting."""
-        return tuple(own.rho for own in self.coefficients)
+        return tuple(setting.rho for setting in self.coefficients)
 
     def position(self, split: int, start: int, setting: int = 0) -> int:
         """Problem number of a start of a split, with the coefficients at a position."""
@@ -84,13 +85,18 @@ class TrainedBatch:
             TrainingError: none of the starts has a finite objective.
         """
         first, count = self.position(split, 0, setting), self.n_starts if n_starts is None else n_starts
-        own = self.criterion[first : first + count]
-        if not bool(own.isfinite().any()):
+        criterion = self.criterion[first : first + count]
+        if not bool(criterion.isfinite().any()):
             raise TrainingError(
                 f"none of the {count} starts of split {split} has a finite training objective; "
                 "try another leaf, init='random', a larger ridge or dtype='float64'"
             )
-        return int(torch.nan_to_num(own, nan=torch.inf).argmin())
+        return int(torch.nan_to_num(criterion, nan=torch.inf).argmin())
+
+    def fitted(self, split: int, start: int, setting: int = 0, prediction: Prediction = "hbp") -> FittedTree:
+        """The tree of a start of a split, with the coefficients at a position."""
+        module = self.tree.select(self.position(split, start, setting))
+        return FittedTree(module, self.preprocessors[split], prediction)
 
 
 def train_batch(
@@ -122,6 +128,18 @@ def train_batch(
         DataError: the rows of a split are all of one group.
         FormatError: the checkpoint is truncated or altered.
     """
+    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients)[0]
+
+
+def train_encoded(
+    splits: Sequence[SurvivalData],
+    settings: BatchSettings,
+    schema: Schema | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    coefficients: Sequence[Coefficients] | None = None,
+) -> tuple[TrainedBatch, Tensor]:
+    """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up."""
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
@@ -151,7 +169,7 @@ def _train_batch(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
     coefficients: tuple[Coefficients, ...],
-) -> TrainedBatch:
+) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = tuple(
         Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
@@ -169,7 +187,7 @@ def _train_batch(
     plain = objective = _objective(*problems)
     if settings.fairness is not None:
         sample = _merged(sample)
-        rhos = [own.rho for own in coefficients]
+        rhos = [setting.rho for setting in coefficients]
         parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
         objective = _objective(*problems, [parity])
     seeds = [
@@ -194,7 +212,8 @@ def _train_batch(
     with torch.no_grad():
         final = objective(tree, sample)
         criterion = final if held_out is None else TrainingObjective()(tree, held_out)
-    return TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, coefficients)
+    batch = TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, coefficients)
+    return batch, sample.x.matrices
 
 
 def _objective(
@@ -210,10 +229,10 @@ def _objective(
         return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
 
     return TrainingObjective(
-        ridge=per_problem([own.ridge for own in coefficients]),
-        gate_ridge=per_problem([own.gate_ridge for own in coefficients]),
-        fused=per_problem([own.fused for own in coefficients]),
-        gate_sparsity=per_problem([own.gate_sparsity for own in coefficients]),
+        ridge=per_problem([setting.ridge for setting in coefficients]),
+        gate_ridge=per_problem([setting.gate_ridge for setting in coefficients]),
+        fused=per_problem([setting.fused for setting in coefficients]),
+        gate_sparsity=per_problem([setting.gate_sparsity for setting in coefficients]),
         row_penalties=row_penalties,
     )
 
@@ -318,12 +337,9 @@ def _merged(sample: Sample) -> Sample:
     merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
     if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
         return sample
-    own = (
-        torch.as_tensor(merged)
-        .to(sample.weight)
-        .repeat_interleave(torch.as_tensor(counts, device=sample.weight.device), dim=0)
-    )
-    return replace(sample, merged_weight=own)
+    per_problem = torch.as_tensor(counts, device=sample.weight.device)
+    weights = torch.as_tensor(merged).to(sample.weight).repeat_interleave(per_problem, dim=0)
+    return replace(sample, merged_weight=weights)
 
 
 def _parity(

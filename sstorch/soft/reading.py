@@ -13,15 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.base import SurvivalEstimator
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.nn import Prediction, SoftTree
-from sstorch.soft.prediction_export import export_prediction
+from sstorch.soft.fitted import FittedTree
+
+# Terms of a rule that a summary writes out, the others are counted; and those that an explanation writes out.
+_SUMMARY_TERMS, _EXPLAINED_TERMS = 4, 5
+# Halvings of the follow-up in which a median is looked for: nine digits.
+_HALVINGS = 32
+# Digits of numbers in simplified rules.
+_LEAST_DIGITS, _MOST_DIGITS = 4, 15
+
+
+# ---------------------------------------------------------------------- scores and rules
 
 
 def coefficients(preprocessor: Preprocessor, weight: Tensor) -> pd.DataFrame:
@@ -107,11 +114,11 @@ def rule_text(
     """A gate's rule, ``+0.3 age -1.2 sex=female -14.05 >= 0``: rows go left where it holds.
 
     Args:
-        table: as in :func:`rounded`.
-        intercept: see there.
-        middle: see there.
+        table: of :func:`coefficients`.
+        intercept: of :func:`constant`.
+        middle: of :func:`middles`.
         n_terms: how many terms are written out, the largest; the others are counted. None writes all.
-        digits: see :func:`rounded`.
+        digits: significant digits of the coefficients.
     """
     used = table[table["coefficient"] != 0.0]
     if used.empty:
@@ -131,166 +138,29 @@ def _down_to(value: float, resolution: float) -> str:
     return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"
 
 
-def gate_table(tree: ReadableTree, n_terms: int | None) -> pd.DataFrame:
-    """See :meth:`ReadableTree.gate_table`."""
-    counts, rows = tree.node_table_, []
-    for node in tree.module_.topology.branches:
-        table = _gate(tree, node)
-        passing = int(counts["rows"][node])
-        rows.append(
-            {
-                "rows": passing,
-                "events": int(counts["events"][node]),
-                "left": counts["rows"][2 * node] / passing if passing else np.nan,
-                "rule": gate_rule(tree, node, n_terms),
-                "features": list(table.index[table["effect"] != 0][:n_terms]),
-            }
-        )
-    index = pd.Index(tree.module_.topology.branches, name="node", dtype="int64")
-    return pd.DataFrame(rows, index=index, columns=["rows", "events", "left", "rule", "features"])
+# ---------------------------------------------------------------------- tables
 
 
-def gate_rule(tree: ReadableTree, node: int, n_terms: int | None) -> str:
-    """The rule of one gate in original units."""
-    gate = tree.module_.gate(node)
-    intercept = constant(tree.preprocessor_, gate.weight, gate.bias)
-    return rule_text(_gate(tree, node), intercept, middles(tree.preprocessor_), n_terms)
-
-
-def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
-    """See :meth:`ReadableTree.gate_coefficients`."""
-    tables = {node: _gate(tree, node) for node in tree.module_.topology.branches}
-    for table in tables.values():
-        size = table["effect"].abs()
-        table["share"] = size / size.sum() if size.any() else 0.0
-    return _stacked(tables, "node", ["column", "coefficient", "effect", "share"])
-
-
-def leaf_table(tree: ReadableTree) -> pd.DataFrame:
-    """See :meth:`ReadableTree.leaf_table`."""
-    module = tree.module_
-    table = tree.node_table_.loc[list(module.topology.leaves)].copy()
-    for k, name in enumerate(module.family.shape_names):
-        table[name] = [float(module.leaf(node).shape.detach()[k]) for node in module.topology.leaves]
-    table.insert(0, "node", table.index)
-    return table.set_index(pd.RangeIndex(len(table), name="leaf"))
-
-
-def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
-    """See :meth:`ReadableTree.leaf_coefficients`."""
-    family = tree.module_.family
-    tables = {}
-    for number, node in enumerate(tree.module_.topology.leaves):
-        table = coefficients(tree.preprocessor_, tree.module_.leaf(node).slope)
-        # With shapes that depend on x the ratio is another one at every time.
-        if family.ratio is not None and family.ancillary == "constant":
-            table[family.ratio] = np.exp(table["coefficient"])
-        tables[number] = table
-    return _stacked(tables, "leaf", [str(name) for name in tables[0].columns])
-
-
-def importance(tree: ReadableTree) -> pd.DataFrame:
-    """See :meth:`ReadableTree.importance`."""
-    module = tree.module_
-    gates = {node: module.gate(node).weight for node in module.topology.branches}
-    leaves = {node: module.leaf(node).slope for node in module.topology.leaves}
-    return pd.DataFrame({"gates": _shares(tree, gates), "leaves": _shares(tree, leaves)})
-
-
-def _shares(tree: ReadableTree, weights: Mapping[int, Tensor]) -> pd.Series:
-    total = pd.Series(0.0, index=pd.Index(tree.feature_names_in_, name="column"))
-    for node, weight in weights.items():
-        effect = effect_by_column(coefficients(tree.preprocessor_, weight), total.index)
-        if effect.any():
-            total += int(tree.node_table_["rows"][node]) * effect / effect.sum()
-    return total / total.sum() if total.any() else total
-
-
-def _gate(tree: ReadableTree, node: int) -> pd.DataFrame:
-    return coefficients(tree.preprocessor_, tree.module_.gate(node).weight)
-
-
-def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
-    if not tables:
-        index = pd.MultiIndex.from_arrays([[], []], names=[level, "feature"])
-        return pd.DataFrame(columns=columns, index=index)
-    return pd.concat(tables, names=[level])
-
-
-def as_text(tree: ReadableTree, n_terms: int | None) -> str:
-    """Rules, indented by level."""
-    return "\n".join(_lines(tree, 1, "", "", n_terms, leaf_texts(tree)))
-
-
-def as_graphviz(tree: ReadableTree, n_terms: int | None) -> str:
-    """A directed graph; the left child is where the rule holds."""
-    topology, counts = tree.module_.topology, tree.node_table_
-    lines = ["digraph soft_survival_tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
-    for node in topology.branches:
-        rule = gate_rule(tree, node, n_terms)
-        size = f"{counts['rows'][node]} rows"
-        lines.append(f"  {node} [label={_quoted(rule, size)}];")
-    for text, node in zip(leaf_texts(tree), topology.leaves, strict=True):
-        lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
-    for node in topology.branches:
-        lines.append(f'  {node} -> {2 * node} [label="yes"];')
-        lines.append(f'  {node} -> {2 * node + 1} [label="no"];')
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def leaf_texts(tree: ReadableTree) -> list[str]:
-    """A line on each leaf: its number, rows, events and median."""
-    lines = []
-    for leaf, row in leaf_table(tree).iterrows():
-        rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
-        reached = f"median {median:.4g}" if math.isfinite(median) else "median not reached"
-        lines.append(
-            f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
-        )
-    return lines
-
-
-def _lines(
-    tree: ReadableTree, node: int, lead: str, indent: str, n_terms: int | None, leaves: list[str]
-) -> list[str]:
-    topology = tree.module_.topology
-    if node in topology.leaves:
-        return [lead + leaves[node - 2**topology.depth]]
-    size = f"{tree.node_table_['rows'][node]} rows"
-    lines = [f"{lead}[{node}] {size}: left if {gate_rule(tree, node, n_terms)}"]
-    lines += _lines(tree, 2 * node, f"{indent}|- left:  ", f"{indent}|  ", n_terms, leaves)
-    right = _lines(tree, 2 * node + 1, f"{indent}`- right: ", f"{indent}   ", n_terms, leaves)
-    return lines + right
-
-
-def _quoted(*lines: str) -> str:
-    """Text of some lines as DOT takes it; names of columns may hold quotes and backslashes."""
-    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
-    return '"' + "\\n".join(escaped) + '"'
-
-
-# Terms of a rule that are written out; the others are counted.
-_SUMMARY_TERMS = 4
-# Halvings of the follow-up in which a median is looked for: nine digits.
-_HALVINGS = 32
-# Rows whose curves are added up at a time.
-_ROWS = 2**15
-
-
-def node_table(estimator: ReadableTree, data: SurvivalData) -> pd.DataFrame:
+def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: FloatArray) -> pd.DataFrame:
     """Training rows and events by node, indexed by heap number, with median and quartiles of the mean curve.
 
     Columns: ``median``, the time at which the mean predicted survival of the node's rows is 1/2, nan if that
     is later than the last event; ``S(t)``, mean predicted survival of these rows at the quartiles t of the
     event times; nan for a node without rows. If sensitive groups are known, the share of each among the rows.
+
+    Args:
+        tree: trained on the rows.
+        x: the training rows, encoded, shape (n, p).
+        data: the same rows.
+        event_times: distinct times of their events, increasing.
     """
-    topology = estimator.module_.topology
-    times = np.quantile(estimator.event_times_, [0.25, 0.5, 0.75])
-    curves = estimator.predict_survival_function(data.frame, times)
-    leaf = estimator.apply(data.frame) + 2**topology.depth
+    topology = tree.module.topology
+    times = np.quantile(event_times, [0.25, 0.5, 0.75])
+    curves = tree.curves(x, times)
+    leaf = tree.apply(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
-    medians = _medians(estimator, data.frame, path)
+    medians = _medians(tree, x, path, float(event_times[-1]))
     rows = []
     for node in (*topology.branches, *topology.leaves):
         inside = path[:, topology.level(node)] == node
@@ -304,24 +174,14 @@ def node_table(estimator: ReadableTree, data: SurvivalData) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("node")
 
 
-def _medians(
-    estimator: ReadableTree, frame: pd.DataFrame, path: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _medians(tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], last: float) -> FloatArray:
     """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
-    x, n_nodes = estimator._encode(frame), 2 ** path.shape[1]
+    n_nodes = 2 ** path.shape[1]
     counts = np.bincount(path.ravel(), minlength=n_nodes)
-    last = float(estimator.event_times_[-1])
 
-    def mean_survival(times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        total = np.zeros(n_nodes)
-        with torch.no_grad():
-            for start in range(0, len(x), _ROWS):
-                part = path[start : start + _ROWS]
-                own = torch.as_tensor(times[part], device=x.device)
-                survival = estimator.module_.survival(x[start : start + _ROWS], own, estimator.prediction)
-                weights = survival.cpu().double().numpy().ravel()
-                total += np.bincount(part.ravel(), weights=weights, minlength=n_nodes)
-        return total / np.maximum(counts, 1)
+    def mean_survival(times: FloatArray) -> FloatArray:
+        survival = tree.curves(x, times[path])
+        return np.bincount(path.ravel(), survival.ravel(), n_nodes) / np.maximum(counts, 1)
 
     low, high = np.zeros(n_nodes), np.full(n_nodes, last)
     unreached = (mean_survival(high) > 0.5) | (counts == 0)
@@ -342,20 +202,125 @@ def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str
     return dict(zip(names, shares.tolist(), strict=True))
 
 
-def describe_tree(estimator: ReadableTree) -> str:
-    """Text of a fitted tree.
+def gate_table(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> pd.DataFrame:
+    """One row for each gate: see :meth:`ReadableTree.gate_table`.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`node_table`.
+        n_terms: terms of a rule that are written out; None for all.
+    """
+    rows = []
+    for node in tree.module.topology.branches:
+        table = _gate(tree, node)
+        passing = int(nodes["rows"][node])
+        rows.append(
+            {
+                "rows": passing,
+                "events": int(nodes["events"][node]),
+                "left": nodes["rows"][2 * node] / passing if passing else np.nan,
+                "rule": gate_rule(tree, node, n_terms),
+                "features": list(table.index[table["effect"] != 0][:n_terms]),
+            }
+        )
+    return pd.DataFrame(rows, index=_branches(tree), columns=["rows", "events", "left", "rule", "features"])
+
+
+def gate_rule(tree: FittedTree, node: int, n_terms: int | None) -> str:
+    """The rule of one gate in original units."""
+    gate = tree.module.gate(node)
+    intercept = constant(tree.preprocessor, gate.weight, gate.bias)
+    return rule_text(_gate(tree, node), intercept, middles(tree.preprocessor), n_terms)
+
+
+def gate_features(tree: FittedTree) -> list[str]:
+    """Names of the encoded features that some gate uses."""
+    if not tree.module.topology.branches:
+        return []
+    used = (tree.module.gate_parameters().weight != 0).any(dim=-2).cpu().numpy()
+    return [name for name, uses in zip(tree.preprocessor.feature_names_out, used, strict=True) if uses]
+
+
+def gate_coefficients(tree: FittedTree) -> pd.DataFrame:
+    """Coefficients of the gates by node and feature: see :meth:`ReadableTree.gate_coefficients`."""
+    tables = {node: _gate(tree, node) for node in tree.module.topology.branches}
+    for table in tables.values():
+        size = table["effect"].abs()
+        table["share"] = size / size.sum() if size.any() else 0.0
+    return _stacked(tables, "node", ["column", "coefficient", "effect", "share"])
+
+
+def leaf_table(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the leaves in a :func:`node_table`, with their node and shape parameters, by leaf."""
+    module = tree.module
+    table = nodes.loc[list(module.topology.leaves)].copy()
+    for k, name in enumerate(module.family.shape_names):
+        table[name] = [float(module.leaf(node).shape.detach()[k]) for node in module.topology.leaves]
+    table.insert(0, "node", table.index)
+    return table.set_index(pd.RangeIndex(len(table), name="leaf"))
+
+
+def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
+    """Coefficients of the leaves by leaf and feature: see :meth:`ReadableTree.leaf_coefficients`."""
+    family = tree.module.family
+    tables = {}
+    for number, node in enumerate(tree.module.topology.leaves):
+        table = coefficients(tree.preprocessor, tree.module.leaf(node).slope)
+        # With shapes that depend on x the ratio is another one at every time.
+        if family.ratio is not None and family.ancillary == "constant":
+            table[family.ratio] = np.exp(table["coefficient"])
+        tables[number] = table
+    return _stacked(tables, "leaf", [str(name) for name in tables[0].columns])
+
+
+def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.ArrayLike) -> pd.DataFrame:
+    """Shares of the raw columns in gates and leaves: see :meth:`ReadableTree.importance`."""
+    module = tree.module
+
+    def shares(weights: Mapping[int, Tensor]) -> pd.Series:
+        total = pd.Series(0.0, index=pd.Index(columns, name="column"))
+        for node, weight in weights.items():
+            effect = effect_by_column(coefficients(tree.preprocessor, weight), total.index)
+            if effect.any():
+                total += int(nodes["rows"][node]) * effect / effect.sum()
+        return total / total.sum() if total.any() else total
+
+    gates = {node: module.gate(node).weight for node in module.topology.branches}
+    leaves = {node: module.leaf(node).slope for node in module.topology.leaves}
+    return pd.DataFrame({"gates": shares(gates), "leaves": shares(leaves)})
+
+
+def _gate(tree: FittedTree, node: int) -> pd.DataFrame:
+    return coefficients(tree.preprocessor, tree.module.gate(node).weight)
+
+
+def _branches(tree: FittedTree) -> pd.Index:
+    return pd.Index(tree.module.topology.branches, name="node", dtype="int64")
+
+
+def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
+    if not tables:
+        index = pd.MultiIndex.from_arrays([[], []], names=[level, "feature"])
+        return pd.DataFrame(columns=columns, index=index)
+    return pd.concat(tables, names=[level])
+
+
+# ---------------------------------------------------------------------- text
+
+
+def describe_tree(tree: FittedTree, nodes: pd.DataFrame) -> str:
+    """The rules of a tree and a table of its leaves, as text.
 
     A gate sends a row left where its score is >= 0. Scores are in original units, largest terms first (by
     the effect of the feature's whole training range); a category counts 1 where it applies.
     """
-    module, table = estimator.module_, estimator.node_table_
+    module = tree.module
     head = f"depth {module.topology.depth}, {module.family.name} leaves"
-    lines = [f"Soft survival tree: {head}, {table['rows'].iloc[0]} rows, {table['events'].iloc[0]} events"]
-    lines.append(as_text(estimator, _SUMMARY_TERMS))
-    leaves = table.loc[list(module.topology.leaves)].copy()
-    for k, name in enumerate(module.family.shape_names):
-        leaves.insert(2 + k, name, [float(module.leaf(n).shape.detach()[k]) for n in module.topology.leaves])
-    leaves.insert(0, "leaf", range(len(leaves)))
+    lines = [f"Soft survival tree: {head}, {nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"]
+    lines.append(as_text(tree, nodes, _SUMMARY_TERMS))
+    leaves = leaf_table(tree, nodes).drop(columns="node").reset_index()
+    first = ["leaf", "rows", "events", *module.family.shape_names]
+    leaves = leaves[[*first, *leaves.columns.difference(first, sort=False)]]
     text = leaves.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
@@ -363,7 +328,56 @@ def describe_tree(estimator: ReadableTree) -> str:
     return "\n".join([*lines, constants] if constants else lines)
 
 
-_TERMS = 5
+def as_text(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> str:
+    """Rules, indented by level."""
+    topology, leaves = tree.module.topology, leaf_texts(tree, nodes)
+
+    def lines(node: int, lead: str, indent: str) -> list[str]:
+        if node in topology.leaves:
+            return [lead + leaves[node - 2**topology.depth]]
+        rule = gate_rule(tree, node, n_terms)
+        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rule}"
+        left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
+        return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
+
+    return "\n".join(lines(1, "", ""))
+
+
+def as_graphviz(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> str:
+    """A directed graph; the left child is where the rule holds."""
+    topology = tree.module.topology
+    lines = ["digraph soft_survival_tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
+    for node in topology.branches:
+        rule = gate_rule(tree, node, n_terms)
+        size = f"{nodes['rows'][node]} rows"
+        lines.append(f"  {node} [label={_quoted(rule, size)}];")
+    for text, node in zip(leaf_texts(tree, nodes), topology.leaves, strict=True):
+        lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
+    for node in topology.branches:
+        lines.append(f'  {node} -> {2 * node} [label="yes"];')
+        lines.append(f'  {node} -> {2 * node + 1} [label="no"];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
+    """A line on each leaf: its number, rows, events and median."""
+    lines = []
+    for leaf, row in leaf_table(tree, nodes).iterrows():
+        rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
+        reached = f"median {median:.4g}" if math.isfinite(median) else "median not reached"
+        lines.append(
+            f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
+        )
+    return lines
+
+
+def _quoted(*lines: str) -> str:
+    """Text of some lines as DOT takes it; names of columns may hold quotes and backslashes."""
+    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
+    return '"' + "\\n".join(escaped) + '"'
+
+
+# ---------------------------------------------------------------------- explanation of one row
 
 
 @dataclass(frozen=True)
@@ -403,36 +417,38 @@ class Explanation:
         table = pd.DataFrame({"term": self.contributions[column], "value": self.values}).loc[
             self.values.index
         ]
-        table = table.iloc[np.argsort(-table["term"].abs().to_numpy(), kind="stable")][:_TERMS]
+        table = table.iloc[np.argsort(-table["term"].abs().to_numpy(), kind="stable")][:_EXPLAINED_TERMS]
         terms = zip(table.index, table["term"], table["value"], strict=True)
         return [f"    {term:+.3g}  {name} = {value:.4g}" for name, term, value in terms if term]
 
 
-def explain_row(tree: ReadableTree, x: object) -> Explanation:
-    """See :meth:`ReadableTree.explain`."""
-    encoded = tree._encode(x)
-    if len(encoded) != 1:
-        raise DataError(f"x has {len(encoded)} rows; explain one at a time, such as X.iloc[[0]]")
-    module, preprocessor = tree.module_, tree.preprocessor_
+def explain_row(tree: FittedTree, x: Tensor) -> Explanation:
+    """Path and contributions of one encoded row, shape (1, p).
+
+    Raises:
+        DataError: it is not one row.
+    """
+    if len(x) != 1:
+        raise DataError(f"x has {len(x)} rows; explain one at a time, such as X.iloc[[0]]")
+    module, preprocessor = tree.module, tree.preprocessor
     topology = module.topology
+    leaf, probability = int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
     with torch.no_grad():
-        leaf = int(module.apply_leaf(encoded)[0])
-        probability = module.log_leaf_probability(encoded).exp()[:, 0].cpu().numpy()
         node = leaf + 2**topology.depth
         columns, steps, reached = {}, [], 1.0
         for branch, goes_left in topology.ancestors(node):
             gate = module.gate(branch)
-            columns[f"gate {branch}"] = _terms(encoded[0], gate.weight, gate.bias)
+            columns[f"gate {branch}"] = _terms(x[0], gate.weight, gate.bias)
             score = float(columns[f"gate {branch}"].sum())
             left = float(torch.sigmoid(torch.tensor(score, dtype=torch.float64)))
             reached *= left if goes_left else 1 - left
             side = "left" if goes_left else "right"
             steps.append({"score": score, "left": left, "side": side, "reached": reached})
-        own = module.leaf(node)
-        columns[f"leaf {leaf}"] = _terms(encoded[0], own.slope, own.intercept)
+        regression = module.leaf(node)
+        columns[f"leaf {leaf}"] = _terms(x[0], regression.slope, regression.intercept)
     names = preprocessor.feature_names_out
     scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
-    values = encoded[0].cpu().double().numpy() / scale + preprocessor.offset_
+    values = x[0].cpu().double().numpy() / scale + preprocessor.offset_
     index = pd.Index([step for step, _ in topology.ancestors(node)], name="node", dtype="int64")
     return Explanation(
         leaf,
@@ -443,12 +459,12 @@ def explain_row(tree: ReadableTree, x: object) -> Explanation:
     )
 
 
-def _terms(x: Tensor, weight: Tensor, bias: Tensor) -> np.ndarray:
-    return torch.cat([weight * x, bias[None]]).cpu().double().numpy()
+def _terms(x: Tensor, weight: Tensor, bias: Tensor) -> FloatArray:
+    terms: FloatArray = torch.cat([weight * x, bias[None]]).cpu().double().numpy()
+    return terms
 
 
-# Digits of numbers in rules.
-_LEAST_DIGITS, _MOST_DIGITS = 4, 15
+# ---------------------------------------------------------------------- shorter rules
 
 
 @dataclass(frozen=True)
@@ -477,20 +493,29 @@ class SimplifiedRules:
         return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
 
 
-def simplify(tree: ReadableTree, X: object, tolerance: float) -> SimplifiedRules:
-    """See :meth:`ReadableTree.simplify`."""
+def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
+    """Shorter rules that route nearly all rows as the gates do: see :meth:`ReadableTree.simplify`.
+
+    Args:
+        tree: trained.
+        x: encoded rows, shape (n, p).
+        tolerance: share of the rows at a gate that may change their side, in [0, 1).
+
+    Raises:
+        ConfigError: ``tolerance`` is no share.
+    """
     given: object = tolerance
     if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
         raise ConfigError(f"tolerance must be a share in [0, 1), got {tolerance!r}")
-    module, preprocessor = tree.module_, tree.preprocessor_
-    topology = module.topology
-    x = tree._encode(X).cpu().double().numpy()
-    gates = module.gate_parameters()
-    weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
-    leaf = tree.apply(X) + 2**topology.depth
+    topology, preprocessor = tree.module.topology, tree.preprocessor
+    gates = tree.module.gate_parameters()
+    weights, biases, features = (
+        part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias, x)
+    )
+    leaf = tree.apply(x) + 2**topology.depth
     rows, short_weights, short_biases = [], weights.copy(), biases.copy()
     for node in topology.branches:
-        inside = x[(leaf >> (topology.depth - topology.level(node))) == node]
+        inside = features[(leaf >> (topology.depth - topology.level(node))) == node]
         weight, bias = _with_references(preprocessor, inside, weights[node - 1], biases[node - 1])
         weight, bias = _shortened(inside, weight, bias, float(tolerance))
         short_weights[node - 1], short_biases[node - 1] = weight, bias
@@ -505,10 +530,9 @@ def simplify(tree: ReadableTree, X: object, tolerance: float) -> SimplifiedRules
             }
         )
     slopes = short_weights * preprocessor.scale_
-    index = pd.Index(topology.branches, name="node", dtype="int64")
     return SimplifiedRules(
-        pd.DataFrame(rows, index=index, columns=["rule", "features", "n_dropped", "agreement"]),
-        float((_route(x, short_weights, short_biases, topology.depth) == leaf).mean()),
+        pd.DataFrame(rows, index=_branches(tree), columns=["rule", "features", "n_dropped", "agreement"]),
+        float((_route(features, short_weights, short_biases, topology.depth) == leaf).mean()),
         slopes,
         short_biases - slopes @ preprocessor.offset_,
     )
@@ -589,48 +613,43 @@ def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], ri
     """A comparison with a threshold of as few digits as tell the same values from the others."""
     for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1):
         text = f"{value:.{digits}g}"
-        told = values >= float(text) if rising else values <= float(text)
-        if (told == left).all():
+        holds = values >= float(text) if rising else values <= float(text)
+        if (holds == left).all():
             break
     return f"{'>=' if rising else '<='} {text}"
 
 
-class ReadableTree(SurvivalEstimator):
-    """Soft tree that can be read.
+# ---------------------------------------------------------------------- methods of an estimator
+
+
+class ReadableTree:
+    """The methods of a fitted estimator that read its soft tree.
 
     Attributes:
-        module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
-        preprocessor_: fitted on the training rows.
         node_table_: training rows, events, median and mean predicted survival by node, indexed by heap
-        number.
+            number.
     """
 
-    module_: SoftTree
-    preprocessor_: Preprocessor
     node_table_: pd.DataFrame
-    prediction: Prediction
+    event_times_: FloatArray
+    feature_names_in_: npt.NDArray[np.object_]
+
+    @property
+    @abstractmethod
+    def _tree(self) -> FittedTree:
+        """The trained tree; raises NotFittedError before there is one."""
 
     @abstractmethod
     def _encode(self, X: object) -> Tensor:
         """Encoded features of rows, (n, p)."""
 
-    @abstractmethod
-    def apply(self, X: object) -> npt.NDArray[np.int64]:
-        """Leaf of each row, shape (n,)."""
-
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text."""
-        check_is_fitted(self, "module_")
-        return describe_tree(self)
+        return describe_tree(self._tree, self.node_table_)
 
     def gate_features(self) -> list[str]:
         """Names of the encoded features that some gate uses."""
-        check_is_fitted(self, "module_")
-        if not self.module_.topology.branches:
-            return []
-        weights = self.module_.gate_parameters().weight
-        used = (weights != 0).any(dim=-2).cpu().numpy()
-        return [name for name, uses in zip(self.preprocessor_.feature_names_out, used, strict=True) if uses]
+        return gate_features(self._tree)
 
     def gate_table(self, n_terms: int | None = 4) -> pd.DataFrame:
         """One row for each gate.
@@ -644,8 +663,7 @@ class ReadableTree(SurvivalEstimator):
             ``rule`` in original units (left where it holds) and ``features``, the ``n_terms`` encoded
             features with the largest effect.
         """
-        check_is_fitted(self, "module_")
-        return gate_table(self, n_terms)
+        return gate_table(self._tree, self.node_table_, n_terms)
 
     def gate_coefficients(self) -> pd.DataFrame:
         """Coefficients of the gates.
@@ -655,8 +673,7 @@ class ReadableTree(SurvivalEstimator):
             (change of the gate's score per original unit, or where the category applies), ``effect`` (change
             over the whole training range) and ``share`` of the gate's effects.
         """
-        check_is_fitted(self, "module_")
-        return gate_coefficients(self)
+        return gate_coefficients(self._tree)
 
     def leaf_table(self) -> pd.DataFrame:
         """One row for each leaf.
@@ -667,8 +684,7 @@ class ReadableTree(SurvivalEstimator):
             event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, and shape
             parameters.
         """
-        check_is_fitted(self, "module_")
-        return leaf_table(self)
+        return leaf_table(self._tree, self.node_table_)
 
     def leaf_coefficients(self) -> pd.DataFrame:
         """Coefficients of the leaves' regressions.
@@ -680,8 +696,7 @@ class ReadableTree(SurvivalEstimator):
             The ridge penalty shrinks them; categories have no reference, so compare two categories by the
             quotient of their ratios.
         """
-        check_is_fitted(self, "module_")
-        return leaf_coefficients(self)
+        return leaf_coefficients(self._tree)
 
     def importance(self) -> pd.DataFrame:
         """How much the raw columns move the gates and the leaves, within their training range.
@@ -695,8 +710,7 @@ class ReadableTree(SurvivalEstimator):
             Indexed by raw column: ``gates`` and ``leaves``, each with sum one, or zero if no column has any
             effect there (no gates, or no slopes).
         """
-        check_is_fitted(self, "module_")
-        return importance(self)
+        return importance(self._tree, self.node_table_, self.feature_names_in_)
 
     def explain(self, x: object) -> Explanation:
         """Path and contributions of one person.
@@ -710,8 +724,7 @@ class ReadableTree(SurvivalEstimator):
         Raises:
             DataError: it is not one row, or columns are missing.
         """
-        check_is_fitted(self, "module_")
-        return explain_row(self, x)
+        return explain_row(self._tree, self._encode(x))
 
     def simplify(self, X: object, tolerance: float = 0.01) -> SimplifiedRules:
         """Shorter rules that route nearly all rows as the gates do.
@@ -727,26 +740,23 @@ class ReadableTree(SurvivalEstimator):
         Raises:
             ConfigError: ``tolerance`` is no share.
         """
-        check_is_fitted(self, "module_")
-        return simplify(self, X, tolerance)
+        return simplify(self._tree, self._encode(X), tolerance)
 
     def export_text(self, n_terms: int | None = 4) -> str:
         """The tree as indented rules in original units, with rows, events and median of each leaf.
 
         Args:
-            n_terms: as in :meth:`gate_table`.
+            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        check_is_fitted(self, "module_")
-        return as_text(self, n_terms)
+        return as_text(self._tree, self.node_table_, n_terms)
 
     def export_graphviz(self, n_terms: int | None = 3) -> str:
         """The tree in the DOT language of Graphviz (``dot -Tsvg``).
 
         Args:
-            n_terms: as in :meth:`gate_table`.
+            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        check_is_fitted(self, "module_")
-        return as_graphviz(self, n_terms)
+        return as_graphviz(self._tree, self.node_table_, n_terms)
 
     def export_prediction(self, path: str | Path) -> None:
         """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
@@ -763,5 +773,4 @@ class ReadableTree(SurvivalEstimator):
             ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace
                 (``generalized_gamma``).
         """
-        check_is_fitted(self, "module_")
-        export_prediction(self, Path(path))
+        self._tree.export(Path(path), self.event_times_)

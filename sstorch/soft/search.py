@@ -21,6 +21,7 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import HazardFamily, Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
+from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import Coefficients
 from sstorch.soft.tree import SoftSurvivalTree
 
@@ -152,9 +153,6 @@ def _values(name: str, given: object) -> Sequence[Any]:
 Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
 SCORINGS: tuple[str, ...] = get_args(Scoring)
 
-# Elements of the largest intermediate of a prediction.
-_CHUNK_ELEMENTS = 2**22
-
 
 def check_held_out(rows: SurvivalData, train: SurvivalData, scoring: object) -> None:
     """Make sure, before any training, that a score is defined for these rows.
@@ -194,37 +192,19 @@ class HeldOutRows:
         scoring: str,
         prediction: Prediction,
     ) -> None:
-        self._rows, self._train = rows, train
+        self._rows, self._train, self._scoring = rows, train, scoring
+        self._preprocessor, self._prediction = preprocessor, prediction
         self._x = torch.as_tensor(preprocessor.transform(rows.frame))
-        self._scoring, self._prediction = scoring, prediction
 
-    def score(self, tree: SoftTree) -> float:
+    def score(self, module: SoftTree) -> float:
         """Score of one trained tree without batch dimension; greater is better, and -inf is possible."""
+        rows, x = self._rows, self._x.to(module.log_time_scale)
+        tree = FittedTree(module, self._preprocessor, self._prediction)
         if self._scoring == "log_likelihood":
-            return self._log_likelihood(tree)
-        return _curve_score(self._rows, self._train, self._scoring, lambda times: self._curves(tree, times))
-
-    @torch.no_grad()
-    def _log_likelihood(self, tree: SoftTree) -> float:
-        rows, like = self._rows, tree.log_time_scale
-        x, at = self._x.to(like), torch.as_tensor(rows.time, device=like.device)[:, None]
-        hazard = tree.cumulative_hazard(x, at, self._prediction)
-        log_hazard = tree.log_hazard(x, at, self._prediction)
-        if rows.entry.any():
-            entry = torch.as_tensor(rows.entry, device=like.device)[:, None]
-            hazard = hazard - tree.cumulative_hazard(x, entry, self._prediction)
-        parts = (part[:, 0].double().cpu().numpy() for part in (hazard, log_hazard))
-        return metrics.log_likelihood(rows.event, *parts, sample_weight=rows.sample_weight)
-
-    @torch.no_grad()
-    def _curves(self, tree: SoftTree, times: FloatArray) -> FloatArray:
-        like = tree.log_time_scale
-        width = 2**tree.topology.depth if self._prediction == "mixture" else 1
-        size = max(1, _CHUNK_ELEMENTS // (width * len(times)))
-        at = torch.as_tensor(times, device=like.device)
-        parts = [tree.survival(x, at, self._prediction).cpu() for x in self._x.to(like).split(size)]
-        curves: FloatArray = torch.cat(parts).double().numpy()
-        return np.minimum.accumulate(curves, axis=1) if tree.family.can_rise else curves
+            return tree.log_likelihood(x, rows.time, rows.event, rows.entry, rows.sample_weight)
+        return _curve_score(
+            rows, self._train, self._scoring, lambda times: tree.curves(x, times, falling=True)
+        )
 
 
 def _curve_score(

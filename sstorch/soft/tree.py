@@ -4,63 +4,33 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind
+from sstorch.base import CurveKind, SurvivalEstimator
 from sstorch.checks import check_device
-from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.exceptions import ConfigError, DataWarning, FormatError
-from sstorch.files import read_folder, write_folder
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
+from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.files import read_folder, reading, write_folder
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import FAMILIES, PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
-from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.batch import TrainedBatch, train_encoded
+from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.reading import ReadableTree, node_table
 from sstorch.soft.settings import BatchSettings
-
-
-def tree_log_likelihood(
-    module: SoftTree,
-    prediction: Prediction,
-    x: Tensor,
-    time: FloatArray,
-    event: npt.NDArray[np.bool_],
-    entry: FloatArray | None = None,
-) -> float:
-    """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
-
-    Args:
-        module: without batch dimension.
-        prediction: ``"hbp"`` or ``"mixture"``.
-        x: encoded features, shape (n, p).
-        time: shape (n,).
-        event: shape (n,).
-        entry: shape (n,); None if all rows were observed from time zero.
-    """
-
-    def at(times: FloatArray) -> Tensor:
-        return torch.as_tensor(times, device=x.device)[:, None]
-
-    with torch.no_grad():
-        hazard = module.cumulative_hazard(x, at(time), prediction)[:, 0]
-        log_hazard = module.log_hazard(x, at(time), prediction)[:, 0]
-        if entry is not None:
-            hazard = hazard - module.cumulative_hazard(x, at(entry), prediction)[:, 0]
-    return metrics.log_likelihood(event, hazard.cpu().numpy(), log_hazard.cpu().numpy())
-
 
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION = 3
@@ -80,100 +50,113 @@ _KEPT = {
 }
 
 
-def save_tree(estimator: SoftSurvivalTree, folder: Path) -> None:
-    """Write a fitted tree into ``folder``, which is made if missing.
+class SoftEstimator(SurvivalEstimator):
+    """Base class of the estimators that predict with a soft tree."""
 
-    Raises:
-        ConfigError: if the folder cannot be written, or the leaf is a family that is not in the registry,
-            which no file could rebuild.
-    """
-    module = estimator.module_
-    family = module.family
-    if family.name not in FAMILIES or type(FAMILIES[family.name]()) is not type(family):
-        raise ConfigError(
-            f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
-            "put @register_family above its class"
-        )
-    state = {
-        "leaf": {"name": family.name, "options": family.options()},
-        "parameters": {
-            # Of the fitted tree itself: parameters may have been set anew since.
-            "depth": module.topology.depth,
-            "dtype": str(module.log_time_scale.dtype).removeprefix("torch."),
-            **{name: kind(getattr(estimator, name)) for name, kind in _KEPT.items()},
-        },
-        "preprocessing": estimator.preprocessor_.to_dict(),
-        "feature_names": [str(name) for name in estimator.feature_names_in_],
-        "event_times": estimator.event_times_.tolist(),
-        "zero_time": estimator.zero_time_,
-        "objective": estimator.objective_,
-        "node_table": _split_table(estimator.node_table_),
-        "metrics": {str(name): float(value) for name, value in estimator.metrics_.items()},
-    }
-    write_folder(folder, FORMAT, FORMAT_VERSION, state, module.state_dict())
+    @property
+    @abstractmethod
+    def _tree(self) -> FittedTree:
+        """The trained tree.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: there is none yet.
+        """
+
+    def predict(self, X: object) -> FloatArray:
+        """Risk of each row: expected number of events up to the last training event time.
+
+        Returns:
+            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
+        """
+        return self._tree.risk(self._encode(X), self.event_times_)
+
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_hazard_function(
+        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
+        return self._predict_curves("hazard", X, times, as_frame)
+
+    def predict_leaf_proba(self, X: object) -> FloatArray:
+        """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
+        return self._tree.leaf_probability(self._encode(X))
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
+        return self._tree.apply(self._encode(X))
+
+    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+        """Time by which a share ``q`` has had the event; the median by default.
+
+        Returns:
+            shape (n,), original units; +inf where the survival function stays above 1 - q.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+        """
+        return self._tree.quantile(self._encode(X), q)
+
+    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+
+        Args:
+            X: rows with the training columns.
+            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
+
+        Returns:
+            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
+
+        Raises:
+            ConfigError: ``tau`` is not positive.
+        """
+        return self._tree.restricted_mean(self._encode(X), tau)
+
+    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
+        data = self._scored(X, y, entry)
+        return self._tree.log_likelihood(self._encode(data.frame), data.time, data.event, data.entry)
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves as scores need them, (n, n_times), times increasing.
+
+        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
+        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
+        how many rows.
+        """
+        curves = np.asarray(self.predict_survival_function(X, times))
+        if not self._tree.module.family.can_rise:
+            return curves
+        falling = np.minimum.accumulate(curves, axis=1)
+        if n_rising := int((falling < curves).any(axis=1).sum()):
+            warnings.warn(
+                f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
+                "monotone=True has no such curves",
+                DataWarning,
+                stacklevel=3,
+            )
+        return falling
+
+    @property
+    def _schema(self) -> Schema:
+        return self._tree.preprocessor.schema
+
+    def _encode(self, X: object) -> Tensor:
+        return self._tree.encode(self._cleaned(X))
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        return self._tree.curves(self._encode(X), times, kind)
 
 
-def load_tree(kind: type[SoftSurvivalTree], folder: Path, device: str) -> SoftSurvivalTree:
-    """Read a tree of class ``kind`` written by :func:`save_tree`; its ``history_`` is empty.
-
-    ``trainer``, ``random_state`` and ``verbose`` are those of a new estimator: they are not kept.
-
-    Raises:
-        FormatError: files are missing, altered or of an unknown format version.
-        ConfigError: the device does not exist.
-    """
-    check_device(device)
-    state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
-    try:
-        leaf = make_family(state["leaf"]["name"], **state["leaf"]["options"])
-        estimator = kind(leaf=leaf, device=device, **state["parameters"])
-        preprocessor = Preprocessor.from_dict(state["preprocessing"])
-        constants = {name.removeprefix("family."): tensor for name, tensor in tensors.items()}
-        module = SoftTree(
-            len(preprocessor.feature_names_out),
-            estimator.depth,
-            leaf.like(constants),
-            device=device,
-            dtype=tensors["log_time_scale"].dtype,
-        )
-        module.load_state_dict(tensors)
-        estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
-        estimator.zero_time_ = float(state["zero_time"])
-        estimator.objective_ = float(state["objective"])
-        estimator.node_table_ = _join_table(state["node_table"])
-        estimator.metrics_ = {str(name): float(value) for name, value in state.get("metrics", {}).items()}
-        names = [str(name) for name in state["feature_names"]]
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
-    estimator.module_ = module
-    estimator.preprocessor_ = preprocessor
-    estimator.history_ = History()
-    estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    estimator.n_features_in_ = len(names)
-    return estimator
-
-
-def _split_table(table: pd.DataFrame) -> dict[str, Any]:
-    values = table.astype(object).where(table.notna(), None)
-    return {"node": [int(node) for node in table.index], **{str(name): list(values[name]) for name in values}}
-
-
-def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    table = pd.DataFrame(columns).set_index("node")
-    return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})
-
-
-# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
-# in the cache, which thirty do not.
-_CHUNK_ELEMENTS = 2**18
-# What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
-# which fewer rows at a time would repeat too often.
-_QUANTILE_ELEMENTS = 32
-
-
-class SoftSurvivalTree(ReadableTree):
+class SoftSurvivalTree(SoftEstimator, ReadableTree):
     """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
 
     A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
@@ -242,10 +225,11 @@ class SoftSurvivalTree(ReadableTree):
     (2, 2)
     """
 
+    module_: SoftTree
+    preprocessor_: Preprocessor
     history_: History
     objective_: float
-    feature_names_in_: npt.NDArray[np.object_]
-    n_features_in_: int
+    metrics_: dict[str, float]
 
     def __init__(
         self,
@@ -355,9 +339,26 @@ class SoftSurvivalTree(ReadableTree):
         data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
         if not data.sample_weight.all():
             data = data.subset(data.sample_weight > 0)
+        return self.fit_data(data, checkpoint=checkpoint)
+
+    def fit_data(
+        self,
+        data: SurvivalData,
+        schema: Schema | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """:meth:`fit` to rows of positive weight.
+
+        Args:
+            data: rows.
+            schema: columns and vocabulary; taken from the rows if None.
+            checkpoint: file that is written after every pass of the training.
+        """
         callbacks = [ProgressBar()] if self.verbose else []
-        batch = train_batch([data], self.settings(), callbacks=callbacks, checkpoint=checkpoint)
-        return self.adopt(batch, data, 0, batch.best_start(0))
+        batch, x = train_encoded([data], self.settings(), schema, callbacks, checkpoint)
+        self.adopt(batch, data, 0, batch.best_start(0))
+        self._make_node_table(x[0])
+        return self
 
     def settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
@@ -370,7 +371,9 @@ class SoftSurvivalTree(ReadableTree):
     def adopt(
         self, batch: TrainedBatch, data: SurvivalData, split: int, start: int, setting: int = 0
     ) -> Self:
-        """Become the tree of one problem of a trained batch.
+        """Take over one tree of a trained batch.
+
+        Its ``node_table_`` is made when it is first looked at, for which the rows are held until then.
 
         Args:
             batch: trained trees.
@@ -380,118 +383,36 @@ class SoftSurvivalTree(ReadableTree):
             setting: position of its coefficients in ``batch.coefficients``.
         """
         position = batch.position(split, start, setting)
-        self.module_ = batch.tree.select(position)
-        self.preprocessor_ = batch.preprocessors[split]
+        tree = batch.fitted(split, start, setting)
+        self.module_, self.preprocessor_ = tree.module, tree.preprocessor
         self.history_ = batch.history.of_problem(position)
         self.objective_ = float(batch.objective[position])
         self.event_times_ = np.unique(data.time[data.event])
         self.zero_time_ = data.zero_time
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
-        self.node_table_ = node_table(self, data)
-        self.metrics_: dict[str, float] = {}
+        self.metrics_ = {}
+        vars(self).pop("node_table_", None)
+        self._training_rows = data
         return self
 
-    # ------------------------------------------------------------------ predict
+    @cached_property
+    def node_table_(self) -> pd.DataFrame:
+        """Training rows, events, median and mean predicted survival by node, by heap number."""
+        return self._make_node_table()
 
-    def predict(self, X: object) -> FloatArray:
-        """Risk of each row: expected number of events up to the last training event time.
+    def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
+        """Set ``node_table_`` and let go of the training rows, whose encoded features may be at hand."""
+        tree, data = self._tree, self._training_rows
+        x = tree.encode(data.frame) if x is None else x
+        self.node_table_ = table = node_table(tree, x, data, self.event_times_)
+        del self._training_rows
+        return table
 
-        Returns:
-            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
-        """
+    @property
+    def _tree(self) -> FittedTree:
         check_is_fitted(self, "module_")
-        times = self._times(self.event_times_)
-        return self._by_chunk(
-            X,
-            len(times),
-            lambda x: self.module_.cumulative_hazard(x, times, self.prediction).sum(-1),
-        )
-
-    @overload
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
-    ) -> FloatArray: ...
-
-    @overload
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
-    ) -> pd.DataFrame: ...
-
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
-        return self._predict_curves("hazard", X, times, as_frame)
-
-    def predict_leaf_proba(self, X: object) -> FloatArray:
-        """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
-        check_is_fitted(self, "module_")
-        return self._by_chunk(
-            X, 2**self.module_.topology.depth, lambda x: self.module_.log_leaf_probability(x).exp().mT
-        )
-
-    def apply(self, X: object) -> IntArray:
-        """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
-        check_is_fitted(self, "module_")
-        return self._by_chunk(X, 2**self.module_.topology.depth, self.module_.apply_leaf).astype(np.int64)
-
-    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
-        """Time by which a share ``q`` has had the event; the median by default.
-
-        Returns:
-            shape (n,), original units; +inf where the survival function stays above 1 - q.
-
-        Raises:
-            ConfigError: ``q`` is not in (0, 1).
-        """
-        check_is_fitted(self, "module_")
-        return self._by_chunk(X, _QUANTILE_ELEMENTS, lambda x: self.module_.quantile(x, q, self.prediction))
-
-    def predict_rmst(self, X: object, tau: float) -> FloatArray:
-        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
-
-        Args:
-            X: rows with the training columns.
-            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
-
-        Returns:
-            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
-
-        Raises:
-            ConfigError: ``tau`` is not positive.
-        """
-        check_is_fitted(self, "module_")
-        return self._by_chunk(
-            X, _QUANTILE_ELEMENTS, lambda x: self.module_.restricted_mean(x, tau, self.prediction)
-        )
-
-    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
-        data = self._scored(X, y, entry)
-        entries = data.entry if data.entry.any() else None
-        x = self._encode(data.frame)
-        return tree_log_likelihood(self.module_, self.prediction, x, data.time, data.event, entries)
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves as scores need them, (n, n_times), times increasing.
-
-        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
-        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
-        how many rows.
-        """
-        curves = np.asarray(self.predict_survival_function(X, times))
-        if self.module_.family.can_rise:
-            falling = np.minimum.accumulate(curves, axis=1)
-            if n_rising := int((falling < curves).any(axis=1).sum()):
-                warnings.warn(
-                    f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
-                    "monotone=True has no such curves",
-                    DataWarning,
-                    stacklevel=3,
-                )
-            return falling
-        return curves
+        return FittedTree(self.module_, self.preprocessor_, self.prediction)
 
     # ------------------------------------------------------------------ keep
 
@@ -499,12 +420,26 @@ class SoftSurvivalTree(ReadableTree):
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
         ``metrics_`` goes with it.
+
+        Raises:
+            ConfigError: the folder cannot be written, or the leaf is a family that is not in the registry,
+                which no file could rebuild.
         """
-        check_is_fitted(self, "module_")
-        save_tree(self, Path(path))
+        state, tensors = self._tree.state()
+        # Depth and type are those of the fitted tree: parameters may have been set anew since.
+        state["parameters"] |= {name: kind(getattr(self, name)) for name, kind in _KEPT.items()}
+        state |= {
+            "feature_names": [str(name) for name in self.feature_names_in_],
+            "event_times": self.event_times_.tolist(),
+            "zero_time": self.zero_time_,
+            "objective": self.objective_,
+            "node_table": _split_table(self.node_table_),
+            "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
+        }
+        write_folder(Path(path), FORMAT, FORMAT_VERSION, state, tensors)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> SoftSurvivalTree:
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """Read a tree written by :meth:`save`, onto the given device.
 
         ``trainer``, ``random_state`` and ``verbose`` are not kept: they say how to train, not what was
@@ -514,7 +449,27 @@ class SoftSurvivalTree(ReadableTree):
             FormatError: files are missing, altered or of an unknown format version.
             ConfigError: torch does not see the device.
         """
-        return load_tree(cls, Path(path), device)
+        check_device(device)
+        state, tensors = read_folder(Path(path), FORMAT, FORMAT_VERSION)
+        with reading(Path(path)):
+            estimator = cls(leaf=leaf_of_state(state), device=device, **state["parameters"])
+            tree = FittedTree.from_state(state, tensors, device)
+            estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor
+            estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
+            estimator.zero_time_ = float(state["zero_time"])
+            estimator.objective_ = float(state["objective"])
+            estimator.node_table_ = _join_table(state["node_table"])
+            estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
+            estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
+            estimator.n_features_in_ = len(estimator.feature_names_in_)
+        estimator.history_ = History()
+        return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "_training_rows" in vars(self):
+            self._make_node_table()
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     # ------------------------------------------------------------------ internals
 
@@ -530,39 +485,12 @@ class SoftSurvivalTree(ReadableTree):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
 
-    @property
-    def _schema(self) -> Schema:
-        return self.preprocessor_.schema
 
-    def _times(self, values: FloatArray) -> Tensor:
-        return torch.as_tensor(values, device=self.module_.log_time_scale.device)
+def _split_table(table: pd.DataFrame) -> dict[str, Any]:
+    values = table.astype(object).where(table.notna(), None)
+    return {"node": [int(node) for node in table.index], **{str(name): list(values[name]) for name in values}}
 
-    def _encode(self, X: object) -> Tensor:
-        scale = self.module_.log_time_scale
-        features = self.preprocessor_.transform(self._cleaned(X))
-        return torch.as_tensor(features, device=scale.device, dtype=scale.dtype)
 
-    def _by_chunk(self, X: object, row_elements: int, function: Any) -> npt.NDArray[Any]:
-        """Apply a function of encoded rows chunk by chunk, within the memory budget."""
-        x = self._encode(X)
-        if self.prediction == "mixture":
-            row_elements *= 2**self.module_.topology.depth
-        size = max(1, _CHUNK_ELEMENTS // max(1, row_elements, x.shape[1]))
-        out = np.empty(0)
-        with torch.no_grad():
-            for start in range(0, max(1, len(x)), size):
-                part = function(x[start : start + size]).cpu().numpy()
-                if start == 0:  # the result is filled in place: a list of parts would need its memory twice
-                    out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
-                out[start : start + size] = part
-        return out
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        check_is_fitted(self, "module_")
-        functions = {
-            "survival": self.module_.survival,
-            "cumulative_hazard": self.module_.cumulative_hazard,
-            "hazard": self.module_.hazard,
-        }
-        grid = self._times(times)
-        return self._by_chunk(X, len(times), lambda x: functions[kind](x, grid, self.prediction))
+def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(columns).set_index("node")
+    return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, overload
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +13,14 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray
-from sstorch.base import CurveKind, SurvivalEstimator
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
-from sstorch.files import JSON_NAME, read_folder, write_folder
-from sstorch.monitoring import ProgressBar
+from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
-from sstorch.soft.batch import train_batch
+from sstorch.soft.fitted import FittedTree
 from sstorch.soft.search import (
     SCORINGS,
     SEARCHED,
@@ -35,75 +31,11 @@ from sstorch.soft.search import (
     automatic_leaves,
     candidates,
 )
-from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
 
 FORMAT = "sstorch.soft_survival_tree_cv"
 FORMAT_VERSION = 1
 TREE_FOLDER = "tree"
-
-
-def save_search(estimator: SoftSurvivalTreeCV, folder: Path) -> None:
-    """Write a fitted search into ``folder``, which is made if missing.
-
-    Raises:
-        ConfigError: if the folder cannot be written, or the leaf could not be loaded again.
-    """
-    table = estimator.cv_results_
-    numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
-    estimator.best_estimator_.save(folder / TREE_FOLDER)
-    state = {
-        "scoring": estimator.scoring if isinstance(estimator.scoring, str) else None,
-        "columns": [[str(name), str(table[name].dtype)] for name in table],
-        "texts": {str(name): list(table[name]) for name in table if name not in numbers},
-        "best_params": {name: value for name, value in estimator.best_params_.items() if name != "leaf"},
-        "best_score": estimator.best_score_,
-        "best_index": estimator.best_index_,
-        "tree_sha256": _checksum(folder),
-    }
-    # Scores can be infinite, which JSON is not made for.
-    tensors = {str(name): torch.as_tensor(table[name].to_numpy()) for name in numbers}
-    tensors["folds_"] = torch.as_tensor(estimator.folds_)
-    write_folder(folder, FORMAT, FORMAT_VERSION, state, tensors)
-
-
-def load_search(kind: type[SoftSurvivalTreeCV], folder: Path, device: str) -> SoftSurvivalTreeCV:
-    """Read a search of class ``kind`` written by :func:`save_search`.
-
-    Raises:
-        FormatError: files are missing, altered, of two searches or of an unknown format version.
-        ConfigError: the device does not exist.
-    """
-    state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
-    tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
-    try:
-        if _checksum(folder) != state["tree_sha256"]:
-            raise FormatError(f"{folder / TREE_FOLDER} is the tree of another search")
-        columns: dict[str, Any] = {
-            name: pd.Series(state["texts"].get(name, tensors.get(name)), dtype=dtype)
-            for name, dtype in state["columns"]
-        }
-        parameters = {"leaf": tree.leaf, **state["best_params"]}
-        estimator = kind(**parameters)
-        if state["scoring"] is not None:
-            estimator.scoring = state["scoring"]
-        estimator.score_name_ = state["scoring"] or "score"
-        estimator.best_params_ = {name: parameters[name] for name in columns if name in parameters}
-        estimator.best_score_ = float(state["best_score"])
-        estimator.best_index_ = int(state["best_index"])
-        estimator.folds_ = tensors["folds_"].numpy()
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
-    estimator.cv_results_ = pd.DataFrame(columns)
-    estimator.best_estimator_ = tree
-    return estimator
-
-
-def _checksum(folder: Path) -> str:
-    """Of the tree's JSON, which names the checksum of its tensors."""
-    return hashlib.sha256((folder / TREE_FOLDER / JSON_NAME).read_bytes()).hexdigest()
-
 
 Strategy = Literal["growing", "grid", "halving"]
 
@@ -121,7 +53,7 @@ _SHARED = (
 )
 
 
-class SoftSurvivalTreeCV(SurvivalEstimator):
+class SoftSurvivalTreeCV(SoftEstimator):
     """Soft survival tree with depth, leaf, penalties and starts chosen by cross-validation.
 
     Every parameter from ``depth`` to ``n_starts`` takes one value or several; each choice of one of each is a
@@ -247,10 +179,13 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         """Choose a candidate and train it on all rows.
 
         Args:
-            X: as in :meth:`SoftSurvivalTree.fit`, and so are the others.
-            y: see there.
-            sample_weight: see there; scores are weighted, too.
-            entry: see there; needs ``scoring="log_likelihood"``.
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
+                array (n, p).
+            y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
+                columns ``time`` and ``event``.
+            sample_weight: (n,), >= 0; scores are weighted, too.
+            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
+                all were from time zero. Needs ``scoring="log_likelihood"``.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.
@@ -276,10 +211,8 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
         scores = searches[self.search](compared)
         best = self._choose(scores)
-        tree = clone(shared).set_params(**scores.candidates[best].parameters)
-        batch = train_batch([data], tree.settings(), schema, [ProgressBar()] if self.verbose else [])
-        self.best_estimator_ = tree.adopt(batch, data, 0, batch.best_start(0))
         self.best_params_ = scores.candidates[best].parameters
+        self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
         self.cv_results_, self.folds_ = _table(scores), folds
@@ -303,12 +236,12 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             )
         check_integer("cv", self.cv, 2)
         leaves = automatic_leaves(self.leaf, data)
-        found = candidates({**self.get_params(deep=False), "leaf": leaves})
-        for candidate in found:
+        listed = candidates({**self.get_params(deep=False), "leaf": leaves})
+        for candidate in listed:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
-        if self.search == "halving" and len({own.n_starts for own in found if own.depth}) > 1:
+        if self.search == "halving" and len({each.n_starts for each in listed if each.depth}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
-        return found
+        return listed
 
     def shared(self) -> dict[str, Any]:
         """Parameters of :class:`SoftSurvivalTree` that all candidates have."""
@@ -322,59 +255,12 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
-    def predict(self, X: object) -> FloatArray:
-        """See :meth:`SoftSurvivalTree.predict`."""
-        return self.tree_.predict(X)
-
-    @overload
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
-    ) -> FloatArray: ...
-
-    @overload
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
-    ) -> pd.DataFrame: ...
-
-    def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """See :meth:`SoftSurvivalTree.predict_hazard_function`."""
-        return self._predict_curves("hazard", X, times, as_frame)
-
     @property
-    def _schema(self) -> Schema:
-        return self.tree_._schema
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        return self.tree_._curves(kind, X, times)
-
-    def predict_leaf_proba(self, X: object) -> FloatArray:
-        """See :meth:`SoftSurvivalTree.predict_leaf_proba`."""
-        return self.tree_.predict_leaf_proba(X)
-
-    def apply(self, X: object) -> npt.NDArray[np.int64]:
-        """See :meth:`SoftSurvivalTree.apply`."""
-        return self.tree_.apply(X)
-
-    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
-        """See :meth:`SoftSurvivalTree.predict_quantile`."""
-        return self.tree_.predict_quantile(X, q)
-
-    def predict_rmst(self, X: object, tau: float) -> FloatArray:
-        """See :meth:`SoftSurvivalTree.predict_rmst`."""
-        return self.tree_.predict_rmst(X, tau)
-
-    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
-        """See :meth:`SoftSurvivalTree.log_likelihood`."""
-        return self.tree_.log_likelihood(X, y, entry)
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :meth:`SoftSurvivalTree.falling_curves`."""
-        return self.tree_.falling_curves(X, times)
+    def _tree(self) -> FittedTree:
+        return self.tree_._tree
 
     def gate_features(self) -> list[str]:
-        """See :meth:`SoftSurvivalTree.gate_features`."""
+        """Names of the encoded features that some gate of the chosen tree uses."""
         return self.tree_.gate_features()
 
     # ------------------------------------------------------------------ read and keep
@@ -396,11 +282,25 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         Raises:
             ConfigError: the folder cannot be written, or a leaf is not registered.
         """
-        check_is_fitted(self, "best_estimator_")
-        save_search(self, Path(path))
+        folder, tree, table = Path(path), self.tree_, self.cv_results_
+        numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
+        tree.save(folder / TREE_FOLDER)
+        state = {
+            "scoring": self.scoring if isinstance(self.scoring, str) else None,
+            "columns": [[str(name), str(table[name].dtype)] for name in table],
+            "texts": {str(name): list(table[name]) for name in table if name not in numbers},
+            "best_params": {name: value for name, value in self.best_params_.items() if name != "leaf"},
+            "best_score": self.best_score_,
+            "best_index": self.best_index_,
+            "tree_sha256": _tree_checksum(folder),
+        }
+        # Scores can be infinite, which JSON is not made for.
+        tensors = {str(name): torch.as_tensor(table[name].to_numpy()) for name in numbers}
+        tensors["folds_"] = torch.as_tensor(self.folds_)
+        write_folder(folder, FORMAT, FORMAT_VERSION, state, tensors)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> SoftSurvivalTreeCV:
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """Read what :meth:`save` wrote, the tree onto the given device.
 
         Kept are the tree, the table and what was chosen, not the parameters of the search but for
@@ -410,7 +310,27 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
             FormatError: files are missing, altered, of different searches or of an unknown format version.
             ConfigError: torch does not see the device.
         """
-        return load_search(cls, Path(path), device)._take_over()
+        folder = Path(path)
+        state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
+        tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
+        with reading(folder):
+            if _tree_checksum(folder) != state["tree_sha256"]:
+                raise FormatError(f"{folder / TREE_FOLDER} is the tree of another search")
+            columns: dict[str, Any] = {
+                name: pd.Series(state["texts"].get(name, tensors.get(name)), dtype=dtype)
+                for name, dtype in state["columns"]
+            }
+            parameters = {"leaf": tree.leaf, **state["best_params"]}
+            search = cls(**parameters)
+            if state["scoring"] is not None:
+                search.scoring = state["scoring"]
+            search.score_name_ = state["scoring"] or "score"
+            search.best_params_ = {name: parameters[name] for name in columns if name in parameters}
+            search.best_score_ = float(state["best_score"])
+            search.best_index_ = int(state["best_index"])
+            search.folds_ = tensors["folds_"].numpy()
+        search.cv_results_, search.best_estimator_ = pd.DataFrame(columns), tree
+        return search._take_over()
 
     # ------------------------------------------------------------------ internals
 
@@ -431,21 +351,26 @@ class SoftSurvivalTreeCV(SurvivalEstimator):
         return min(np.flatnonzero(near).tolist(), key=lambda number: scores.candidates[number].simplicity)
 
     def _take_over(self) -> Self:
-        """What the base class and scikit-learn look for on a fitted estimator."""
+        """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
         for name in ("event_times_", "zero_time_", "feature_names_in_", "n_features_in_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
 
 def _table(scores: Scores) -> pd.DataFrame:
-    found = {
+    columns = {
         "mean_score": scores.mean,
         "std_score": scores.std,
         "standard_error": scores.standard_error,
-        **{f"fold_{fold}": own for fold, own in enumerate(scores.folds.T)},
+        **{f"fold_{fold}": score for fold, score in enumerate(scores.folds.T)},
         "rank": scores.rank,
         "rung": scores.rung,
         "starts": scores.starts,
         "seconds": scores.seconds,
     }
-    return pd.DataFrame([candidate.row() for candidate in scores.candidates]).assign(**found)
+    return pd.DataFrame([candidate.row() for candidate in scores.candidates]).assign(**columns)
+
+
+def _tree_checksum(folder: Path) -> str:
+    """Of the tree's JSON, which names the checksum of its tensors."""
+    return checksum((folder / TREE_FOLDER / JSON_NAME).read_bytes())

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sstorch._types import FloatArray
 from sstorch.base import check_times
@@ -49,16 +48,12 @@ class TreeSample:
         """Survival functions of all trees, shape (K, n, n_times), times in original units."""
         frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
         grid = check_times(times)
-        curves = np.empty((len(self), len(frame), len(grid)))
-        like, encoded = self.batch.tree.log_time_scale, {}
+        curves, encoded = np.empty((len(self), len(frame), len(grid))), {}
         for number, (split, start) in enumerate(self.members):
+            tree = self.batch.fitted(split, start, prediction=self.prediction)
             if split not in encoded:
-                features = self.batch.preprocessors[split].transform(frame)
-                encoded = {split: torch.as_tensor(features).to(like)}
-            tree = self.batch.tree.select(self.batch.position(split, start))
-            at = torch.as_tensor(grid, device=like.device)
-            with torch.no_grad():
-                curves[number] = tree.survival(encoded[split], at, self.prediction).double().cpu().numpy()
+                encoded = {split: tree.encode(frame)}
+            curves[number] = tree.curves(encoded[split], grid)
         return curves
 
     def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:

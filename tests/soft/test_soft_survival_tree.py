@@ -110,7 +110,7 @@ def test_prediction_in_chunks_is_the_same(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = fitted.predict_survival_function(gbsg2.frame)
-    monkeypatch.setattr("sstorch.soft.tree._CHUNK_ELEMENTS", 5000)
+    monkeypatch.setattr("sstorch.soft.fitted._CHUNK_ELEMENTS", 5000)
     np.testing.assert_allclose(fitted.predict_survival_function(gbsg2.frame), whole, rtol=1e-13)
 
 
