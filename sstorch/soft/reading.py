@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 
@@ -31,7 +32,7 @@ _LEAST_DIGITS, _MOST_DIGITS = 4, 15
 # ---------------------------------------------------------------------- scores and rules
 
 
-def coefficients(preprocessor: Preprocessor, weight: Tensor) -> pd.DataFrame:
+def coefficients(preprocessor: Preprocessor, weight: FloatArray) -> pd.DataFrame:
     """A linear score's slopes, largest effect first.
 
     Args:
@@ -44,25 +45,18 @@ def coefficients(preprocessor: Preprocessor, weight: Tensor) -> pd.DataFrame:
         number, or where the category applies). Features without information in the training rows are left
         out.
     """
-    effect = weight.detach().cpu().double().numpy()
     table = pd.DataFrame(
         {
             "column": [column for column, _ in preprocessor.schema.origins],
-            "coefficient": effect * preprocessor.scale_,
-            "effect": effect,
+            "coefficient": weight * preprocessor.scale_,
+            # After scaling every feature spans one unit, so the weight is the effect of the whole range.
+            "effect": weight,
         },
         index=pd.Index(preprocessor.feature_names_out, name="feature"),
     )
-    # After scaling every feature spans one unit, so the weight is the effect of the whole range.
-    order = np.argsort(-np.abs(effect), kind="stable")
+    order = np.argsort(-np.abs(weight), kind="stable")
     informative: pd.DataFrame = table.iloc[order[preprocessor.scale_[order] != 0]]
     return informative
-
-
-def constant(preprocessor: Preprocessor, weight: Tensor, bias: Tensor) -> float:
-    """Value of the score where all original numbers are zero and no category applies."""
-    slope = weight.detach().cpu().double().numpy() * preprocessor.scale_
-    return float(bias.detach()) - float(slope @ preprocessor.offset_)
 
 
 def effect_by_column(table: pd.DataFrame, columns: npt.ArrayLike) -> pd.Series:
@@ -80,54 +74,60 @@ def effect_by_column(table: pd.DataFrame, columns: npt.ArrayLike) -> pd.Series:
     return span.reindex(np.asarray(columns), fill_value=0.0)
 
 
-def middles(preprocessor: Preprocessor) -> pd.Series:
-    """Middle of the training range of each encoded feature, in original units; by feature."""
-    scale = preprocessor.scale_
-    half = np.divide(0.5, scale, out=np.zeros_like(scale), where=scale != 0)
-    return pd.Series(preprocessor.offset_ + half, index=preprocessor.feature_names_out)
+@dataclass(frozen=True)
+class LinearRule:
+    """The rule of a gate in original units: rows go left where the score is >= 0.
 
-
-def rounded(
-    table: pd.DataFrame, intercept: float, middle: pd.Series, digits: int = 3
-) -> tuple[list[str], str]:
-    """Coefficients and constant of a rule as they are written.
-
-    What the rounding of a coefficient would change in the middle of its feature's range is made up for by the
-    constant, which is written to a thousandth of the largest effect: else a column far from zero, such as a
-    year, would turn the rule into another.
-
-    Args:
-        table: of :func:`coefficients`.
-        intercept: of :func:`constant`.
-        middle: of :func:`middles`.
-        digits: significant digits of the coefficients; more of them make the constant finer, too.
+    Attributes:
+        table: its :func:`coefficients` that are not zero.
+        constant: value of the score where all original numbers are zero and no category applies.
+        middle: middle of the training range of each feature of the table, in original units.
     """
-    numbers = [f"{value:+.{digits}g}" for value in table["coefficient"]]
-    change = table["coefficient"].to_numpy() - np.array([float(number) for number in numbers])
-    intercept += float(change @ middle[table.index].to_numpy())
-    return numbers, _down_to(intercept, float(table["effect"].abs().max()) / 10**digits)
 
+    table: pd.DataFrame
+    constant: float
+    middle: FloatArray
 
-def rule_text(
-    table: pd.DataFrame, intercept: float, middle: pd.Series, n_terms: int | None = None, digits: int = 3
-) -> str:
-    """A gate's rule, ``+0.3 age -1.2 sex=female -14.05 >= 0``: rows go left where it holds.
+    @classmethod
+    def of(cls, preprocessor: Preprocessor, weight: FloatArray, bias: float) -> LinearRule:
+        """The rule of a score on encoded features with slopes (p,)."""
+        scale, offset = preprocessor.scale_, preprocessor.offset_
+        half = np.divide(0.5, scale, out=np.zeros_like(scale), where=scale != 0)
+        middle = pd.Series(offset + half, index=preprocessor.feature_names_out)
+        table = coefficients(preprocessor, weight)
+        table = table[table["coefficient"] != 0.0]
+        return cls(table, bias - float((weight * scale) @ offset), np.asarray(middle[table.index]))
 
-    Args:
-        table: of :func:`coefficients`.
-        intercept: of :func:`constant`.
-        middle: of :func:`middles`.
-        n_terms: how many terms are written out, the largest; the others are counted. None writes all.
-        digits: significant digits of the coefficients.
-    """
-    used = table[table["coefficient"] != 0.0]
-    if used.empty:
-        return f"{intercept:+.{digits}g} >= 0"
-    numbers, last = rounded(used, intercept, middle, digits)
-    terms = [f"{number} {name}" for number, name in zip(numbers, used.index, strict=True)]
-    if n_terms is not None and len(terms) > n_terms:
-        terms[n_terms:] = [f"({len(terms) - n_terms} smaller terms)"]
-    return " ".join([*terms, last, ">= 0"])
+    def rounded(self, digits: int) -> tuple[list[str], str]:
+        """Coefficients and constant as they are written.
+
+        What the rounding of a coefficient would change in the middle of its feature's range is made up for by
+        the constant, which is written to a thousandth of the largest effect: else a column far from zero,
+        such as a year, would turn the rule into another.
+
+        Args:
+            digits: significant digits of the coefficients; more of them make the constant finer, too.
+        """
+        values = self.table["coefficient"].to_numpy()
+        numbers = [f"{value:+.{digits}g}" for value in values]
+        change = values - np.array([float(number) for number in numbers])
+        constant = self.constant + float(change @ self.middle)
+        return numbers, _down_to(constant, float(self.table["effect"].abs().max()) / 10**digits)
+
+    def text(self, n_terms: int | None = None, digits: int = 3) -> str:
+        """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
+
+        Args:
+            n_terms: how many terms are written out, the largest; the others are counted. None writes all.
+            digits: significant digits of the coefficients.
+        """
+        if self.table.empty:
+            return f"{self.constant:+.{digits}g} >= 0"
+        numbers, constant = self.rounded(digits)
+        terms = [f"{number} {name}" for number, name in zip(numbers, self.table.index, strict=True)]
+        if n_terms is not None and len(terms) > n_terms:
+            terms[n_terms:] = [f"({len(terms) - n_terms} smaller terms)"]
+        return " ".join([*terms, constant, ">= 0"])
 
 
 def _down_to(value: float, resolution: float) -> str:
@@ -136,6 +136,11 @@ def _down_to(value: float, resolution: float) -> str:
         return "+0"
     decimals = max(math.ceil(-math.log10(resolution)), 0)
     return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"
+
+
+def _numbers(tensor: Tensor) -> FloatArray:
+    numbers: FloatArray = tensor.detach().cpu().double().numpy()
+    return numbers
 
 
 # ---------------------------------------------------------------------- tables
@@ -229,8 +234,8 @@ def gate_table(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> pd
 def gate_rule(tree: FittedTree, node: int, n_terms: int | None) -> str:
     """The rule of one gate in original units."""
     gate = tree.module.gate(node)
-    intercept = constant(tree.preprocessor, gate.weight, gate.bias)
-    return rule_text(_gate(tree, node), intercept, middles(tree.preprocessor), n_terms)
+    rule = LinearRule.of(tree.preprocessor, _numbers(gate.weight), float(gate.bias.detach()))
+    return rule.text(n_terms)
 
 
 def gate_features(tree: FittedTree) -> list[str]:
@@ -265,7 +270,7 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
     family = tree.module.family
     tables = {}
     for number, node in enumerate(tree.module.topology.leaves):
-        table = coefficients(tree.preprocessor, tree.module.leaf(node).slope)
+        table = coefficients(tree.preprocessor, _numbers(tree.module.leaf(node).slope))
         # With shapes that depend on x the ratio is another one at every time.
         if family.ratio is not None and family.ancillary == "constant":
             table[family.ratio] = np.exp(table["coefficient"])
@@ -273,14 +278,14 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
     return _stacked(tables, "leaf", [str(name) for name in tables[0].columns])
 
 
-def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.ArrayLike) -> pd.DataFrame:
+def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.NDArray[np.object_]) -> pd.DataFrame:
     """Shares of the raw columns in gates and leaves: see :meth:`ReadableTree.importance`."""
     module = tree.module
 
     def shares(weights: Mapping[int, Tensor]) -> pd.Series:
         total = pd.Series(0.0, index=pd.Index(columns, name="column"))
         for node, weight in weights.items():
-            effect = effect_by_column(coefficients(tree.preprocessor, weight), total.index)
+            effect = effect_by_column(coefficients(tree.preprocessor, _numbers(weight)), total.index)
             if effect.any():
                 total += int(nodes["rows"][node]) * effect / effect.sum()
         return total / total.sum() if total.any() else total
@@ -291,7 +296,7 @@ def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.ArrayLike) ->
 
 
 def _gate(tree: FittedTree, node: int) -> pd.DataFrame:
-    return coefficients(tree.preprocessor, tree.module.gate(node).weight)
+    return coefficients(tree.preprocessor, _numbers(tree.module.gate(node).weight))
 
 
 def _branches(tree: FittedTree) -> pd.Index:
@@ -448,7 +453,7 @@ def explain_row(tree: FittedTree, x: Tensor) -> Explanation:
         columns[f"leaf {leaf}"] = _terms(x[0], regression.slope, regression.intercept)
     names = preprocessor.feature_names_out
     scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
-    values = x[0].cpu().double().numpy() / scale + preprocessor.offset_
+    values = _numbers(x[0]) / scale + preprocessor.offset_
     index = pd.Index([step for step, _ in topology.ancestors(node)], name="node", dtype="int64")
     return Explanation(
         leaf,
@@ -460,8 +465,7 @@ def explain_row(tree: FittedTree, x: Tensor) -> Explanation:
 
 
 def _terms(x: Tensor, weight: Tensor, bias: Tensor) -> FloatArray:
-    terms: FloatArray = torch.cat([weight * x, bias[None]]).cpu().double().numpy()
-    return terms
+    return _numbers(torch.cat([weight * x, bias[None]]))
 
 
 # ---------------------------------------------------------------------- shorter rules
@@ -509,9 +513,7 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
         raise ConfigError(f"tolerance must be a share in [0, 1), got {tolerance!r}")
     topology, preprocessor = tree.module.topology, tree.preprocessor
     gates = tree.module.gate_parameters()
-    weights, biases, features = (
-        part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias, x)
-    )
+    weights, biases, features = _numbers(gates.weight), _numbers(gates.bias), _numbers(x)
     leaf = tree.apply(x) + 2**topology.depth
     rows, short_weights, short_biases = [], weights.copy(), biases.copy()
     for node in topology.branches:
@@ -583,30 +585,26 @@ def _text(preprocessor: Preprocessor, weight: FloatArray, bias: float, x: FloatA
 
     With one feature left it is a threshold, or a category.
     """
-    slope = weight * preprocessor.scale_
-    used = np.flatnonzero(slope)
-    constant, left = bias - float(slope @ preprocessor.offset_), x @ weight + bias >= 0
+    rule, left = LinearRule.of(preprocessor, weight, bias), x @ weight + bias >= 0
+    used = np.flatnonzero(weight * preprocessor.scale_)
     if len(used) == 1:
-        (j,) = used
+        (j,), slope = used, rule.table["coefficient"].iloc[0]
         column, category = preprocessor.schema.origins[j]
         if category is None:
             values = x[:, j] / preprocessor.scale_[j] + preprocessor.offset_[j]
-            return f"{column} {_threshold(-constant / slope[j], values, left, rising=slope[j] > 0)}"
-        with_it, without = constant + slope[j] >= 0, constant >= 0
+            return f"{column} {_threshold(-rule.constant / slope, values, left, rising=slope > 0)}"
+        with_it, without = rule.constant + slope >= 0, rule.constant >= 0
         if with_it == without:
             return "always" if with_it else "never"
         return f"{column} {'is' if with_it else 'is not'} {category}"
     order = used[np.argsort(-np.abs(weight[used]), kind="stable")]
-    names = np.asarray(preprocessor.feature_names_out)[order]
-    table = pd.DataFrame({"coefficient": slope[order], "effect": weight[order]}, index=names)
-    middle, digits = middles(preprocessor), _LEAST_DIGITS
-    values = x[:, order] / preprocessor.scale_[order] + preprocessor.offset_[order]
+    values, digits = x[:, order] / preprocessor.scale_[order] + preprocessor.offset_[order], _LEAST_DIGITS
     while len(order) and digits < _MOST_DIGITS:
-        numbers, last = rounded(table, constant, middle, digits)
-        if ((values @ np.array(numbers, dtype=np.float64) + float(last) >= 0) == left).all():
+        numbers, constant = rule.rounded(digits)
+        if ((values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0) == left).all():
             break
         digits += 1
-    return rule_text(table, constant, middle, digits=digits)
+    return rule.text(digits=digits)
 
 
 def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], rising: bool) -> str:
@@ -623,16 +621,11 @@ def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], ri
 
 
 class ReadableTree:
-    """The methods of a fitted estimator that read its soft tree.
+    """The methods of a fitted estimator that read its soft tree."""
 
-    Attributes:
-        node_table_: training rows, events, median and mean predicted survival by node, indexed by heap
-            number.
-    """
-
-    node_table_: pd.DataFrame
     event_times_: FloatArray
     feature_names_in_: npt.NDArray[np.object_]
+    _training_rows: SurvivalData
 
     @property
     @abstractmethod
@@ -642,6 +635,24 @@ class ReadableTree:
     @abstractmethod
     def _encode(self, X: object) -> Tensor:
         """Encoded features of rows, (n, p)."""
+
+    @cached_property
+    def node_table_(self) -> pd.DataFrame:
+        """Training rows, events, median and mean predicted survival by node, indexed by heap number."""
+        return self._make_node_table()
+
+    def _read_later(self, data: SurvivalData) -> None:
+        """Hold the training rows until the node table is looked at: of most trees it never is."""
+        self.__dict__.pop("node_table_", None)
+        self._training_rows = data
+
+    def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
+        """Make the node table, of the encoded training rows if they are at hand, and let go of the rows."""
+        tree, data = self._tree, self._training_rows
+        x = tree.encode(data.frame) if x is None else x
+        self.node_table_ = node_table(tree, x, data, self.event_times_)
+        del self._training_rows
+        return self.node_table_
 
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -27,9 +26,9 @@ from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
-from sstorch.soft.batch import TrainedBatch, train_encoded
+from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
-from sstorch.soft.reading import ReadableTree, node_table
+from sstorch.soft.reading import ReadableTree
 from sstorch.soft.settings import BatchSettings
 
 FORMAT = "sstorch.soft_survival_tree"
@@ -336,9 +335,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 parameters or data.
             FormatError: the checkpoint is truncated or altered.
         """
-        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
-        if not data.sample_weight.all():
-            data = data.subset(data.sample_weight > 0)
+        data = training_rows(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
         return self.fit_data(data, checkpoint=checkpoint)
 
     def fit_data(
@@ -392,22 +389,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        vars(self).pop("node_table_", None)
-        self._training_rows = data
+        self._read_later(data)
         return self
-
-    @cached_property
-    def node_table_(self) -> pd.DataFrame:
-        """Training rows, events, median and mean predicted survival by node, by heap number."""
-        return self._make_node_table()
-
-    def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
-        """Set ``node_table_`` and let go of the training rows, whose encoded features may be at hand."""
-        tree, data = self._tree, self._training_rows
-        x = tree.encode(data.frame) if x is None else x
-        self.node_table_ = table = node_table(tree, x, data, self.event_times_)
-        del self._training_rows
-        return table
 
     @property
     def _tree(self) -> FittedTree:
@@ -466,7 +449,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
-        if "_training_rows" in vars(self):
+        if "_training_rows" in vars(self):  # a file holds the table, not the rows
             self._make_node_table()
         state: dict[str, Any] = super().__getstate__()
         return state

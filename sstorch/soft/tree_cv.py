@@ -20,6 +20,7 @@ from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
+from sstorch.soft.batch import training_rows
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.search import (
     SCORINGS,
@@ -192,9 +193,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
             ConfigError: a parameter has a value that does not exist.
             TrainingError: no candidate has a finite score.
         """
-        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
-        if not data.sample_weight.all():
-            data = data.subset(data.sample_weight > 0)
+        data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
         return self.fit_data(data)
 
     def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_integer
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Schema
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Prediction
-from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.batch import TrainedBatch, train_batch, training_rows
 from sstorch.soft.tree import SoftSurvivalTree
 
 
@@ -125,9 +125,7 @@ def bootstrap_trees(
     """
     settings = estimator.settings()
     count = check_integer("n_resamples", n_resamples, 1)
-    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
-    if not data.sample_weight.all():
-        data = data.subset(data.sample_weight > 0)
+    data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
     draws = np.random.default_rng((settings.seed, count))
     shares = np.full(len(data), 1 / len(data))
     splits = [data.reweighted(draws.multinomial(len(data), shares)) for _ in range(count)]
@@ -160,9 +158,7 @@ def start_trees(
         ConfigError: a parameter has a value that does not exist.
         TrainingError: no start has a finite objective.
     """
-    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry)
-    if not data.sample_weight.all():
-        data = data.subset(data.sample_weight > 0)
+    data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
     batch = train_batch([data], estimator.settings())
     batch.best_start(0)
     finite, dropped = batch.criterion.isfinite().tolist(), batch.history.dropped()

@@ -1,0 +1,188 @@
+"""The trained tree without an estimator, and how often rows are encoded and tables of nodes are made."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.evaluation import cross_validate
+from sstorch.exceptions import FormatError
+from sstorch.files import reading
+from sstorch.nn import Prediction, Spline
+from sstorch.optim import Nodec
+from sstorch.soft import reading as reading_module
+from sstorch.soft import train_batch
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.tree_cv import SoftSurvivalTreeCV
+
+TREE = SoftSurvivalTree(1, n_starts=3, init="random", trainer=Nodec(macro_iterations=1))
+TIMES = np.array([2.0, 20.0, 60.0])
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each table that is encoded."""
+    sizes: list[int] = []
+    transform = Preprocessor.transform
+
+    def counting(self: Preprocessor, X: object) -> np.ndarray:
+        features = transform(self, X)
+        sizes.append(len(features))
+        return features
+
+    monkeypatch.setattr(Preprocessor, "transform", counting)
+    return sizes
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each tree whose table of nodes is made."""
+    sizes: list[int] = []
+    make = reading_module.node_table
+
+    def counting(tree: FittedTree, x: torch.Tensor, *others: object) -> pd.DataFrame:
+        sizes.append(len(x))
+        return make(tree, x, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading_module, "node_table", counting)
+    return sizes
+
+
+def _fitted(data: SurvivalData, prediction: Prediction = "hbp", **changes: object) -> FittedTree:
+    batch = train_batch([data], clone(TREE).set_params(**changes).settings())
+    return batch.fitted(0, 1, prediction=prediction)
+
+
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+@pytest.mark.parametrize("kind", ["survival", "cumulative_hazard", "hazard", "log_hazard"])
+def test_curves_in_chunks_are_those_of_the_module(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch, prediction: Prediction, kind: str
+) -> None:
+    """At times that all rows share, and at times of each row."""
+    tree = _fitted(small_data, prediction)
+    x = tree.encode(small_data.frame)
+    own_times = np.stack([small_data.time, small_data.time / 2], axis=1)
+    with torch.no_grad():
+        shared, separate = (
+            getattr(tree.module, kind)(x, torch.as_tensor(at), prediction).numpy()
+            for at in (TIMES, own_times)
+        )
+    np.testing.assert_array_equal(tree.curves(x, TIMES, kind), shared)  # type: ignore[arg-type]
+    monkeypatch.setattr("sstorch.soft.fitted._CHUNK_ELEMENTS", 100)
+    np.testing.assert_allclose(tree.curves(x, TIMES, kind), shared, rtol=1e-12)  # type: ignore[arg-type]
+    np.testing.assert_allclose(tree.curves(x, own_times, kind), separate, rtol=1e-12)  # type: ignore[arg-type]
+    assert tree.curves(x[:0], TIMES, kind).shape == (0, 3)  # type: ignore[arg-type]
+
+
+def test_likelihood_with_entries_and_weights(small_data: SurvivalData) -> None:
+    tree = _fitted(small_data, "mixture")
+    x, (time, event) = tree.encode(small_data.frame), _y(small_data)
+    entry, weight = np.where(np.arange(120) % 2, time / 3, 0.0), np.linspace(0.5, 2, 120)
+    at = (np.stack([time, entry], axis=1), np.arange(120))
+    hazard = tree.curves(x, at[0], "cumulative_hazard") @ [1.0, -1.0]
+    rows = event * np.log(tree.curves(x, time[:, None], "hazard")[:, 0]) - hazard
+    value = tree.log_likelihood(x, time, event, entry, weight)
+    assert value == pytest.approx(np.average(rows, weights=weight), rel=1e-12)
+    assert tree.log_likelihood(x, time, event, 0 * time) == tree.log_likelihood(x, time, event)
+    assert tree.log_likelihood(x, time, event, entry) != tree.log_likelihood(x, time, event)
+
+
+def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: SurvivalData) -> None:
+    leaf = Spline(scale="hazard", monotone=False)
+    tree = _fitted(small_data, depth=0, leaf=leaf, dtype="float32")
+    with torch.no_grad():
+        tree.module.leaf(1).shape.copy_(torch.tensor([2.0, -3.0, 2.0]))
+    x, times = tree.encode(small_data.frame), np.linspace(1, 100, 200)
+    plain, falling = tree.curves(x, times), tree.curves(x, times, falling=True)
+    assert (plain.dtype, falling.dtype) == (np.float32, np.float64)
+    assert (np.diff(plain, axis=1) > 0).any()
+    np.testing.assert_array_equal(falling, np.minimum.accumulate(plain, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_state_brings_back_the_tree(small_data: SurvivalData, dtype: str) -> None:
+    tree = _fitted(small_data, "mixture", leaf="spline_po", dtype=dtype)
+    state, tensors = tree.state()
+    state["parameters"]["prediction"] = "mixture"
+    again = FittedTree.from_state(state, tensors, "cpu")
+    x = tree.encode(small_data.frame)
+    np.testing.assert_array_equal(again.encode(small_data.frame), x)
+    np.testing.assert_array_equal(again.curves(x, TIMES), tree.curves(x, TIMES))
+
+
+def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
+    for error in (AttributeError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
+        with pytest.raises(FormatError, match="FOLDER is incomplete or altered"), reading("FOLDER"):  # type: ignore[arg-type]
+            raise error("x")
+    with pytest.raises(FormatError, match="of another version"), reading("FOLDER"):  # type: ignore[arg-type]
+        raise FormatError("of another version")
+    with pytest.raises(ZeroDivisionError), reading("FOLDER"):  # type: ignore[arg-type]
+        raise ZeroDivisionError
+
+
+def test_a_fit_encodes_its_rows_once(small_data: SurvivalData, encoded: list[int], tables: list[int]) -> None:
+    tree = clone(TREE).fit(small_data.frame, _y(small_data))
+    assert (encoded, tables) == ([120], [120])
+    assert tree.node_table_["rows"][1] == 120
+    assert "_training_rows" not in vars(tree)
+    assert (encoded, tables) == ([120], [120])
+
+
+def test_only_the_tree_of_a_search_has_a_table(
+    small_data: SurvivalData, encoded: list[int], tables: list[int]
+) -> None:
+    """Each fold is encoded once to train and once to score; a scorer that reads tables has them."""
+    search = SoftSurvivalTreeCV((0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid")
+    search.fit(small_data.frame, _y(small_data))
+    assert (encoded, tables) == ([60] * 8 + [120], [120])
+    encoded.clear()
+    tables.clear()
+
+    def scorer(tree: SoftSurvivalTree, X: object, y: object) -> float:
+        return float(tree.score(X, y))
+
+    def reader(tree: SoftSurvivalTree, X: object, y: object) -> float:
+        assert tree.leaf_table()["rows"].sum() == 60
+        return float(tree.score(X, y))
+
+    chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))
+    assert (encoded, tables) == ([60] * 8 + [120], [120])
+    read = clone(search).set_params(scoring=reader).fit(small_data.frame, _y(small_data))
+    assert tables == [120, 60, 60, 60, 60, 120]
+    assert read.best_score_ == chosen.best_score_
+
+
+def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables: list[int]) -> None:
+    result = cross_validate(TREE, small_data, 2)
+    assert tables == []
+    assert "120 rows" in result.model.summary()
+    assert result.trees[0].node_table_["rows"][1] == 60
+    assert tables == [120, 60]
+
+
+def test_a_table_that_is_made_late_is_that_of_the_fit(small_data: SurvivalData) -> None:
+    tree = clone(TREE).fit(small_data.frame, _y(small_data))
+    batch = train_batch([small_data], TREE.settings())
+    best, half = batch.best_start(0), small_data.subset(range(60))
+    refitted = clone(TREE).fit(half.frame, _y(half))
+    for late in (
+        clone(TREE).adopt(batch, small_data, 0, best),
+        pickle.loads(pickle.dumps(clone(TREE).adopt(batch, small_data, 0, best))),
+        copy.deepcopy(clone(TREE).adopt(batch, small_data, 0, best)),
+        refitted.adopt(batch, small_data, 0, best),
+    ):
+        pd.testing.assert_frame_equal(late.node_table_, tree.node_table_)
+        assert "_training_rows" not in vars(late)
+    adopted = clone(TREE).adopt(batch, small_data, 0, best)
+    assert b"_training_rows" not in pickle.dumps(adopted)
+    assert not hasattr(clone(TREE), "node_table_")
