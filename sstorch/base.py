@@ -1,4 +1,4 @@
-"""What survival estimators share: rows to score, times to predict at, curves as frames."""
+"""Base classes of estimators: columns to read, rows to score, times to predict at, curves as frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         """Columns of the training rows."""
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn may expect: a target; text, categories and missing values."""
+        """Tags of scikit-learn: a target is needed; text, categories and missing values may come."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -51,7 +50,7 @@ class TrainedBatch:
         criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
             out.
         history: records of the run.
-        preprocessors: fitted on each split's own rows.
+        preprocessors: fitted on the rows of each split.
         n_starts: problems per split and coefficients.
         coefficients: of the penalties that every split was trained with.
     """
@@ -124,9 +123,8 @@ def train_batch(
         splits: training rows of each split.
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
-        callbacks: told of every step.
+        callbacks: called at every step.
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
-            See :class:`Checkpoint`.
         coefficients: of the penalties, each for every split and start; those of the settings if None. Only
             starts with the same coefficients race.
 
@@ -151,14 +149,12 @@ def train_encoded(
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
-    with ExitStack() as stack:
-        if checkpoint is not None:
-            checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
-            # Told before initial solutions are made, which can take long.
-            checkpoint.identify(
-                settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients
-            )
-        return _train_batch(splits, settings, schema, callbacks, checkpoint, coefficients)
+    if checkpoint is None:
+        return _train(splits, settings, schema, callbacks, None, coefficients)
+    with Checkpoint.of(checkpoint).held() as held:
+        # Before initial solutions are made, which can take long.
+        held.identify(settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients)
+        return _train(splits, settings, schema, callbacks, held, coefficients)
 
 
 def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
@@ -170,7 +166,7 @@ def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
     return replace(trainer, race=Heats(trainer.race.after, trainer.race.keep, heats) if heats else None)
 
 
-def _train_batch(
+def _train(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
     schema: Schema | None,

@@ -282,7 +282,7 @@ class PredictionModule(nn.Module):
 
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:
-    """What replaces a missing cell of each encoded feature, original units."""
+    """The value of each encoded feature where its cell is missing, original units."""
     frequent = preprocessor.categorical == "most_frequent"
     return np.array(
         [

@@ -25,6 +25,10 @@ from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import Coefficients
 from sstorch.soft.tree import SoftSurvivalTree
 
+Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
+SCORINGS: tuple[str, ...] = get_args(Scoring)
+Scorer = Callable[[Any, Any, Any], float]
+
 # Several values of these are compared; in this order candidates are listed.
 SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
 
@@ -36,6 +40,12 @@ MAX_GROUPS = 12
 # Least share of those censored before the last event who are so at times of events, too: the leaf takes one
 # who goes in the middle of an interval for free of the event until then.
 _ON_GROUPS = 0.8
+# A rung of the halving has so many times the starts of the one before and keeps one of so many candidates.
+_FACTOR = 3
+# Leaf families that a growing search takes to the next depth.
+_FAMILIES = 2
+# From this depth on each keeps the ridge on its gates: at depth 1 the best is not yet that of larger trees.
+_GATES_SETTLED = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ class Candidate:
 
     @property
     def batch(self) -> tuple[object, ...]:
-        """What candidates have in common that are trained as one batch."""
+        """The parameters that candidates of one batch have in common."""
         return self.depth, leaf_label(self.leaf), self.init
 
     @property
@@ -98,16 +108,16 @@ def candidates(lists: Mapping[str, object]) -> list[Candidate]:
         ConfigError: a list is empty or names a value twice.
     """
     values = {name: _values(name, lists[name]) for name in SEARCHED}
-    found = []
+    listed = []
     for number, choice in enumerate(itertools.product(*(enumerate(values[name]) for name in SEARCHED))):
         at = {name: place for name, (place, _) in zip(SEARCHED, choice, strict=True)}
-        own = {name: value for name, (_, value) in zip(SEARCHED, choice, strict=True)}
-        if own["depth"] == 0:
+        parameters = {name: value for name, (_, value) in zip(SEARCHED, choice, strict=True)}
+        if parameters["depth"] == 0:
             if at["init"] or at["n_starts"] or at["gate_ridge"] or at["fused"]:
                 continue
-            own |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
-        found.append(Candidate(**own, place=(at["leaf"], at["init"], number)))
-    return found
+            parameters |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
+        listed.append(Candidate(**parameters, place=(at["leaf"], at["init"], number)))
+    return listed
 
 
 def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
@@ -126,7 +136,7 @@ def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
 
 
 def _is_grouped(rows: SurvivalData) -> bool:
-    """Whether times were recorded in few whole units, those of people lost on the way, too."""
+    """True if times were recorded in few whole units, those of people lost on the way, too."""
     event_times = rows.time[rows.event]
     groups = np.unique(event_times)
     if len(groups) > min(MAX_GROUPS, len(event_times) / 2):
@@ -148,10 +158,6 @@ def _values(name: str, given: object) -> Sequence[Any]:
     if not values or any(label in labels[:place] for place, label in enumerate(labels)):
         raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")
     return values
-
-
-Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
-SCORINGS: tuple[str, ...] = get_args(Scoring)
 
 
 def check_held_out(rows: SurvivalData, train: SurvivalData, scoring: object) -> None:
@@ -181,7 +187,7 @@ class HeldOutRows:
         preprocessor: fitted on the training rows.
         scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves; ``"ibs"``,
             the integrated Brier score of convention ``"graf"`` with its sign turned.
-        prediction: as in :class:`~sstorch.SoftSurvivalTree`.
+        prediction: ``"hbp"`` or ``"mixture"``.
     """
 
     def __init__(
@@ -230,19 +236,9 @@ def _curve_score(
     )
 
 
-Scorer = Callable[[Any, Any, Any], float]
-
-# A rung of the halving has so many times the starts of the one before and keeps one of so many candidates.
-_FACTOR = 3
-# Leaf families that a growing search takes to the next depth.
-_FAMILIES = 2
-# From this depth on each keeps the ridge on its gates: at depth 1 the best is not yet that of larger trees.
-_GATES_SETTLED = 2
-
-
 @dataclass(frozen=True)
 class Scores:
-    """What a search found out about its candidates.
+    """Scores of the candidates of a search.
 
     Attributes:
         candidates: those that were scored.
@@ -334,21 +330,21 @@ class FoldSearch:
         depth compares the two families that are best at the depth before. What is not scored is not among
         the candidates of the result.
         """
-        found: list[tuple[Candidate, FloatArray, float]] = []
+        scored: list[tuple[Candidate, FloatArray, float]] = []
         ridges: dict[str, float] = {}
         gate_ridges: dict[str, float] = {}
-        families, best = {leaf_label(own.leaf) for own in candidates}, -np.inf
-        for depth in sorted({own.depth for own in candidates}):
+        families, best = {leaf_label(each.leaf) for each in candidates}, -np.inf
+        for depth in sorted({each.depth for each in candidates}):
             level = [
-                own
-                for own in candidates
-                if own.depth == depth
-                and leaf_label(own.leaf) in families
-                and ridges.get(leaf_label(own.leaf), own.ridge) == own.ridge
-                and gate_ridges.get(leaf_label(own.leaf), own.gate_ridge) == own.gate_ridge
+                each
+                for each in candidates
+                if each.depth == depth
+                and leaf_label(each.leaf) in families
+                and ridges.get(leaf_label(each.leaf), each.ridge) == each.ridge
+                and gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
             ]
             folds, seconds = self._scores(level)
-            found += zip(level, folds, seconds.tolist(), strict=True)
+            scored += zip(level, folds, seconds.tolist(), strict=True)
             # In four decimals, as `Scores.rank` compares.
             means = folds.mean(axis=1).round(4)
             if not np.isfinite(means.max()) and not np.isfinite(best):
@@ -359,12 +355,12 @@ class FoldSearch:
             leading: dict[str, Candidate] = {}
             for number in np.argsort(-means, kind="stable").tolist():
                 leading.setdefault(leaf_label(level[number].leaf), level[number])
-            ridges = ridges or {leaf: own.ridge for leaf, own in leading.items()}
+            ridges = ridges or {leaf: each.ridge for leaf, each in leading.items()}
             if depth >= _GATES_SETTLED:
-                gate_ridges = gate_ridges or {leaf: own.gate_ridge for leaf, own in leading.items()}
+                gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
             families = set(list(leading)[:_FAMILIES])
-        scored, scores, spent = zip(*found, strict=True)
-        return _once(scored, np.stack(scores), np.array(spent))
+        those, scores, seconds = zip(*scored, strict=True)
+        return _once(those, np.stack(scores), np.array(seconds))
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
@@ -377,21 +373,20 @@ class FoldSearch:
         seconds = np.zeros(len(candidates))
         rung, starts = np.zeros((2, len(candidates)), dtype=np.int64)
         alive = np.arange(len(candidates))
-        for number, count in enumerate(rungs(max(own.n_starts for own in candidates))):
+        for number, count in enumerate(rungs(max(each.n_starts for each in candidates))):
             if number:
                 order = np.argsort(-folds[alive].mean(axis=1), kind="stable")
                 alive = np.sort(alive[order[: -(-len(alive) // _FACTOR)]])
-            own = [
-                replace(candidates[c], n_starts=min(count, candidates[c].n_starts)) for c in alive.tolist()
-            ]
-            folds[alive], spent = self._scores(own)
+            left = [candidates[place] for place in alive.tolist()]
+            left = [replace(each, n_starts=min(count, each.n_starts)) for each in left]
+            folds[alive], spent = self._scores(left)
             seconds[alive] += spent
-            rung[alive], starts[alive] = number, [candidate.n_starts for candidate in own]
+            rung[alive], starts[alive] = number, [each.n_starts for each in left]
         return Scores(candidates, folds, seconds, rung, starts)
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
-        first, counts = candidates[0], [own.n_starts for own in candidates]
+        first, counts = candidates[0], [each.n_starts for each in candidates]
         settings = clone(self._estimator).set_params(**first.parameters).settings()
         settings = replace(settings, n_starts=max(counts))
         if len(set(counts)) > 1:
@@ -407,11 +402,11 @@ class FoldSearch:
             batches.setdefault(candidate.batch, []).append(number)
         for numbers in batches.values():
             begin = time.perf_counter()
-            own = [candidates[number] for number in numbers]
-            batch, settings = self.train(own), _settings(own)
+            together = [candidates[number] for number in numbers]
+            batch, settings = self.train(together), _settings(together)
             for fold in range(len(self._train)):
                 score = self._score_of(batch, fold)
-                for number, candidate in zip(numbers, own, strict=True):
+                for number, candidate in zip(numbers, together, strict=True):
                     folds[number, fold] = score(candidate, settings.index(candidate.coefficients))
             seconds[numbers] = (time.perf_counter() - begin) / len(numbers)
         return folds, seconds
@@ -448,7 +443,7 @@ class FoldSearch:
 
 def _once(candidates: Sequence[Candidate], folds: FloatArray, seconds: FloatArray) -> Scores:
     """Scores of candidates that were scored once, with all their starts."""
-    starts = np.array([own.n_starts for own in candidates])
+    starts = np.array([each.n_starts for each in candidates])
     return Scores(candidates, folds, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
 
 

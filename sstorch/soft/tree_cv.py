@@ -88,17 +88,12 @@ class SoftSurvivalTreeCV(SoftEstimator):
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
             best: smallest depth, then first leaf and init, fewest starts, largest ``fused``, ``gate_ridge``
             and ``ridge``.
-        trainer: as in :class:`~sstorch.SoftSurvivalTree`, and so are all that follow; ``"joint"`` predicts as
-            well as the decomposition here, in less time.
+        trainer: of all trees; ``"joint"`` predicts as well as the decomposition here, in less time.
         holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
             loss on that share of the fold's training rows instead of by the training objective.
-        prediction: see there.
-        device: see there.
-        dtype: see there.
         random_state: seed of folds and starts, an integer.
-        verbose: 1 shows progress.
-        missing_numbers: see there.
-        missing_categories: see there.
+        prediction, device, dtype, verbose, missing_numbers, missing_categories: of all trees, as parameters
+            of :class:`~sstorch.SoftSurvivalTree`.
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
@@ -110,10 +105,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
             (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
-        event_times_: as in :class:`~sstorch.SoftSurvivalTree`, and so are the others.
-        zero_time_: see there.
-        feature_names_in_: see there.
-        n_features_in_: see there.
+        event_times_, zero_time_, feature_names_in_, n_features_in_: of the chosen tree.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -265,7 +257,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
     # ------------------------------------------------------------------ read and keep
 
     def summary(self) -> str:
-        """What was compared and chosen, the five best candidates, and the tree, as text."""
+        """The choice that was made, the five best candidates, and the tree, as text."""
         tree, table = self.tree_, self.cv_results_
         shown = [*SEARCHED, "mean_score", "standard_error"]
         best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)

@@ -99,13 +99,8 @@ def bootstrap_trees(
     other rows of the same population, by training and starts too, and nothing of the bias of penalties or
     leaf.
 
-    Args:
-        estimator: parameters of the trees; it is not fitted here.
-        X: as in :meth:`SoftSurvivalTree.fit`, and so are the others.
-        y: see there.
-        n_resamples: K.
-        sample_weight: see there.
-        entry: see there.
+    ``estimator`` has the parameters of the trees and is not fitted itself; ``n_resamples`` is K; rows,
+    targets, weights and entry times are those of :meth:`SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used, or hold so few events that a resample has none.
@@ -144,14 +139,9 @@ def start_trees(
 ) -> TreeSample:
     """Train the tree and keep all its starts, to see how much the curves depend on where training began.
 
-    Starts that a race has dropped, or that have no finite objective, are left out.
-
-    Args:
-        estimator: parameters of the trees, ``n_starts`` of them.
-        X: as in :meth:`SoftSurvivalTree.fit`, and so are the others.
-        y: see there.
-        sample_weight: see there.
-        entry: see there.
+    Starts that a race has dropped, or that have no finite objective, are left out. ``estimator`` has the
+    parameters of the trees and is not fitted itself; rows, targets, weights and entry times are those of
+    :meth:`SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used.
