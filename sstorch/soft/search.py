@@ -359,8 +359,8 @@ class FoldSearch:
             if depth >= _GATES_SETTLED:
                 gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
             families = set(list(leading)[:_FAMILIES])
-        those, scores, seconds = zip(*scored, strict=True)
-        return _once(those, np.stack(scores), np.array(seconds))
+        those, scores, spent = zip(*scored, strict=True)
+        return _once(those, np.stack(scores), np.array(spent))
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
