@@ -1,15 +1,16 @@
 """Checks of arguments, and the words of their messages.
 
-Every metric passes its arguments through here before it computes: what leaves the gate has the shape, the
-type and the range that the formulas assume, and what cannot be used is refused with the first offending row
-numbers. Row numbers count from 0.
+Every metric passes its arguments through here before it computes: what is returned has the shape, the type
+and the range that the formulas assume, and what cannot be used is refused with the first offending row
+numbers, which count from 0. In all checks `name` is the argument's name for the message, and `n_rows` the
+length that the other arguments have.
 """
 
 import datetime
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,25 +21,49 @@ import torch
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import ConfigError, DataError
 
+IntArray = npt.NDArray[np.intp]
+
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
+# What the kinds of NumPy types that are no numbers are called in messages.
+_NOT_NUMBERS = {
+    "U": "text",
+    "S": "text",
+    "M": "dates",
+    "m": "time spans",
+    "c": "complex numbers",
+    "V": "records",
+}
+_REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by one unit of time"}
+# Samples smaller than this have no tails to tell a unit by.
+_MIN_ROWS_FOR_UNITS = 20
+# Medians that a model prolongs beyond the follow-up may lie far beyond it; those in another unit lie further.
+_PROLONGED = 100.0
+# Rounding of probabilities in float64, and the largest that is accepted.
+_ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
+# Between the machine epsilons of float32 and of 16-bit types.
+_COARSEST = 1e-6
 
 
-def rows_text(bad: npt.NDArray[np.bool_]) -> str:
-    """Say how many rows a mask marks, and which come first.
+# ---------------------------------------------------------------------- words of messages
 
-    Args:
-        bad: (n,) mask with at least one True.
 
-    Returns:
-        For instance ``"2 rows (0-based positions 3, 8)"``.
-    """
+def rows_text(bad: BoolArray) -> str:
+    """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``."""
     where = np.flatnonzero(bad)
     shown = ", ".join(str(i) for i in where[:_ROWS_SHOWN])
     if len(where) == 1:
         return f"1 row (0-based position {shown})"
     more = ", ..." if len(where) > _ROWS_SHOWN else ""
     return f"{len(where)} rows (0-based positions {shown}{more})"
+
+
+def name_rows(wrong: BoolArray) -> str:
+    """The first of the marked rows: ``"rows 0, 1, 4, 5, 8 and 2 more"``."""
+    rows = np.flatnonzero(wrong)
+    shown = ", ".join(str(row) for row in rows[:_ROWS_SHOWN])
+    more = f" and {rows.size - _ROWS_SHOWN} more" if rows.size > _ROWS_SHOWN else ""
+    return f"{'row' if rows.size == 1 else 'rows'} {shown}{more}"
 
 
 def names_text(names: Iterable[object]) -> str:
@@ -55,12 +80,11 @@ def nearest_text(name: str, names: Sequence[str]) -> str:
     return f" Did you mean {folded[hits[0]]!r}?" if hits else ""
 
 
+# ---------------------------------------------------------------------- names, numbers and options
+
+
 def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
     """Refuse names that are no column.
-
-    Args:
-        wanted: Names that must be there.
-        present: Names that are there.
 
     Raises:
         DataError: A wanted name is missing; the message lists the columns and the nearest name.
@@ -83,274 +107,45 @@ def check_unique(names: Sequence[str]) -> None:
 
 
 def is_number_of(value: object, kind: type) -> bool:
-    """Whether ``value`` is a number of a kind of :mod:`numbers`, and no boolean."""
+    """True for a number of a kind of :mod:`numbers`, Python's or NumPy's; booleans are none."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-# What the kinds of NumPy types that are no numbers are called in messages.
-_NOT_NUMBERS = {
-    "U": "text",
-    "S": "text",
-    "M": "dates",
-    "m": "time spans",
-    "c": "complex numbers",
-    "V": "records",
-}
-_REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by one unit of time"}
-
-
-def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values as float64.
-
-    Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
-    whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
-    carry a gradient.
-
-    Args:
-        values: anything that NumPy turns into an array, any shape.
-        name: the argument's name, for the message.
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return an integer setting.
 
     Raises:
-        DataError: no numbers.
+        ConfigError: no integer, or below ``least``.
     """
-    expected = f"{name}: expected an array of numbers in host memory; "
-    if isinstance(values, torch.Tensor):
-        if values.requires_grad:
-            raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
-        if values.device.type != "cpu":
-            raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise DataError(f"{expected}got a masked array with masked entries; leave these rows out.")
-    try:
-        array = np.asarray(values)
-        kinds = {array.dtype.kind} if array.dtype.kind != "O" else _kinds_of_objects(array)
-        for kind, what in _NOT_NUMBERS.items():
-            if kind in kinds:
-                raise DataError(f"{expected}got {what}{_REMEDY.get(kind, '')}.")
-        return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
-        raise DataError(f"{expected}{error}.") from error
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
+    return int(value)
 
 
-def rounding_unit(values: Any) -> float:
-    """Machine epsilon of the coarsest floating type of the values; 0 where they have none."""
-    if isinstance(values, torch.Tensor):
-        return float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
-    given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
-    types = [getattr(dtype, "numpy_dtype", dtype) for dtype in given]  # pandas has floating types of its own
-    return max(
-        (float(np.finfo(t).eps) for t in types if isinstance(t, np.dtype) and t.kind == "f"), default=0.0
-    )
-
-
-def check_same_order(**parts: Any) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up.
-
-    Args:
-        **parts: arguments by name, of the same rows; what is no Series and no DataFrame is passed over.
+def check_horizon(value: float, name: str) -> float:
+    """One time, such as a truncation or a horizon: a finite number > 0.
 
     Raises:
-        DataError: two of them have the same labels in different orders.
+        ConfigError: anything else.
     """
-    indexed = [
-        (name, part.index) for name, part in parts.items() if isinstance(part, pd.DataFrame | pd.Series)
-    ]
-    for name, index in indexed[1:]:
-        first_name, first = indexed[0]
-        if (
-            len(index) == len(first)
-            and not index.equals(first)
-            and first.is_unique
-            and index.is_unique
-            and first.isin(index).all()
-        ):
-            raise DataError(
-                f"{first_name} and {name}: the same row labels in a different order; bring {name} into the "
-                f"order of {first_name}, or reset_index(drop=True) on both if the rows do correspond."
-            )
+    if not is_number_of(value, Real) or not 0.0 < value < np.inf:
+        raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
+    return float(value)
 
 
-def _kinds_of_objects(array: npt.NDArray[np.object_]) -> set[str]:
-    return {_kind_of(kind) for kind in set(map(type, array.flat))}
-
-
-def _kind_of(kind: type) -> str:
-    """The kind that an array of such objects would have; "f" for what may be a number."""
-    if issubclass(kind, str | bytes):
-        return "U"
-    if issubclass(kind, complex | np.complexfloating):
-        return "c"
-    if issubclass(kind, np.datetime64 | datetime.date):  # pandas.Timestamp is one
-        return "M"
-    return "m" if issubclass(kind, np.timedelta64 | datetime.timedelta) else "f"
-
-
-IntArray = npt.NDArray[np.intp]
-
-BRIER_CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
-
-
-def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """One number per row, without NaN.
-
-    Args:
-        values: anything NumPy turns into a vector of numbers, shape (n,).
-        name: the argument's name, for the message.
-        n_rows: the length that the other arguments have, if one is known.
-
-    Returns:
-        The values as float64, shape (n,). Infinite values pass.
+def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
+    """One number in (0, 1), or in (0, 1] if ``closed``; the message says what was ``expected``.
 
     Raises:
-        DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
+        ConfigError: anything else.
     """
-    array = as_numbers(values, name)
-    if array.ndim != 1 or array.size == 0:
-        raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
-    if n_rows is not None and array.size != n_rows:
-        raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
-    missing = np.isnan(array)
-    if missing.any():
-        raise DataError(f"{name}: NaN in {name_rows(missing)}.")
-    return array
-
-
-def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
-    """Event indicators: True or 1 where the event was observed.
-
-    Args:
-        event: booleans or numbers 0 and 1, shape (n,).
-        name: the argument's name, for the message.
-        n_rows: the length that the other arguments have, if one is known.
-
-    Returns:
-        Booleans, shape (n,).
-
-    Raises:
-        DataError: not a vector of that length, or a value other than 0 and 1.
-    """
-    array = check_vector(event, name, n_rows)
-    wrong = (array != 0.0) & (array != 1.0)
-    if wrong.any():
-        raise DataError(
-            f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
-            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
-        )
-    return array > 0.0
-
-
-def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
-    """Observed times.
-
-    Args:
-        time: finite and not negative, shape (n,).
-        name: the argument's name, for the message.
-
-    Returns:
-        The times as float64, shape (n,).
-
-    Raises:
-        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
-    """
-    array = check_vector(time, name)
-    wrong = ~np.isfinite(array) | (array < 0.0)
-    if wrong.any():
-        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
-    return array
-
-
-def check_time_event(
-    time: npt.ArrayLike, event: npt.ArrayLike, prefix: str = ""
-) -> tuple[FloatArray, BoolArray]:
-    """Observed times and event indicators of the same rows.
-
-    Args:
-        time: observed times, finite and not negative, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        prefix: goes before "time" and "event" in the messages.
-
-    Returns:
-        time as float64 and event as bool, both of shape (n,).
-
-    Raises:
-        DataError: shapes or lengths differ, a time is negative or not finite, an event is neither 0 nor 1.
-    """
-    check_same_order(**{f"{prefix}time": time, f"{prefix}event": event})
-    times = check_time(time, f"{prefix}time")
-    return times, check_event(event, f"{prefix}event", times.size)
-
-
-def check_train(train: Any) -> tuple[FloatArray, BoolArray]:
-    """The training rows, from which the censoring distribution is estimated.
-
-    Args:
-        train: the pair (time, event) of the training rows, each of shape (n_train,).
-
-    Returns:
-        time as float64 and event as bool, both of shape (n_train,).
-
-    Raises:
-        DataError: not a pair, or a pair that `check_time_event` refuses.
-    """
-    if not isinstance(train, tuple | list) or len(train) != 2:
-        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
-        raise DataError(f"train: expected the pair (time, event) of the training rows; got {got}.")
-    return check_time_event(train[0], train[1], prefix="train ")
-
-
-def check_times(times: npt.ArrayLike) -> FloatArray:
-    """The grid on which curves are given.
-
-    Args:
-        times: finite, not negative, strictly increasing, shape (n_times,).
-
-    Returns:
-        The grid as float64, shape (n_times,).
-
-    Raises:
-        DataError: not such a vector; positions in the message count from 0.
-    """
-    grid = check_vector(times, "times")
-    wrong = ~np.isfinite(grid) | (grid < 0.0)
-    if wrong.any():
-        raise DataError(
-            f"times: expected finite times >= 0; got {grid[wrong][0]:g} at position {wrong.argmax()}."
-        )
-    falls = np.diff(grid) <= 0.0
-    if falls.any():
-        k = int(falls.argmax())
-        raise DataError(
-            f"times: expected strictly increasing times; got {grid[k]:g} then {grid[k + 1]:g} at positions "
-            f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
-        )
-    return grid
-
-
-def check_convention(convention: str) -> str:
-    """The name of a Brier score convention.
-
-    Args:
-        convention: one of `BRIER_CONVENTIONS`.
-
-    Returns:
-        The same name.
-
-    Raises:
-        ConfigError: an unknown name; the message lists the known ones.
-    """
-    return check_choice(convention, "convention", BRIER_CONVENTIONS)
+    if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
+        raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
+    return float(value)
 
 
 def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
     """An option that has names.
-
-    Args:
-        value: what was given.
-        name: the argument's name, for the message.
-        choices: the names that exist.
-
-    Returns:
-        The same value.
 
     Raises:
         ConfigError: an unknown name; the message lists the known ones.
@@ -361,84 +156,13 @@ def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
-    """Weights of the rows: a row of weight 2 counts as two equal rows, one of weight 0 not at all.
-
-    Args:
-        weight: finite weights >= 0 with a positive sum, shape (n_rows,), or None.
-        n_rows: the length that the other arguments have.
-
-    Returns:
-        The weights as float64, shape (n_rows,), or None where None was given.
+def check_convention(convention: str) -> str:
+    """The name of a convention of the Brier score.
 
     Raises:
-        DataError: not such a vector.
+        ConfigError: an unknown name; the message lists the known ones.
     """
-    if weight is None:
-        return None
-    array = check_vector(weight, "sample_weight", n_rows)
-    wrong = (array < 0.0) | np.isinf(array)
-    if wrong.any():
-        raise DataError(
-            f"sample_weight: expected finite weights >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}."
-        )
-    if not array.any():
-        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
-    return array
-
-
-def check_horizon(value: float, name: str) -> float:
-    """One time, such as a truncation or a horizon.
-
-    Args:
-        value: a finite number > 0, in the unit of the observed times.
-        name: the argument's name, for the message.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    if not is_number(value) or not 0.0 < value < np.inf:
-        raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
-    return float(value)
-
-
-def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
-    """One number in (0, 1), or in (0, 1].
-
-    Args:
-        value: the number.
-        name: the argument's name, for the message.
-        expected: what the message says was expected.
-        closed: whether 1 is allowed.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    if not is_number(value) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
-        raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
-    return float(value)
-
-
-def is_number(value: object) -> bool:
-    """Whether the value is a real number of Python or NumPy, and no boolean."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def check_floor(min_censoring_prob: float) -> float:
-    """A floor under the censoring distribution.
-
-    Raises:
-        ConfigError: no number in (0, 1].
-    """
-    return check_share(min_censoring_prob, "min_censoring_prob", "a probability in (0, 1]", closed=True)
-
-
-def name_rows(wrong: BoolArray) -> str:
-    """The first few of the marked rows, for a message."""
-    rows = np.flatnonzero(wrong)
-    shown = ", ".join(str(row) for row in rows[:_ROWS_SHOWN])
-    more = f" and {rows.size - _ROWS_SHOWN} more" if rows.size > _ROWS_SHOWN else ""
-    return f"{'row' if rows.size == 1 else 'rows'} {shown}{more}"
+    return check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
 
 
 def check_device(device: object) -> None:
@@ -459,91 +183,209 @@ def check_device(device: object) -> None:
         raise ConfigError(f"device {device!r} asked for, but torch sees {text}; use device='cpu'")
 
 
-def check_integer(name: str, value: object, least: int) -> int:
-    """Return an integer setting.
+# ---------------------------------------------------------------------- arrays
+
+
+def as_numbers(values: Any, name: str) -> FloatArray:
+    """The values, of any shape, as float64.
+
+    Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
+    whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
+    carry a gradient.
 
     Raises:
-        ConfigError: no integer, or below ``least``.
+        DataError: no numbers.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
-    return int(value)
+    expected = f"{name}: expected an array of numbers in host memory; "
+    if isinstance(values, torch.Tensor):
+        if values.requires_grad:
+            raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
+        if values.device.type != "cpu":
+            raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise DataError(f"{expected}got a masked array with masked entries; leave these rows out.")
+    try:
+        array = np.asarray(values)
+        kinds = {array.dtype.kind}
+        if array.dtype.kind == "O":
+            kinds = {_kind_of(kind) for kind in set(map(type, array.flat))}
+        for kind, what in _NOT_NUMBERS.items():
+            if kind in kinds:
+                raise DataError(f"{expected}got {what}{_REMEDY.get(kind, '')}.")
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
+        raise DataError(f"{expected}{error}.") from error
 
 
-# Samples smaller than this have no tails to tell a unit by.
-_MIN_ROWS_FOR_UNITS = 20
-# Medians that a model prolongs beyond the follow-up may lie far beyond it; those in another unit lie further.
-_PROLONGED = 100.0
+def _kind_of(kind: type) -> str:
+    """The kind that an array of such objects would have; "f" for what may be a number."""
+    if issubclass(kind, str | bytes):
+        return "U"
+    if issubclass(kind, complex | np.complexfloating):
+        return "c"
+    if issubclass(kind, np.datetime64 | datetime.date):  # pandas.Timestamp is one
+        return "M"
+    return "m" if issubclass(kind, np.timedelta64 | datetime.timedelta) else "f"
 
 
-def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
-    """Refuse two samples of times that cannot be in one unit, such as days and years.
-
-    Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
-    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be told from data.
-
-    Args:
-        time: times, shape (n,).
-        other: times, shape (m,).
-        names: what the two are called in the message.
+def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
+    """One number per row as float64, shape (n,), without NaN; infinite ones pass.
 
     Raises:
-        DataError: the ranges do not overlap.
+        DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
     """
-    if _all_below(time, other) or _all_below(other, time):
-        _refuse(time, other, names)
+    array = as_numbers(values, name)
+    if array.ndim != 1 or array.size == 0:
+        raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
+    if n_rows is not None and array.size != n_rows:
+        raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
+    missing = np.isnan(array)
+    if missing.any():
+        raise DataError(f"{name}: NaN in {name_rows(missing)}.")
+    return array
 
 
-def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> None:
-    """Refuse a grid of curves that cannot be in the unit of the rows.
+def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
+    """Weights of the rows as float64, shape (n_rows,), or None where None was given.
 
-    A grid of any size has to overlap the observed times. One of at least 20 times must not end before all but
-    5 % of the events, nor have all but 5 % of its times beyond the last observed one.
-
-    Args:
-        time: observed times, shape (n,).
-        event: event indicators, shape (n,).
-        grid: strictly increasing, shape (n_times,).
+    A row of weight 2 counts as two equal rows, one of weight 0 not at all.
 
     Raises:
-        DataError: such a grid.
+        DataError: no such vector of finite weights >= 0 with a positive sum.
     """
-    if grid[0] > time.max() or grid[-1] < time.min():
+    if weight is None:
+        return None
+    array = check_vector(weight, "sample_weight", n_rows)
+    wrong = (array < 0.0) | np.isinf(array)
+    if wrong.any():
         raise DataError(
-            f"times: expected a grid within the observed times, {time.min():g} to {time.max():g}; "
-            f"got {grid[0]:g} to {grid[-1]:g}, where nothing was observed. Are both in one unit?"
+            f"sample_weight: expected finite weights >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}."
         )
-    # Before rare events a grid may well end where most rows are still under observation.
-    if _all_below(grid, time[event]) or _all_below(time, grid):
-        _refuse(time, grid, ("time", "times"))
+    if not array.any():
+        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
+    return array
 
 
-def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
-    """Refuse predicted times that cannot be in the unit of the observed ones.
+def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Names of the first two pandas objects that have the same row labels in different orders.
 
-    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
-    beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
+    What is no Series and no DataFrame is passed over.
+    """
+    indexed = {name: part.index for name, part in parts.items() if isinstance(part, pd.DataFrame | pd.Series)}
+    if len(indexed) < 2:
+        return None
+    (first_name, first), *others = indexed.items()
+    for name, index in others:
+        if (
+            len(index) == len(first)
+            and not index.equals(first)
+            and first.is_unique
+            and index.is_unique
+            and first.isin(index).all()
+        ):
+            return first_name, name
+    return None
 
-    Args:
-        time: observed times, shape (n,).
-        predicted: predicted times, infinite ones passed over, shape (n,).
+
+def check_same_order(**parts: Any) -> None:
+    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up.
 
     Raises:
-        DataError: such predictions.
+        DataError: two of the arguments have the same labels in different orders.
     """
-    finite = predicted[np.isfinite(predicted)]
-    enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
-    if _all_below(finite, time) or (enough and np.median(finite) > _PROLONGED * time.max()):
-        _refuse(time, finite, ("time", "predicted_time"))
+    if names := misordered(parts):
+        raise DataError(
+            f"{names[0]} and {names[1]}: the same row labels in a different order; bring {names[1]} into the "
+            f"order of {names[0]}, or reset_index(drop=True) on both if the rows do correspond."
+        )
+
+
+# ---------------------------------------------------------------------- times and events
+
+
+def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
+    """Observed times as float64, shape (n,).
+
+    Raises:
+        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
+    """
+    array = check_vector(time, name)
+    wrong = ~np.isfinite(array) | (array < 0.0)
+    if wrong.any():
+        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
+    return array
+
+
+def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
+    """Event indicators as booleans, shape (n,), True where the event was observed.
+
+    Raises:
+        DataError: not a vector of that length, or a value other than 0 and 1.
+    """
+    array = check_vector(event, name, n_rows)
+    wrong = (array != 0.0) & (array != 1.0)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
+            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
+        )
+    return array > 0.0
+
+
+def check_time_event(
+    time: npt.ArrayLike, event: npt.ArrayLike, prefix: str = ""
+) -> tuple[FloatArray, BoolArray]:
+    """Observed times and event indicators of the same rows, each (n,).
+
+    Args:
+        time: observed times, finite and not negative, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        prefix: goes before "time" and "event" in the messages.
+
+    Raises:
+        DataError: shapes or lengths differ, a time is negative or not finite, an event is neither 0 nor 1.
+    """
+    check_same_order(**{f"{prefix}time": time, f"{prefix}event": event})
+    times = check_time(time, f"{prefix}time")
+    return times, check_event(event, f"{prefix}event", times.size)
+
+
+def check_train(train: Any) -> tuple[FloatArray, BoolArray]:
+    """Times and events, each (n_train,), of the training rows, which give the censoring distribution.
+
+    Raises:
+        DataError: not a pair, or a pair that `check_time_event` refuses.
+    """
+    if not isinstance(train, tuple | list) or len(train) != 2:
+        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
+        raise DataError(f"train: expected the pair (time, event) of the training rows; got {got}.")
+    return check_time_event(train[0], train[1], prefix="train ")
+
+
+def check_times(times: npt.ArrayLike) -> FloatArray:
+    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
+
+    Raises:
+        DataError: not such a vector; positions in the message count from 0.
+    """
+    grid = check_vector(times, "times")
+    wrong = ~np.isfinite(grid) | (grid < 0.0)
+    if wrong.any():
+        raise DataError(
+            f"times: expected finite times >= 0; got {grid[wrong][0]:g} at position {wrong.argmax()}."
+        )
+    falls = np.diff(grid) <= 0.0
+    if falls.any():
+        k = int(falls.argmax())
+        raise DataError(
+            f"times: expected strictly increasing times; got {grid[k]:g} then {grid[k + 1]:g} at positions "
+            f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
+        )
+    return grid
 
 
 def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
-    """Refuse a horizon outside the observed times.
-
-    Args:
-        horizon: one time.
-        time: observed times, shape (n,).
-        name: the argument's name, for the message.
+    """Refuse a horizon outside the observed times, shape (n,).
 
     Raises:
         DataError: no row was observed that long, or nothing had happened yet.
@@ -555,40 +397,84 @@ def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
         )
 
 
+def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
+    """Refuse two samples of times that cannot be in one unit, such as days and years.
+
+    Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
+    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be told from data.
+
+    Raises:
+        DataError: the ranges do not overlap.
+    """
+    if _all_below(time, other) or _all_below(other, time):
+        _refuse_units(time, other, names)
+
+
+def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> None:
+    """Refuse a grid of curves that cannot be in the unit of the rows.
+
+    A grid of any size has to overlap the observed times. One of at least 20 times must not end before all but
+    5 % of the events, nor have all but 5 % of its times beyond the last observed one.
+
+    Raises:
+        DataError: such a grid.
+    """
+    if grid[0] > time.max() or grid[-1] < time.min():
+        raise DataError(
+            f"times: expected a grid within the observed times, {time.min():g} to {time.max():g}; "
+            f"got {grid[0]:g} to {grid[-1]:g}, where nothing was observed. Are both in one unit?"
+        )
+    # Before rare events a grid may well end where most rows are still under observation.
+    if _all_below(grid, time[event]) or _all_below(time, grid):
+        _refuse_units(time, grid, ("time", "times"))
+
+
+def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
+    """Refuse predicted times that cannot be in the unit of the observed ones; infinite ones are passed over.
+
+    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
+    beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
+
+    Raises:
+        DataError: such predictions.
+    """
+    finite = predicted[np.isfinite(predicted)]
+    enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
+    if _all_below(finite, time) or (enough and np.median(finite) > _PROLONGED * time.max()):
+        _refuse_units(time, finite, ("time", "predicted_time"))
+
+
 def _all_below(low: FloatArray, high: FloatArray) -> bool:
     if min(low.size, high.size) < _MIN_ROWS_FOR_UNITS:
         return False
     return bool(low.max() < np.quantile(high, 0.05))
 
 
-def _refuse(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
+def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
     raise DataError(
         f"{names[0]} and {names[1]}: expected times in one unit; got {time.min():g} to {time.max():g} and "
         f"{other.min():g} to {other.max():g}, which hardly overlap. Are these days and years?"
     )
 
 
-_ROUNDING = 1e-9
-_LARGEST_ROUNDING = 1e-5
-_COARSEST = 1e-6  # between the machine epsilons of float32 and of 16-bit types
-# Elements of one block of curves, 8 MB of float64: checks take no more memory than this beside the curves.
-_BLOCK = 2**20
+# ---------------------------------------------------------------------- probabilities
+
+
+def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
+    """Consecutive slices of rows, so that a block of so wide rows has at most so many elements (or one row).
+
+    The 2**20 elements are 8 MB of float64: checks and metrics take no more beside the curves, a few times.
+    """
+    step = max(1, elements // width)
+    return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves on a grid.
+    """Survival curves S_i(t_k) on a grid as float64, shape (n_rows, n_times).
 
     A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
     epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5. Curves of 16 bits are
     refused: their rounding is as large as differences between models.
-
-    Args:
-        survival: S_i(t_k) in [0, 1], not rising with t, shape (n_rows, n_times).
-        n_rows: number of rows, as in `time`.
-        n_times: number of grid times.
-
-    Returns:
-        The curves as float64, shape (n_rows, n_times).
 
     Raises:
         DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that rise.
@@ -600,7 +486,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"survival: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
             f"got {curves.shape}.{hint}"
         )
-    rounding = rounding_of(rounding_unit(survival), "survival")
+    rounding = _rounding_of(survival, "survival")
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
     missing = np.isnan(lowest)
     if missing.any():
@@ -613,13 +499,12 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
         )
     rises = np.zeros(n_rows, dtype=bool)
-    step = max(1, _BLOCK // n_times)
-    for start in range(0, n_rows, step):
-        part = curves[start : start + step]
+    for rows in blocks(n_rows, n_times):
+        part = curves[rows]
         suspect = np.flatnonzero((part[:, 1:] > part[:, :-1]).any(axis=1))
         if suspect.size:  # steps within the rounding must not add up to a rise
             part = part[suspect]
-            rises[start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
+            rises[rows.start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
     if rises.any():
         raise DataError(
             f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
@@ -628,16 +513,32 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     return curves
 
 
-def rounding_of(epsilon: float, name: str) -> float:
-    """How far probabilities of a floating type may be off by rounding.
+def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
+    """One probability per row as float64, cut to [0, 1], shape (n_rows,).
 
-    Args:
-        epsilon: machine epsilon of the type, 0 where there is none.
-        name: the argument's name, for the message.
+    Values may leave [0, 1] by rounding, as those of `check_survival`.
+
+    Raises:
+        DataError: not such a vector.
+    """
+    array = check_vector(values, name, n_rows)
+    rounding = _rounding_of(values, name)
+    wrong = (array < -rounding) | (array > 1.0 + rounding)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
+            "survival, not risk, not a time and not a cumulative hazard."
+        )
+    return np.clip(array, 0.0, 1.0)
+
+
+def _rounding_of(values: Any, name: str) -> float:
+    """Rounding of probabilities of this floating type.
 
     Raises:
         DataError: a type of 16 bits or less.
     """
+    epsilon = _machine_epsilon(values)
     if epsilon > _COARSEST:
         raise DataError(
             f"{name}: expected float32 or float64; got 16 bits or less, with a rounding of {epsilon:.1g}, "
@@ -646,26 +547,12 @@ def rounding_of(epsilon: float, name: str) -> float:
     return min(_LARGEST_ROUNDING, max(_ROUNDING, 16.0 * epsilon))
 
 
-def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
-    """One probability per row.
-
-    Args:
-        values: numbers in [0, 1] up to rounding, as in `check_survival`, shape (n_rows,).
-        name: the argument's name, for the message.
-        n_rows: the length that the other arguments have.
-
-    Returns:
-        The probabilities as float64, cut to [0, 1], shape (n_rows,).
-
-    Raises:
-        DataError: not such a vector.
-    """
-    array = check_vector(values, name, n_rows)
-    rounding = rounding_of(rounding_unit(values), name)
-    wrong = (array < -rounding) | (array > 1.0 + rounding)
-    if wrong.any():
-        raise DataError(
-            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
-            "survival, not risk, not a time and not a cumulative hazard."
-        )
-    return np.clip(array, 0.0, 1.0)
+def _machine_epsilon(values: Any) -> float:
+    """That of the coarsest floating type of the values; 0 where they have none."""
+    if isinstance(values, torch.Tensor):
+        return float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
+    given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
+    types = [getattr(dtype, "numpy_dtype", dtype) for dtype in given]  # pandas has floating types of its own
+    return max(
+        (float(np.finfo(t).eps) for t in types if isinstance(t, np.dtype) and t.kind == "f"), default=0.0
+    )

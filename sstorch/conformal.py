@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from numbers import Real
 from typing import Literal, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import check_integer
+from sstorch.checks import blocks, check_integer, is_number_of
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -119,8 +120,8 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         """Train on a part of the rows and calibrate on the others.
 
         Args:
-            X: as in :meth:`SoftSurvivalTree.fit`.
-            y: see there.
+            X: features, a DataFrame or an array (n, p).
+            y: times and events, as :func:`sstorch.data.parse_target` accepts them.
 
         Raises:
             DataError: the data cannot be used, or too few rows can calibrate.
@@ -139,7 +140,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         beyond = rows.time >= self.cutoff_
         known = rows.subset(beyond | rows.event)
         beyond = known.time >= self.cutoff_
-        score = np.where(beyond, np.inf, 1 - _at_own(self.estimator_, known.frame, known.time))
+        score = np.where(beyond, np.inf, 1 - _at_each_time(self.estimator_, known.frame, known.time))
         uncensored = self._uncensored_before(known.frame, np.minimum(known.time, self.cutoff_))
         if not (uncensored > 0).all():
             raise DataError(
@@ -169,11 +170,11 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         asked = self.level if level is None else level
         _check_share("level", asked)
         frame = clean_features(self._schema.frame_of(X))
-        size = max(1, _CHUNK_ELEMENTS // len(self._grid))
-        chunks = [frame.iloc[first : first + size] for first in range(0, len(frame), size)]
-        return np.concatenate([self._bounds(chunk.reset_index(drop=True), 1 - asked) for chunk in chunks])
-
-    # ------------------------------------------------------------------ internals
+        parts = [
+            self._bounds(frame.iloc[rows].reset_index(drop=True), 1 - asked)
+            for rows in blocks(len(frame), len(self._grid), _CHUNK_ELEMENTS)
+        ]
+        return np.concatenate(parts)
 
     def _bounds(self, frame: pd.DataFrame, alpha: float) -> FloatArray:
         grid = self._grid
@@ -206,7 +207,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         """G just before each row's own time, shape (n,)."""
         if isinstance(self.censoring_, KaplanMeier):
             return self.censoring_.before(time)
-        return _at_own(self.censoring_, frame, time)
+        return _at_each_time(self.censoring_, frame, time)
 
     def _fit_censoring(self, train: SurvivalData) -> KaplanMeier | SurvivalEstimator:
         if self.censoring == "kaplan_meier" or train.event.all():
@@ -223,15 +224,15 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         at = np.array([self.cutoff_])
         known = float(censoring_distribution(train.time, train.event).before(at)[0])
         rows = train.frame.iloc[: _CHUNK_ELEMENTS // 2]
-        told = float(self.censoring_.falling_curves(rows, at).mean())
+        modelled = float(self.censoring_.falling_curves(rows, at).mean())
         # About the standard error of Kaplan-Meier, from those who are still observed.
         error = known * math.sqrt((1 - known) / max(int((train.time >= self.cutoff_).sum()), 1))
-        if abs(told - known) > max(_FAR, 2 * error):
+        if abs(modelled - known) > max(_FAR, 2 * error):
             warnings.warn(
-                f"just before the cutoff {self.cutoff_:g} the censoring model leaves {told:.0%} uncensored "
-                f"on average, Kaplan-Meier {known:.0%}: the bounds hold only if the model is right. Where "
-                "many are censored at one time, such as the end of a study, a smooth model is not: take "
-                "'kaplan_meier', or trees with steps, or a cutoff before that time",
+                f"just before the cutoff {self.cutoff_:g} the censoring model leaves {modelled:.0%} "
+                f"uncensored on average, Kaplan-Meier {known:.0%}: the bounds hold only if the model is "
+                "right. Where many are censored at one time, such as the end of a study, a smooth model is "
+                "not: take 'kaplan_meier', or trees with steps, or a cutoff before that time",
                 DataWarning,
                 stacklevel=3,
             )
@@ -271,21 +272,20 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
                 raise ConfigError(f"{name} must be {known}, got {model!r}")
 
 
-def _check_share(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+def _check_share(name: str, value: float) -> None:
+    if not is_number_of(value, Real) or not 0 < value < 1:
         raise ConfigError(f"{name} must be in (0, 1), got {value!r}")
 
 
-def _at_own(model: SurvivalEstimator, frame: pd.DataFrame, time: FloatArray) -> FloatArray:
+def _at_each_time(model: SurvivalEstimator, frame: pd.DataFrame, time: FloatArray) -> FloatArray:
     """S(t_i | x_i), shape (n,)."""
     times, place = np.unique(time, return_inverse=True)
-    size = max(1, _CHUNK_ELEMENTS // len(times))
-    found = [
-        model.falling_curves(frame.iloc[first : first + size].reset_index(drop=True), times)
-        for first in range(0, len(frame), size)
+    curves = [
+        model.falling_curves(frame.iloc[rows].reset_index(drop=True), times)
+        for rows in blocks(len(frame), len(times), _CHUNK_ELEMENTS)
     ]
-    own: FloatArray = np.concatenate(found)[np.arange(len(frame)), place]
-    return own
+    values: FloatArray = np.concatenate(curves)[np.arange(len(frame)), place]
+    return values
 
 
 def _times(train: FloatArray, cutoff: float) -> FloatArray:

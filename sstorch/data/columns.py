@@ -20,7 +20,8 @@ import pyarrow as pa
 import scipy.sparse
 from pandas.api import types as pdt
 
-from sstorch.checks import check_unique, names_text, rows_text
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_unique, misordered, names_text, rows_text
 from sstorch.exceptions import DataError
 
 Kind = Literal["numeric", "categorical"]
@@ -101,7 +102,7 @@ def _cell_kind(value: object) -> str:
 
 
 def _is_text(column: pd.Series) -> bool:
-    """Whether all cells that are not missing are text, which pandas finds out without a loop in Python."""
+    """True if all cells that are not missing are text; pandas needs no loop in Python to see it."""
     return bool(pdt.infer_dtype(column, skipna=True) == "string")
 
 
@@ -123,7 +124,7 @@ def _refuse_dates(column: pd.Series, where: str) -> None:
         raise DataError(f"{where} holds time differences; turn it into a number, for instance with .dt.days")
 
 
-def _first(column: pd.Series, mask: npt.NDArray[np.bool_]) -> str:
+def _first(column: pd.Series, mask: BoolArray) -> str:
     return repr(column.iloc[int(np.flatnonzero(mask)[0])])
 
 
@@ -149,14 +150,14 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
             f"{where} holds dates written as text, such as {_first(column, date)}; turn it into a number, "
             "for instance days since a start: (pd.to_datetime(date) - start).dt.days, or drop it"
         )
-    n_labels = len({v for v, is_number in zip(text, number, strict=True) if is_number})
+    n_labels = len({v for v, counts in zip(text, number, strict=True) if counts})
     if n_labels <= _MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
         return
     odd = present & ~number
-    found = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+    beside = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
-        f"{found}; "
+        f"{beside}; "
         "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
     )
 
@@ -188,8 +189,10 @@ def kind_of(column: pd.Series) -> Kind:
     kinds = _cell_kinds(column)
     for kind, remedy in (("date", "turn it into a number of days"), ("other", "give numbers or text")):
         if (bad := kinds == kind).any():
-            found = type(column.iloc[int(np.flatnonzero(bad)[0])]).__name__
-            raise DataError(f"{where} holds objects of type {found} in {rows_text(bad)}; {remedy} or drop it")
+            kind_found = type(column.iloc[int(np.flatnonzero(bad)[0])]).__name__
+            raise DataError(
+                f"{where} holds objects of type {kind_found} in {rows_text(bad)}; {remedy} or drop it"
+            )
     text, number = kinds == "text", kinds == "number"
     if text.any() and number.any():
         rare, name = (text, "text") if text.sum() <= number.sum() else (number, "numbers")
@@ -212,7 +215,7 @@ def _to_float(value: object) -> float:
 
 def numeric_values(
     column: pd.Series, where: str, remedy: str = "correct these values or set them to missing"
-) -> npt.NDArray[np.float64]:
+) -> FloatArray:
     """Read a column as numbers (n,) with NaN where missing.
 
     Args:
@@ -242,7 +245,7 @@ def numeric_values(
     return np.array([_to_float(v) if k else np.nan for v, k in cells], dtype=np.float64)
 
 
-def check_size(values: npt.NDArray[np.float64], where: str) -> None:
+def check_size(values: FloatArray, where: str) -> None:
     """Refuse infinite and absurdly large numbers (above 1e100); NaN passes.
 
     Raises:
@@ -330,30 +333,24 @@ def check_not_all_missing(frame: pd.DataFrame) -> None:
 
 
 def check_same_order(*parts: tuple[str, object]) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up.
-
-    Args:
-        parts: names and values; what has no row labels is passed over.
+    """`sstorch.checks.check_same_order`, in the words of this gate, of parts given as name and value.
 
     Raises:
         DataError: names the two that disagree.
     """
-    indexed = [(name, part.index) for name, part in parts if isinstance(part, (pd.DataFrame, pd.Series))]
-    for name, index in indexed[1:]:
-        first_name, first = indexed[0]
-        if not index.equals(first) and first.is_unique and index.is_unique and first.isin(index).all():
-            raise DataError(
-                f"{first_name} and {name} have the same row labels in a different order; "
-                f"bring {name} into the order of {first_name}, or reset_index(drop=True) on both"
-            )
+    if names := misordered(dict(parts)):
+        raise DataError(
+            f"{names[0]} and {names[1]} have the same row labels in a different order; "
+            f"bring {names[1]} into the order of {names[0]}, or reset_index(drop=True) on both"
+        )
 
 
 def target_parts(y: object) -> list[tuple[str, object]]:
-    """What of a target, in any form of `parse_target`, can have row labels; for `check_same_order`."""
+    """The parts of a target, in any form of `parse_target`, that can have row labels, by name."""
     return [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
 
 
-def parse_weights(sample_weight: object, n: int) -> npt.NDArray[np.float64]:
+def parse_weights(sample_weight: object, n: int) -> FloatArray:
     """Weight of each row, (n,); ones if None.
 
     Raises:

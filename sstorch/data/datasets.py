@@ -1,4 +1,4 @@
-"""Named data sets and files of one's own."""
+"""Named data sets, and files in text or parquet format."""
 
 import csv
 import gzip
@@ -29,6 +29,16 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 _MISSING = ["", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null"]
 _MOSTLY = 0.5
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in sorted(
+        (*LIFELINES_SETS, *PYSURVIVAL_SETS, *SCIKIT_SURVIVAL_SETS, *SURVSET_SETS, *UIS_SETS),
+        key=lambda entry: entry.name,
+    )
+}
+_FILE = "csv"
 
 
 def load_file(
@@ -78,20 +88,127 @@ def load_file(
         raise DataError(f"{file}: {error}") from error
 
 
+def load_dataset(name: str, **options: object) -> SurvivalData:
+    """Load a data set by name.
+
+    Most come from optional packages: ``python -m pip install 'sstorch[datasets]'``. Those of PySurvival are
+    downloaded with pip at the first use and kept in a cache folder (the environment variable
+    ``SSTORCH_CACHE`` names another). What is loaded is compared with the rows, features and events that
+    `list_datasets` states.
+
+    Args:
+        name: One of `list_datasets`.
+        **options: ``"csv"`` takes those of `load_file`. ``"unemployment"`` takes ``sex``: True adds the
+            sensitive attribute to the features; the rows stay in their order, so that its column can also
+            stand beside the data without it. The others take none.
+
+    Returns:
+        The data: numbers and categories as they are measured, missing values kept.
+
+    Raises:
+        ConfigError: No such name, an option its loader does not have, or a package that is not installed; the
+            message gives the command that installs it.
+        DataError: The data cannot be downloaded or used, or the source holds other data than listed.
+
+    Warns:
+        DataWarning: Times of zero were moved, ``SSTORCH_UIS`` replaced values of ``"uissurv"``, or a damaged
+            file was downloaded again.
+
+    >>> len(load_dataset("gbsg2"))
+    686
+    """
+    names = [*ENTRIES, _FILE]
+    if name not in names:
+        raise ConfigError(f"no data set {name!r}; there are {names_text(names)}.{nearest_text(name, names)}")
+    loader: Callable[..., SurvivalData] = load_file if name == _FILE else ENTRIES[name].loader
+    try:
+        inspect.signature(loader).bind(**options)
+    except TypeError as error:
+        choices = names_text(inspect.signature(loader).parameters) or "none"
+        raise ConfigError(f"data set {name!r}: {error}; its options are {choices}") from error
+    if name == _FILE:
+        return loader(**options)
+    try:
+        data = loader(**options)
+        _check_as_listed(data, ENTRIES[name])
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"data set {name!r}: {error}") from error
+    return data
+
+
+def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
+    """Options of a data set that add the column that is wanted: one, or none if it has no such option."""
+    return tuple(column for column in (ENTRIES[name].optional if name in ENTRIES else ()) if column == wanted)
+
+
+def list_datasets() -> pd.DataFrame:
+    """List the data sets, without loading them.
+
+    Returns:
+        One row a data set: name, N rows, p raw features, events, censoring (%), time_unit, source, licence,
+        needs (packages or a download; empty if nothing), notes (what is observed, until which event),
+        pitfalls (leaks of the outcome, zero times, ties).
+    """
+    rows: list[dict[str, object]] = [
+        {
+            "name": entry.name,
+            "N": entry.n,
+            "p": entry.p,
+            "events": entry.events,
+            "censoring": 100 * (1 - entry.events / entry.n),
+            "time_unit": entry.time_unit,
+            "source": entry.source,
+            "licence": entry.licence,
+            "needs": entry.needs,
+            "notes": entry.notes,
+            "pitfalls": entry.pitfalls,
+        }
+        for entry in ENTRIES.values()
+    ]
+    file = {
+        "name": _FILE,
+        "source": "a file of your own",
+        "notes": "options path, time, event, event_coding, drop, sep, strict, entry",
+    }
+    types = {"N": "Int64", "p": "Int64", "events": "Int64", "censoring": "Float64"}
+    table = pd.DataFrame([*rows, file]).astype(types)
+    text = ["time_unit", "licence", "needs", "pitfalls"]
+    table[text] = table[text].fillna("")
+    return table
+
+
+def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
+    """Refuse data that a changed source has changed.
+
+    Raises:
+        DataError: Rows, features or events differ; the message says which version to install.
+    """
+    features = [name for name in data.feature_names if name not in entry.optional]
+    loaded, listed = (len(data), len(features), data.n_events), (entry.n, entry.p, entry.events)
+    if loaded == listed:
+        return
+    message = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*loaded, *listed)
+    if entry.packages:
+        versions = ", ".join(f"{p.distribution} {p.version()}" for p in entry.packages)
+        tested = pip_install(*(f"{p.distribution}=={p.tested}" for p in entry.packages))
+        message += f": {versions} holds other data; install what was tested: {tested}"
+    raise DataError(message)
+
+
 def _check_informative(frame: pd.DataFrame) -> None:
     """Refuse columns with one value only, or with more values missing than there."""
     names = [str(name) for name in frame.columns]
     constant = [name for name in names if frame[name].nunique(dropna=False) == 1]
     share = frame.isna().mean()
     empty = [name for name in names if share[name] > _MOSTLY and name not in constant]
-    found = []
+    faults = []
     if constant:
-        found.append(f"column {names_text(constant)} has the same value in every row")
+        faults.append(f"column {names_text(constant)} has the same value in every row")
     if empty:
         shares = ", ".join(f"{share[name]:.0%}" for name in empty)
-        found.append(f"column {names_text(empty)} is missing in {shares} of the rows")
-    if found:
-        raise DataError(f"{'; '.join(found)}; drop such columns (drop=), or keep them with strict=false")
+        faults.append(f"column {names_text(empty)} is missing in {shares} of the rows")
+    if faults:
+        raise DataError(f"{'; '.join(faults)}; drop such columns (drop=), or keep them with strict=false")
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
@@ -186,122 +303,3 @@ def _header(handle: IO[str], sep: str) -> list[str]:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
-
-
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in sorted(
-        (*LIFELINES_SETS, *PYSURVIVAL_SETS, *SCIKIT_SURVIVAL_SETS, *SURVSET_SETS, *UIS_SETS),
-        key=lambda entry: entry.name,
-    )
-}
-
-
-_FILE = "csv"
-
-
-def load_dataset(name: str, **options: object) -> SurvivalData:
-    """Load a data set by name.
-
-    Most come from optional packages: ``python -m pip install 'sstorch[datasets]'``. Those of PySurvival are
-    downloaded with pip at the first use and kept in a cache folder (the environment variable
-    ``SSTORCH_CACHE`` names another). What is loaded is compared with the rows, features and events that
-    `list_datasets` states.
-
-    Args:
-        name: One of `list_datasets`.
-        **options: ``"csv"`` takes those of `load_file`. ``"unemployment"`` takes ``sex``: True adds the
-            sensitive attribute to the features; the rows stay in their order, so that its column can also
-            stand beside the data without it. The others take none.
-
-    Returns:
-        The data: numbers and categories as they are measured, missing values kept.
-
-    Raises:
-        ConfigError: No such name, an option its loader does not have, or a package that is not installed; the
-            message gives the command that installs it.
-        DataError: The data cannot be downloaded or used, or the source holds other data than listed.
-
-    Warns:
-        DataWarning: Times of zero were moved, ``SSTORCH_UIS`` replaced values of ``"uissurv"``, or a damaged
-            file was downloaded again.
-
-    >>> len(load_dataset("gbsg2"))
-    686
-    """
-    names = [*ENTRIES, _FILE]
-    if name not in names:
-        raise ConfigError(f"no data set {name!r}; there are {names_text(names)}.{nearest_text(name, names)}")
-    loader: Callable[..., SurvivalData] = load_file if name == _FILE else ENTRIES[name].loader
-    try:
-        inspect.signature(loader).bind(**options)
-    except TypeError as error:
-        choices = names_text(inspect.signature(loader).parameters) or "none"
-        raise ConfigError(f"data set {name!r}: {error}; its options are {choices}") from error
-    if name == _FILE:
-        return loader(**options)
-    try:
-        data = loader(**options)
-        _check_as_listed(data, ENTRIES[name])
-    except (ConfigError, DataError) as error:
-        raise type(error)(f"data set {name!r}: {error}") from error
-    return data
-
-
-def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
-    """Options of a data set that add the column that is wanted: one, or none if it has no such option."""
-    return tuple(own for own in (ENTRIES[name].optional if name in ENTRIES else ()) if own == wanted)
-
-
-def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
-    """Refuse data that a changed source has changed.
-
-    Raises:
-        DataError: Rows, features or events differ; the message says which version to install.
-    """
-    features = [name for name in data.feature_names if name not in entry.optional]
-    found, listed = (len(data), len(features), data.n_events), (entry.n, entry.p, entry.events)
-    if found == listed:
-        return
-    message = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*found, *listed)
-    if entry.packages:
-        versions = ", ".join(f"{p.distribution} {p.version()}" for p in entry.packages)
-        tested = pip_install(*(f"{p.distribution}=={p.tested}" for p in entry.packages))
-        message += f": {versions} holds other data; install what was tested: {tested}"
-    raise DataError(message)
-
-
-def list_datasets() -> pd.DataFrame:
-    """List the data sets, without loading them.
-
-    Returns:
-        One row a data set: name, N rows, p raw features, events, censoring (%), time_unit, source, licence,
-        needs (packages or a download; empty if nothing), notes (what is observed, until which event),
-        pitfalls (leaks of the outcome, zero times, ties).
-    """
-    rows: list[dict[str, object]] = [
-        {
-            "name": entry.name,
-            "N": entry.n,
-            "p": entry.p,
-            "events": entry.events,
-            "censoring": 100 * (1 - entry.events / entry.n),
-            "time_unit": entry.time_unit,
-            "source": entry.source,
-            "licence": entry.licence,
-            "needs": entry.needs,
-            "notes": entry.notes,
-            "pitfalls": entry.pitfalls,
-        }
-        for entry in ENTRIES.values()
-    ]
-    own = {
-        "name": _FILE,
-        "source": "a file of your own",
-        "notes": "options path, time, event, event_coding, drop, sep, strict, entry",
-    }
-    types = {"N": "Int64", "p": "Int64", "events": "Int64", "censoring": "Float64"}
-    table = pd.DataFrame([*rows, own]).astype(types)
-    text = ["time_unit", "licence", "needs", "pitfalls"]
-    table[text] = table[text].fillna("")
-    return table

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, names_text, rows_text
 from sstorch.data.columns import (
     array_names,
@@ -23,6 +24,13 @@ from sstorch.data.columns import (
     vocabulary,
 )
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+
+Numeric = Literal["mean", "median"]
+Categorical = Literal["zeros", "most_frequent"]
+ColumnScale = Literal["minmax", "none"]
+
+# A range below this share of the values is rounding noise of a constant.
+_NOISE = 16 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Schema:
 
     @property
     def takes_arrays(self) -> bool:
-        """Whether the columns are those of a plain array: ``x0``, ``x1``, ..."""
+        """True if the columns are those of a plain array: ``x0``, ``x1``, ..."""
         return list(self.columns) == array_names(len(self.columns))
 
     def frame_of(self, X: object) -> pd.DataFrame:
@@ -136,14 +144,6 @@ class Schema:
         return cls(columns, categories)
 
 
-Numeric = Literal["mean", "median"]
-Categorical = Literal["zeros", "most_frequent"]
-ColumnScale = Literal["minmax", "none"]
-
-# A range below this share of the values is rounding noise of a constant.
-_NOISE = 16 * float(np.finfo(np.float64).eps)
-
-
 class Preprocessor:
     """Imputation, one-hot encoding and scaling.
 
@@ -171,8 +171,8 @@ class Preprocessor:
         ConfigError: An option does not exist.
     """
 
-    offset_: npt.NDArray[np.float64]
-    scale_: npt.NDArray[np.float64]
+    offset_: FloatArray
+    scale_: FloatArray
     fill_: dict[str, float]
     mode_: dict[str, str | None]
 
@@ -209,7 +209,7 @@ class Preprocessor:
         Raises:
             DataError: No rows, or the columns do not fit the schema.
         """
-        frame = self._frame(X)
+        frame = self.schema.frame_of(X)
         if len(frame) == 0:
             raise DataError("there are no rows to fit the preprocessing to")
         offset: list[float] = []
@@ -244,7 +244,7 @@ class Preprocessor:
             )
         return self
 
-    def transform(self, X: object) -> npt.NDArray[np.float64]:
+    def transform(self, X: object) -> FloatArray:
         """Encode rows.
 
         Columns may stand in any order; those not in the schema are ignored. A category outside the vocabulary
@@ -261,16 +261,16 @@ class Preprocessor:
             sklearn.exceptions.NotFittedError: `fit` was not called.
         """
         self._check_fitted()
-        frame = self._frame(X)
+        frame = self.schema.frame_of(X)
         out = np.empty((len(frame), len(self.offset_)))
         at = 0
         for name in self.schema.columns:
             if name in self.schema.categories:
                 words = self.schema.categories[name]
-                found = _known_labels(frame[name], words)
+                categories = _known_labels(frame[name], words)
                 if self.categorical == "most_frequent" and self.mode_[name] is not None:
-                    found[frame[name].isna().to_numpy(dtype=bool)] = self.mode_[name]
-                out[:, at : at + len(words)] = _one_hot(found, words)
+                    categories[frame[name].isna().to_numpy(dtype=bool)] = self.mode_[name]
+                out[:, at : at + len(words)] = _one_hot(categories, words)
                 at += len(words)
             else:
                 values = _numbers(frame[name])
@@ -333,15 +333,12 @@ class Preprocessor:
         if not hasattr(self, "scale_"):
             raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
 
-    def _frame(self, X: object) -> pd.DataFrame:
-        return self.schema.frame_of(X)
-
-    def _fill_value(self, values: npt.NDArray[np.float64]) -> float:
+    def _fill_value(self, values: FloatArray) -> float:
         middle = np.mean(values) if self.numeric == "mean" else np.median(values)
         # A rounded mean can leave the range by one unit in the last place.
         return float(np.clip(middle, values.min(), values.max()))
 
-    def _range(self, values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    def _range(self, values: FloatArray) -> tuple[float, float]:
         """Offset and factor of a numeric column."""
         if self.scale == "none":
             return 0.0, 1.0
@@ -352,7 +349,7 @@ class Preprocessor:
         return low, 1.0 / width
 
 
-def _numbers(column: pd.Series) -> npt.NDArray[np.float64]:
+def _numbers(column: pd.Series) -> FloatArray:
     where = f"column {str(column.name)!r}"
     values = numeric_values(column, where, "this column is numeric in the schema")
     check_size(values, where)
@@ -360,22 +357,23 @@ def _numbers(column: pd.Series) -> npt.NDArray[np.float64]:
 
 
 def _known_labels(column: pd.Series, words: tuple[str, ...]) -> npt.NDArray[np.object_]:
-    """Labels (n,), None where missing or unknown; unknown ones are said."""
-    found = labels(column)
-    vocabulary = {*words, None}
-    unknown = np.array([v not in vocabulary for v in found], dtype=bool)
+    """Labels (n,), None where missing or unknown; a DataWarning names unknown ones."""
+    categories = labels(column)
+    known = {*words, None}
+    unknown = np.array([v not in known for v in categories], dtype=bool)
     if unknown.any():
+        strange = names_text(sorted(set(categories[unknown])))
         warnings.warn(
-            f"column {str(column.name)!r} has the unknown category {names_text(sorted(set(found[unknown])))} "
+            f"column {str(column.name)!r} has the unknown category {strange} "
             f"in {rows_text(unknown)}, encoded as zeros; known are {names_text(words)}",
             DataWarning,
             stacklevel=3,
         )
-        found[unknown] = None
-    return found
+        categories[unknown] = None
+    return categories
 
 
-def _one_hot(found: npt.NDArray[np.object_], words: tuple[str, ...]) -> npt.NDArray[np.float64]:
+def _one_hot(categories: npt.NDArray[np.object_], words: tuple[str, ...]) -> FloatArray:
     """Indicators (n, len(words)); all zero where None."""
-    codes = pd.Categorical(found, categories=list(words)).codes
+    codes = pd.Categorical(categories, categories=list(words)).codes
     return np.asarray(codes[:, None] == np.arange(len(words)), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Data sets of pysurvival, read from its source archive.
+"""Data sets of PySurvival, read from its wheel.
 
 The one wheel of PySurvival on the package index, made for macOS and Python 3.7, is downloaded for the CSV
 files inside; PySurvival itself is neither installed nor needed.
@@ -23,6 +23,9 @@ from sstorch.data.sources import Entry
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
 
+# Longest time that pip may take.
+_SECONDS = 300
+
 
 def cache_folder() -> Path:
     """Return the cache folder; it need not exist.
@@ -40,9 +43,6 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "sstorch"
-
-
-_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Wheel:
                 self._run_pip(Path(aside), folder)
                 new = Path(aside) / self.file
                 content = new.read_bytes() if new.is_file() else b""
-                found = hashlib.sha256(content).hexdigest()
-                if found != self.sha256:
+                checksum = hashlib.sha256(content).hexdigest()
+                if checksum != self.sha256:
                     raise DataError(
                         f"what pip downloaded for {self.requirement} is not the {self.file} expected: "
-                        f"its SHA-256 is {found} instead of {self.sha256}. Nothing was kept; try again, "
+                        f"its SHA-256 is {checksum} instead of {self.sha256}. Nothing was kept; try again, "
                         "and if it stays so, the package index serves another file"
                     )
                 os.replace(new, folder / self.file)
@@ -175,31 +175,15 @@ PYSURVIVAL = Wheel(
 )
 
 
-def _read(name: str, sep: str = ",") -> pd.DataFrame:
+def _load(name: str, time: str, event: str, sep: str = ",", distinct: bool = False) -> SurvivalData:
+    """Load a data set, ``distinct`` without repeated rows."""
     content = PYSURVIVAL.read(f"pysurvival/datasets/{name}.csv")
     # No cell is missing; pandas would take the category None for a missing one.
     frame = pd.read_csv(io.BytesIO(content), sep=sep, keep_default_na=False)
     for column in frame.select_dtypes(exclude="number").columns:
         # Some categories carry blanks at the end: "real_estate ".
         frame[column] = frame[column].str.strip().astype("category")
-    return frame
-
-
-def _churn() -> SurvivalData:
-    return SurvivalData.from_frame(_read("churn"), time="months_active", event="churned")
-
-
-def _credit() -> SurvivalData:
-    return SurvivalData.from_frame(_read("credit_risk"), time="duration", event="full_repaid")
-
-
-def _employee() -> SurvivalData:
-    frame = _read("employee_attrition").drop_duplicates()
-    return SurvivalData.from_frame(frame, time="time_spend_company", event="left")
-
-
-def _maintenance() -> SurvivalData:
-    return SurvivalData.from_frame(_read("maintenance", sep=";"), time="lifetime", event="broken")
+    return SurvivalData.from_frame(frame.drop_duplicates() if distinct else frame, time=time, event=event)
 
 
 _entry = functools.partial(
@@ -209,7 +193,7 @@ _entry = functools.partial(
 PYSURVIVAL_SETS = (
     _entry(
         name="churn",
-        loader=_churn,
+        loader=lambda: _load("churn", "months_active", "churned"),
         n=2000,
         p=12,
         events=932,
@@ -220,7 +204,7 @@ PYSURVIVAL_SETS = (
     ),
     _entry(
         name="credit",
-        loader=_credit,
+        loader=lambda: _load("credit_risk", "duration", "full_repaid"),
         n=1000,
         p=19,
         events=700,
@@ -231,7 +215,7 @@ PYSURVIVAL_SETS = (
     ),
     _entry(
         name="employee",
-        loader=_employee,
+        loader=lambda: _load("employee_attrition", "time_spend_company", "left", distinct=True),
         n=11991,
         p=8,
         events=1991,
@@ -242,7 +226,7 @@ PYSURVIVAL_SETS = (
     ),
     _entry(
         name="maintenance",
-        loader=_maintenance,
+        loader=lambda: _load("maintenance", "lifetime", "broken", sep=";"),
         n=1000,
         p=5,
         events=397,

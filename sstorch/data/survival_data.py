@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.model_selection import StratifiedKFold
 
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_unique, rows_text
 from sstorch.data.columns import (
     check_not_all_missing,
@@ -21,8 +22,11 @@ from sstorch.data.columns import (
 from sstorch.data.target import Groups, parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
+# Below this many different times a feature can equal the times by chance.
+_MIN_DISTINCT_TIMES = 10
 
-def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+
+def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> IntArray:
     """Split rows at random into folds of equal size with equal shares of events.
 
     Args:
@@ -58,10 +62,6 @@ def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> npt.NDArr
         for k, (_, test) in enumerate(splitter.split(np.zeros((len(values), 1)), values.astype(bool))):
             fold[test] = k
     return fold
-
-
-# Below this many different times a feature can equal the times by chance.
-_MIN_DISTINCT_TIMES = 10
 
 
 class SurvivalData:
@@ -103,10 +103,10 @@ class SurvivalData:
     """
 
     frame: pd.DataFrame
-    time: npt.NDArray[np.float64]
-    event: npt.NDArray[np.bool_]
-    sample_weight: npt.NDArray[np.float64]
-    entry: npt.NDArray[np.float64]
+    time: FloatArray
+    event: BoolArray
+    sample_weight: FloatArray
+    entry: FloatArray
     groups: Groups | None = None
 
     def __init__(
@@ -139,8 +139,8 @@ class SurvivalData:
         frame: pd.DataFrame,
         X: object,
         y: object,
-        time: npt.NDArray[np.float64],
-        event: npt.NDArray[np.bool_],
+        time: FloatArray,
+        event: BoolArray,
         sample_weight: object,
         entry: object,
         require_events: bool,
@@ -208,7 +208,7 @@ class SurvivalData:
 
         Args:
             sensitive: Group of each row (n,), or the name of a feature.
-            feature: Whether a feature that is named stays one.
+            feature: True to keep a named feature as a feature.
 
         Raises:
             DataError: No such feature, or its values cannot be groups; see `parse_groups`.
@@ -240,13 +240,13 @@ class SurvivalData:
         return int(self._moved.sum())
 
     @property
-    def given_time(self) -> npt.NDArray[np.float64]:
+    def given_time(self) -> FloatArray:
         """Times (n,) as they were given, zeros not moved."""
         return np.where(self._moved, 0.0, self.time)
 
     @property
     def zero_time(self) -> float:
-        """What a time of zero is, or would be, moved to: half the smallest positive time."""
+        """The time that replaces zeros, or would: half the smallest positive time."""
         if self._moved.any():
             return float(self.time[self._moved][0])
         return 0.5 * float(self.time.min())
@@ -320,7 +320,7 @@ class SurvivalData:
         )
 
 
-def _entries(entry: object, time: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _entries(entry: object, time: FloatArray) -> FloatArray:
     if entry is None:
         return np.zeros(len(time))
     values = np.asarray(entry)
@@ -341,9 +341,9 @@ def _entries(entry: object, time: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
 
 def _check_trainable(
     frame: pd.DataFrame,
-    time: npt.NDArray[np.float64],
-    event: npt.NDArray[np.bool_],
-    weight: npt.NDArray[np.float64],
+    time: FloatArray,
+    event: BoolArray,
+    weight: FloatArray,
 ) -> None:
     if len(time) == 1:
         raise DataError("the data have one row; at least two are needed (n_samples = 1)")
@@ -364,9 +364,7 @@ def _check_trainable(
                 raise DataError(f"feature {name!r} equals the follow-up time in every row; drop it from X")
 
 
-def _positive(
-    time: npt.NDArray[np.float64], value: float | None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def _positive(time: FloatArray, value: float | None) -> tuple[FloatArray, BoolArray]:
     """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
     zero = time == 0
     if not zero.any():

@@ -10,10 +10,17 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api import types as pdt
 
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_unique, rows_text
 from sstorch.data.columns import check_same_order, check_size, labels, numeric_values, to_pandas, vocabulary
 from sstorch.exceptions import ConfigError, DataError
 
+EventCoding = Literal["auto", "1/2"]
+
+_FORMS = (
+    "give a pair (time, event), a DataFrame with a time and an event column, "
+    "or a structured array with a boolean and a float field"
+)
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
 
@@ -30,18 +37,18 @@ class Groups:
 
     name: str
     labels: tuple[str, ...]
-    codes: npt.NDArray[np.int64]
+    codes: IntArray
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> IntArray:
         """Rows of each group, shape (G,)."""
         return np.bincount(self.codes, minlength=len(self.labels))
 
-    def subset(self, index: npt.NDArray[np.int64]) -> Groups:
+    def subset(self, index: IntArray) -> Groups:
         """The groups of the rows at positions ``index``."""
         return Groups(self.name, self.labels, self.codes[index])
 
-    def check_pairs(self, weight: npt.NDArray[np.float64], where: str) -> None:
+    def check_pairs(self, weight: FloatArray, where: str) -> None:
         """Make sure that at least two groups have rows with weight.
 
         Raises:
@@ -79,8 +86,8 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
             f"sensitive column {name!r} is missing in {rows_text(missing)}; drop these rows, or give them a "
             "group of their own such as 'unknown'"
         )
-    found = set(text)
-    names = tuple(value for value in vocabulary(column) if value in found)
+    present = set(text)
+    names = tuple(value for value in vocabulary(column) if value in present)
     if len(names) < 2:
         raise DataError(f"sensitive column {name!r} is {names[0]} in every row; two groups are needed")
     if len(names) > _MAX_GROUPS:
@@ -92,17 +99,9 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
     return Groups(name, names, np.array([code[value] for value in text], dtype=np.int64))
 
 
-EventCoding = Literal["auto", "1/2"]
-
-_FORMS = (
-    "give a pair (time, event), a DataFrame with a time and an event column, "
-    "or a structured array with a boolean and a float field"
-)
-
-
 def parse_target(
     y: object, *, time: str = "time", event: str = "event", event_coding: str = "auto"
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+) -> tuple[FloatArray, BoolArray]:
     """Read times and events from any of the accepted forms of y.
 
     Args:
@@ -169,9 +168,9 @@ def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, s
         t = [n for n in names if kinds[n] in time_kinds]
         if len(names) == 2 and len(e) == 1 and len(t) == 1:
             return t[0], e[0]
-    found = ", ".join(f"{n!r} ({y.dtype[n]})" for n in names)
+    fields = ", ".join(f"{n!r} ({y.dtype[n]})" for n in names)
     raise DataError(
-        f"the structured array y has the fields {found}; "
+        f"the structured array y has the fields {fields}; "
         f"give two fields, event boolean and time float, or call them {time!r} and {event!r}"
     )
 
@@ -189,7 +188,7 @@ def _column(values: object, where: str) -> pd.Series:
     raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
 
 
-def _times(column: pd.Series, where: str) -> npt.NDArray[np.float64]:
+def _times(column: pd.Series, where: str) -> FloatArray:
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
     times = numeric_values(column, where, "correct or remove these rows")
@@ -201,7 +200,7 @@ def _times(column: pd.Series, where: str) -> npt.NDArray[np.float64]:
     return times
 
 
-def _events(column: pd.Series, where: str, coding: str) -> npt.NDArray[np.bool_]:
+def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     remedy = "code it as 1 = event, 0 = censored, for instance (column == 'dead')"
     values = numeric_values(column, where, remedy)
     if (bad := np.isnan(values)).any():
@@ -231,5 +230,5 @@ def _events(column: pd.Series, where: str, coding: str) -> npt.NDArray[np.bool_]
     )
 
 
-def _value(values: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_]) -> str:
+def _value(values: FloatArray, bad: BoolArray) -> str:
     return f"{values[bad][0]:g}"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
+    blocks,
     check_same_order,
     check_same_unit,
     check_survival,
@@ -26,9 +27,6 @@ from sstorch.checks import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
-
-# Elements of one (rows x times) block: 8 MB of float64 an array.
-_BLOCK = 2**20
 
 
 def cumulative_dynamic_auc(
@@ -94,16 +92,8 @@ def cumulative_dynamic_auc_risk(
 ) -> FloatArray:
     """AUC(t) of one risk score per row.
 
-    Args:
-        time: as in `cumulative_dynamic_auc`.
-        event: as in `cumulative_dynamic_auc`.
-        risk: score, higher where the event is expected earlier, shape (n,). Any monotone scale, no unit.
-        times: where AUC is wanted, strictly increasing, shape (n_times,), in the unit of `time`, in the same
-            range as for `cumulative_dynamic_auc`.
-        train: as in `cumulative_dynamic_auc`.
-        ipcw: as in `cumulative_dynamic_auc`.
-        min_censoring_prob: as in `cumulative_dynamic_auc`.
-        sample_weight: as in `cumulative_dynamic_auc`.
+    The arguments are those of `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the curves: a
+    score on any monotone scale, higher where the event is expected earlier.
 
     Returns:
         AUC at `times`, shape (n_times,).
@@ -111,9 +101,6 @@ def cumulative_dynamic_auc_risk(
     Raises:
         DataError: as `cumulative_dynamic_auc`.
         ConfigError: as `cumulative_dynamic_auc`.
-
-    References:
-        As `cumulative_dynamic_auc`.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
@@ -210,9 +197,7 @@ def _auc(
             f"time to before the last observed time; got {grid[0]:g} to {grid[-1]:g}."
         )
     result = np.empty(grid.size)
-    step = max(1, _BLOCK // time.size)
-    for start in range(0, grid.size, step):
-        columns = slice(start, start + step)
+    for columns in blocks(grid.size, time.size):
         values = np.ascontiguousarray(curves[:, columns].T)  # (times, rows)
         order = np.argsort(values, axis=1, kind="stable")
         values = np.take_along_axis(values, order, axis=1)

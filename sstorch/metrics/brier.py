@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
+    blocks,
     check_convention,
     check_grid_unit,
     check_same_order,
@@ -31,8 +32,8 @@ from sstorch.checks import (
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 
-# Elements of one (rows x times) block: 4 MB of float64 an array.
-_BLOCK = 2**19
+# Of one (rows x times) block: 4 MB of float64 an array.
+BLOCK_ELEMENTS = 2**19
 
 
 def brier_score(
@@ -103,18 +104,9 @@ def scaled_brier_score(
 ) -> FloatArray:
     """Scaled Brier score 1 - BS(t) / BS_KM(t), the index of prediction accuracy.
 
-    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody.
-
-    Args:
-        time: as in `brier_score`.
-        event: as in `brier_score`.
-        survival: as in `brier_score`.
-        times: as in `brier_score`; times before the first event of the training or the test rows, where
-            Kaplan-Meier makes no error, are refused.
-        train: the pair (time, event) of the training rows, which give G and Kaplan-Meier.
-        convention: as in `brier_score`.
-        min_censoring_prob: as in `brier_score`.
-        sample_weight: as in `brier_score`.
+    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody. The arguments
+    are those of `brier_score`; times before the first event of the training or the test rows, where
+    Kaplan-Meier makes no error, are refused.
 
     Returns:
         Shape (n_times,): 1 is best, 0 as good as Kaplan-Meier, below 0 worse.
@@ -132,26 +124,21 @@ def scaled_brier_score(
         >>> scaled_brier_score(*rows, survival, times=[1.0, 2.0], train=rows).round(3).tolist()
         [0.685, 0.475]
     """
-    score = brier_score(
-        time,
-        event,
-        survival,
-        times,
-        train=train,
-        convention=convention,
-        min_censoring_prob=min_censoring_prob,
-        sample_weight=sample_weight,
-    )
-    reference = brier_score(
-        time,
-        event,
-        kaplan_meier_curves(train, times, np.size(time)),
-        times,
-        train=train,
-        convention=convention,
-        min_censoring_prob=min_censoring_prob,
-        sample_weight=sample_weight,
-    )
+
+    def score_of(curves: npt.ArrayLike) -> FloatArray:
+        return brier_score(
+            time,
+            event,
+            curves,
+            times,
+            train=train,
+            convention=convention,
+            min_censoring_prob=min_censoring_prob,
+            sample_weight=sample_weight,
+        )
+
+    score = score_of(survival)
+    reference = score_of(kaplan_meier_curves(train, times, np.size(time)))
     if (reference == 0.0).any():
         first = check_times(times)[int((reference == 0.0).argmax())]
         raise DataError(
@@ -177,16 +164,16 @@ def brier_curve(
     # In the order of time a block of rows has failed at all late times and is at risk at all early ones.
     order = np.argsort(time, kind="stable")
     total: FloatArray = np.zeros(grid.size)
-    for block in row_blocks(time.size, grid.size):
+    for block in blocks(time.size, grid.size, BLOCK_ELEMENTS):
         rows = order[block]
-        part, own, w = curves[rows], time[rows], row_weight[rows]
-        first, last = np.searchsorted(grid, (own[0], own[-1]), side="left")
+        part, part_time, w = curves[rows], time[rows], row_weight[rows]
+        first, last = np.searchsorted(grid, (part_time[0], part_time[-1]), side="left")
         early, mixed, late = slice(0, first), slice(first, last), slice(last, None)
         total[early] += at_risk[early] * (w @ (1.0 - part[:, early]) ** 2)
         total[late] += (w * at_event[rows]) @ part[:, late] ** 2
         event_term = part[:, mixed] ** 2 * at_event[rows, None]
         risk_term = (1.0 - part[:, mixed]) ** 2 * at_risk[mixed]
-        total[mixed] += w @ np.where(own[:, None] <= grid[mixed], event_term, risk_term)
+        total[mixed] += w @ np.where(part_time[:, None] <= grid[mixed], event_term, risk_term)
     total /= row_weight.sum()
     return total
 
@@ -225,12 +212,6 @@ def brier_weights(
     else:
         at_event, at_risk = _inverse_or_zero(censoring.at(time)), _inverse_or_zero(censoring.at(grid))
     return np.where(event, at_event, 0.0), at_risk
-
-
-def row_blocks(n_rows: int, n_columns: int) -> list[slice]:
-    """Consecutive slices of rows, each of at most `_BLOCK` elements (or one row)."""
-    step = max(1, _BLOCK // n_columns)
-    return [slice(start, start + step) for start in range(0, n_rows, step)]
 
 
 def _inverse_or_zero(probability: FloatArray) -> FloatArray:

@@ -1,6 +1,7 @@
 """Calibration of the predicted survival at one time: a test in groups, a smooth curve, its mean error."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -20,62 +21,14 @@ from sstorch.checks import (
     check_survival,
     check_time_event,
     check_times,
+    is_number_of,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.curves import survival_at
 
-
-def local_linear(
-    x: FloatArray, y: FloatArray, points: FloatArray, span: float
-) -> tuple[FloatArray, FloatArray]:
-    """Smooth y over x at some points, with the standard error of the smooth value.
-
-    Around each point the ceil(span n) nearest rows get tricube weights and a straight line. Where they do not
-    vary in x, as with few distinct predictions, the line is level.
-
-    Args:
-        x: shape (n,), finite.
-        y: shape (n,), finite.
-        points: where the curve is wanted, within the range of x and increasing, shape (m,).
-        span: share of the rows, in (0, 1].
-
-    Returns:
-        The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e
-        the residuals from the curve (straight between the points), the error is sqrt(sum l^2 e^2).
-
-    Raises:
-        ConfigError: a span out of range.
-
-    References:
-        Cleveland (1979), Journal of the American Statistical Association 74, 829-836.
-    """
-    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
-    nearest = min(x.size, int(np.ceil(span * x.size)))
-    smoother = [_weights_at(x, point, nearest) for point in points]
-    curve = np.array([row @ y for row in smoother])
-    square = (y - np.interp(x, points, curve)) ** 2
-    error = np.sqrt(np.array([row**2 @ square for row in smoother]))
-    return curve, error
-
-
-def _weights_at(x: FloatArray, point: float, nearest: int) -> FloatArray:
-    """The weights with which the rows enter the smooth value at the point, shape (n,), sum 1."""
-    offset = x - point
-    distance = np.abs(offset)
-    radius = np.partition(distance, nearest - 1)[nearest - 1]
-    if radius == 0.0:  # the point itself holds as many rows as are wanted
-        weight = (distance == 0.0).astype(np.float64)
-    else:
-        weight = np.clip(1.0 - (distance / radius) ** 3, 0.0, None) ** 3
-    mass = weight.sum()
-    mean = (weight @ offset) / mass
-    spread = weight @ (offset - mean) ** 2
-    if spread <= 1e-12 * mass * max(radius, np.finfo(np.float64).tiny) ** 2:
-        level: FloatArray = weight / mass
-        return level
-    tilted: FloatArray = weight * (1.0 / mass - mean * (offset - mean) / spread)
-    return tilted
+# Points of the smooth curve; between them it is straight.
+_POINTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +43,24 @@ class DCalibration:
 
     statistic: float
     p_value: float
+    table: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class OneCalibration:
+    """Result of `one_calibration`.
+
+    Attributes:
+        statistic: sum over the groups of (observed - predicted)^2 / variance.
+        p_value: small where the predicted probabilities are not calibrated.
+        degrees_of_freedom: of the chi-squared distribution.
+        table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
+            observed (Kaplan-Meier at t), variance.
+    """
+
+    statistic: float
+    p_value: float
+    degrees_of_freedom: int
     table: pd.DataFrame
 
 
@@ -137,72 +108,22 @@ def d_calibration(
         >>> result.table["observed"].tolist(), round(result.p_value, 4)
         ([2.0, 0.0], 0.1573)
     """
-    check_bins(n_bins)
+    _check_bins(n_bins)
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
     check_same_order(time=time, survival=survival)
     check_grid_unit(row_time, row_event, grid)
-    own = np.clip(survival_at(curves, grid, row_time), 0.0, 1.0)
+    reached = np.clip(survival_at(curves, grid, row_time), 0.0, 1.0)
     edges = np.arange(n_bins + 1) / n_bins
-    failed = np.bincount(_bin(own[row_event], edges), minlength=n_bins)
-    observed = failed + _spread(own[~row_event], edges)
+    failed = np.bincount(_bin(reached[row_event], edges), minlength=n_bins)
+    observed = failed + _spread(reached[~row_event], edges)
     expected = row_time.size / n_bins
     statistic = float(((observed - expected) ** 2).sum() / expected)
     table = pd.DataFrame(
         {"lower": edges[:-1], "upper": edges[1:], "observed": observed, "expected": np.full(n_bins, expected)}
     )
     return DCalibration(statistic, float(chi2.sf(statistic, n_bins - 1)), table)
-
-
-def check_bins(n_bins: int) -> None:
-    """Refuse a number of groups that is no integer >= 2.
-
-    Raises:
-        ConfigError: such a number.
-    """
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 2:
-        raise ConfigError(f"n_bins: expected an integer >= 2; got {n_bins!r}.")
-
-
-def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:
-    return np.minimum(np.searchsorted(edges, probability, side="right") - 1, edges.size - 2)
-
-
-def _spread(probability: FloatArray, edges: FloatArray) -> FloatArray:
-    """Sum over rows of the uniform distribution on [0, s], per bin."""
-    certain = probability <= 0.0
-    s = probability[~certain]
-    position, n_bins = _bin(s, edges), edges.size - 1
-    within = np.bincount(position, weights=(s - edges[position]) / s, minlength=n_bins)
-    # A bin gets its width over s from every row whose s lies in a bin above it.
-    inverse = np.bincount(position, weights=1.0 / s, minlength=n_bins)
-    above = np.concatenate((np.cumsum(inverse[:0:-1])[::-1], [0.0]))
-    spread: FloatArray = within + np.diff(edges) * above
-    spread[0] += np.count_nonzero(certain)
-    return spread
-
-
-# Points of the smooth curve; between them it is straight.
-_POINTS = 100
-
-
-@dataclass(frozen=True, eq=False)
-class OneCalibration:
-    """Result of `one_calibration`.
-
-    Attributes:
-        statistic: sum over the groups of (observed - predicted)^2 / variance.
-        p_value: small where the predicted probabilities are not calibrated.
-        degrees_of_freedom: of the chi-squared distribution.
-        table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
-            observed (Kaplan-Meier at t), variance.
-    """
-
-    statistic: float
-    p_value: float
-    degrees_of_freedom: int
-    table: pd.DataFrame
 
 
 def one_calibration(
@@ -257,7 +178,7 @@ def one_calibration(
         >>> result.table["observed"].tolist()
         [0.0, 1.0]
     """
-    check_bins(n_bins)
+    _check_bins(n_bins)
     check_choice(variance, "variance", ("effective", "binomial", "greenwood"))
     check_choice(degrees_of_freedom, "degrees_of_freedom", ("groups", "groups-1"))
     row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
@@ -270,11 +191,11 @@ def one_calibration(
         )
     rows = []
     for k in range(n_groups):
-        own = group == k
-        own_time, own_event = row_time[own], row_event[own]
-        observed, greenwood = _kaplan_meier_at(own_time, own_event, horizon)
-        mean, n = float(predicted[own].mean()), int(own.sum())
-        effective = max(1.0, float(np.sum(own_event | (own_time >= horizon))))
+        inside = group == k
+        group_time, group_event = row_time[inside], row_event[inside]
+        observed, greenwood = _kaplan_meier_at(group_time, group_event, horizon)
+        mean, n = float(predicted[inside].mean()), int(inside.sum())
+        effective = max(1.0, float(np.sum(group_event | (group_time >= horizon))))
         if greenwood > 0.0:
             effective = observed * (1.0 - observed) / greenwood
         null = mean * (1.0 - mean)
@@ -282,7 +203,7 @@ def one_calibration(
         rows.append(
             {
                 "n": n,
-                "events": int((own_event & (own_time <= horizon)).sum()),
+                "events": int((group_event & (group_time <= horizon)).sum()),
                 "predicted": mean,
                 "observed": observed,
                 "variance": spreads[variance],
@@ -451,7 +372,7 @@ def _smooth(
     time: FloatArray, event: BoolArray, predicted: FloatArray, t: float, span: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    return points, *local_linear(predicted, pseudo_observations(time, event, t=t), points, span)
+    return points, *_local_linear(predicted, pseudo_observations(time, event, t=t), points, span)
 
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
@@ -462,3 +383,78 @@ def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[floa
     if survival == 0.0:
         return 0.0, 0.0
     return survival, survival**2 * float((n_events / (at_risk * (at_risk - n_events))).sum())
+
+
+def _check_bins(n_bins: int) -> None:
+    if not is_number_of(n_bins, Integral) or n_bins < 2:
+        raise ConfigError(f"n_bins: expected an integer >= 2; got {n_bins!r}.")
+
+
+def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:
+    return np.minimum(np.searchsorted(edges, probability, side="right") - 1, edges.size - 2)
+
+
+def _spread(probability: FloatArray, edges: FloatArray) -> FloatArray:
+    """Sum over rows of the uniform distribution on [0, s], per bin."""
+    certain = probability <= 0.0
+    s = probability[~certain]
+    position, n_bins = _bin(s, edges), edges.size - 1
+    within = np.bincount(position, weights=(s - edges[position]) / s, minlength=n_bins)
+    # A bin gets its width over s from every row whose s lies in a bin above it.
+    inverse = np.bincount(position, weights=1.0 / s, minlength=n_bins)
+    above = np.concatenate((np.cumsum(inverse[:0:-1])[::-1], [0.0]))
+    spread: FloatArray = within + np.diff(edges) * above
+    spread[0] += np.count_nonzero(certain)
+    return spread
+
+
+def _local_linear(
+    x: FloatArray, y: FloatArray, points: FloatArray, span: float
+) -> tuple[FloatArray, FloatArray]:
+    """Smooth y over x at some points, with the standard error of the smooth value.
+
+    Around each point the ceil(span n) nearest rows get tricube weights and a straight line. Where they do not
+    vary in x, as with few distinct predictions, the line is level.
+
+    Args:
+        x: shape (n,), finite.
+        y: shape (n,), finite.
+        points: where the curve is wanted, within the range of x and increasing, shape (m,).
+        span: share of the rows, in (0, 1].
+
+    Returns:
+        The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e
+        the residuals from the curve (straight between the points), the error is sqrt(sum l^2 e^2).
+
+    Raises:
+        ConfigError: a span out of range.
+
+    References:
+        Cleveland (1979), Journal of the American Statistical Association 74, 829-836.
+    """
+    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
+    nearest = min(x.size, int(np.ceil(span * x.size)))
+    smoother = [_weights_at(x, point, nearest) for point in points]
+    curve = np.array([row @ y for row in smoother])
+    square = (y - np.interp(x, points, curve)) ** 2
+    error = np.sqrt(np.array([row**2 @ square for row in smoother]))
+    return curve, error
+
+
+def _weights_at(x: FloatArray, point: float, nearest: int) -> FloatArray:
+    """The weights with which the rows enter the smooth value at the point, shape (n,), sum 1."""
+    offset = x - point
+    distance = np.abs(offset)
+    radius = np.partition(distance, nearest - 1)[nearest - 1]
+    if radius == 0.0:  # the point itself holds as many rows as are wanted
+        weight = (distance == 0.0).astype(np.float64)
+    else:
+        weight = np.clip(1.0 - (distance / radius) ** 3, 0.0, None) ** 3
+    mass = weight.sum()
+    mean = (weight @ offset) / mass
+    spread = weight @ (offset - mean) ** 2
+    if spread <= 1e-12 * mass * max(radius, np.finfo(np.float64).tiny) ** 2:
+        level: FloatArray = weight / mass
+        return level
+    tilted: FloatArray = weight * (1.0 / mass - mean * (offset - mean) / spread)
+    return tilted

@@ -12,8 +12,8 @@ from sstorch.checks import (
     as_numbers,
     check_choice,
     check_event,
-    check_floor,
     check_same_order,
+    check_share,
     check_time,
     check_time_event,
     check_train,
@@ -195,7 +195,7 @@ def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = N
         ConfigError: `min_censoring_prob` is outside (0, 1].
     """
     if min_censoring_prob is not None:
-        return check_floor(min_censoring_prob)
+        return check_share(min_censoring_prob, "min_censoring_prob", "a probability in (0, 1]", closed=True)
     return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
 
 

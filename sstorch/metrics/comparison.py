@@ -1,7 +1,8 @@
-"""Is one model better than another? On the same test rows, and across folds."""
+"""Comparison of two models: on the same test rows by a bootstrap, and across folds by a t test."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,15 @@ import pandas as pd
 from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import IntArray, as_numbers, check_same_order, check_share, check_time_event, check_vector
+from sstorch.checks import (
+    IntArray,
+    as_numbers,
+    check_same_order,
+    check_share,
+    check_time_event,
+    check_vector,
+    is_number_of,
+)
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import METRICS, Curves, PredictsSurvival, Rows, ScoredRows, check_names, score
 
@@ -144,14 +153,14 @@ def compare(
     over the times at which a resample has cases and controls.
 
     Args:
-        first: a model as `evaluate` takes it.
-        second: another one.
-        train: training rows, as in `evaluate`.
-        test: test rows, as in `evaluate`.
+        first: a fitted estimator, or the pair (survival, times) of curves of the test rows.
+        second: another one, likewise.
+        train: training rows, `SurvivalData` or (X, (time, event)).
+        test: test rows, likewise.
         metrics: names of `evaluate`; None takes all but the p-values and the likelihood.
-        tau: as in `evaluate`.
-        n_resamples: as in `paired_bootstrap`.
-        confidence: as in `paired_bootstrap`.
+        tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
+        n_resamples: number of resamples, at least 20.
+        confidence: of the interval, in (0, 1).
         random_state: seed of the draws; every metric sees the same resamples.
 
     Returns:
@@ -162,9 +171,6 @@ def compare(
         DataError: as `evaluate`; a metric asked for by name that is not finite for the rows, or not defined
             for most resamples. With `metrics=None` its difference is NaN.
         ConfigError: as `evaluate` and `paired_bootstrap`.
-
-    References:
-        As `paired_bootstrap`.
     """
     n_resamples = _check_resampling(n_resamples, confidence)
     known = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
@@ -246,11 +252,11 @@ def corrected_resampled_t_test(
     if one.size < 2:
         raise DataError(f"first: expected the scores of at least two splits; got {one.size}.")
     counts = (n_train, n_test)
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1 for n in counts):
+    if not all(is_number_of(n, Integral) and n >= 1 for n in counts):
         raise ConfigError(
             f"n_train, n_test: expected numbers of rows, integers >= 1; got {n_train!r} and {n_test!r}."
         )
-    _check_confidence(confidence)
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     difference = one - two
     mean, k = float(difference.mean()), difference.size
     error = float(np.sqrt(difference.var(ddof=1) * (1.0 / k + n_test / n_train)))
@@ -262,14 +268,9 @@ def corrected_resampled_t_test(
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
 
 
-def _check_confidence(confidence: float) -> None:
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-
-
 def _check_resampling(n_resamples: int, confidence: float) -> int:
-    _check_confidence(confidence)
-    whole = isinstance(n_resamples, int | np.integer) and not isinstance(n_resamples, bool)
-    if not whole or n_resamples < 20:
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    if not is_number_of(n_resamples, Integral) or n_resamples < 20:
         raise ConfigError(f"n_resamples: expected an integer >= 20; got {n_resamples!r}.")
     return int(n_resamples)
 

@@ -10,7 +10,7 @@ censoring distribution drops out of the limit.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
     IntArray,
+    blocks,
     check_choice,
     check_grid_unit,
     check_horizon,
@@ -33,8 +34,11 @@ from sstorch.checks import (
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
 
-# Elements of one (events x rows) block: 8 MB of float64.
-_BLOCK = 2**20
+TiedTime = Literal["exclude", "censored_later"]
+TiedRisk = Literal["half", "discordant", "exclude"]
+
+# Weighted sums of the same pairs in another order agree to this share.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class ComparablePairs:
             Two sums over pairs; exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
-        own, rank = rank[self.events], rank[self.order]
+        event_rank, rank = rank[self.events], rank[self.order]
         n, weight = rank.size, self.row_weight
         begin = self.start.astype(np.int32)
         end = np.full_like(begin, n)
@@ -131,7 +135,7 @@ class ComparablePairs:
             zero = ~one
             zeros_before = np.zeros(n + 1, dtype=np.int32)
             np.cumsum(zero, out=zeros_before[1:])
-            up = (own >> bit) & 1 == 1
+            up = (event_rank >> bit) & 1 == 1
             zero_begin, zero_end = zeros_before[begin], zeros_before[end]
             if weight is None:
                 lower += np.where(up, zero_end - zero_begin, 0)
@@ -162,9 +166,7 @@ class ComparablePairs:
             Two sums over pairs; exact integers where no weights are given.
         """
         lower = tied = 0.0
-        per_block = max(1, _BLOCK // self.order.size)
-        for k in range(0, self.events.size, per_block):
-            block = slice(k, k + per_block)
+        for block in blocks(self.events.size, self.order.size):
             start = self.start[block]
             rows = self.order[start[0] :]
             if rows.size == 0:
@@ -173,8 +175,8 @@ class ComparablePairs:
             at_columns = curves[:, np.maximum(columns, 0)]
             at_columns[:, columns < 0] = 1.0
             values = at_columns[rows].T[which]
-            own = at_columns[self.events[block], which][:, None]
-            above, not_below = values > own, values >= own
+            at_event = at_columns[self.events[block], which][:, None]
+            above, not_below = values > at_event, values >= at_event
             head = int(start[-1] - start[0])  # rows that are partners of some events of the block only
             partner = np.arange(start[0], start[0] + head) >= start[:, None]
             above[:, :head] &= partner
@@ -197,16 +199,6 @@ class ComparablePairs:
 
 def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:
     return float(values.sum() if weight is None else np.dot(values, weight))
-
-
-TiedTime = Literal["exclude", "censored_later"]
-TiedRisk = Literal["half", "discordant", "exclude"]
-
-TIED_TIME = ("exclude", "censored_later")
-TIED_RISK = ("half", "discordant", "exclude")
-
-# Weighted sums of the same pairs in another order agree to this share.
-_ROUNDING = 1e-12
 
 
 def concordance_harrell(
@@ -422,7 +414,7 @@ def _pairs(
 ) -> ComparablePairs:
     check_same_order(time=time, event=event, sample_weight=sample_weight)
     row_time, row_event = check_time_event(time, event)
-    check_choice(tied_time, "tied_time", TIED_TIME)
+    check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
     weight = check_weight(sample_weight, row_time.size)
     return ComparablePairs.of(row_time, row_event, tied_time, horizon, event_weight, weight)
@@ -449,7 +441,7 @@ def _from_curves(
     times: npt.ArrayLike,
     tied_risk: str,
 ) -> float:
-    check_choice(tied_risk, "tied_risk", TIED_RISK)
+    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
@@ -462,7 +454,7 @@ def _from_curves(
 
 def _from_risk(pairs: ComparablePairs, time: npt.ArrayLike, risk: npt.ArrayLike, tied_risk: str) -> float:
     check_same_order(time=time, risk=risk)
-    check_choice(tied_risk, "tied_risk", TIED_RISK)
+    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     values = check_vector(risk, "risk", pairs.order.size)
     total = _total(pairs)
     return _share(*pairs.count_risk(values), total, tied_risk)

@@ -117,12 +117,12 @@ def median_survival_time(
     rows = np.arange(len(curves))
     high, low = curves[rows, left], curves[rows, right]
     share = np.divide(high - 0.5, high - low, out=np.zeros_like(high), where=high > low)
-    found = nodes[left] + share * (nodes[right] - nodes[left])
+    crossing = nodes[left] + share * (nodes[right] - nodes[left])
     otherwise = np.full(len(curves), np.inf)
     if beyond == "line":
         fall = 1.0 - curves[:, -1]
         np.divide(0.5 * nodes[-1], fall, out=otherwise, where=fall > 0.0)
-    return np.where(reached.any(axis=1), found, otherwise)
+    return np.where(reached.any(axis=1), crossing, otherwise)
 
 
 def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:
@@ -238,11 +238,7 @@ def negative_log_likelihood(
 ) -> float:
     """Mean negative log-likelihood of the rows: `log_likelihood` with the sign of a loss, lower is better.
 
-    Args:
-        event: as in `log_likelihood`.
-        cumulative_hazard: as in `log_likelihood`.
-        log_hazard: as in `log_likelihood`.
-        sample_weight: as in `log_likelihood`.
+    The arguments are those of `log_likelihood`.
 
     Returns:
         Minus the mean log-likelihood.

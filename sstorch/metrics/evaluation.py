@@ -1,7 +1,8 @@
-"""A table of metrics of one model."""
+"""Metrics by name: scored rows, the table of all metrics, and a table of metrics of one model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
@@ -99,18 +100,36 @@ class ScoredRows:
                 "model: expected an estimator with predict_survival_function(X, times), or the pair "
                 f"(survival, times) of curves; got {type(model).__name__}."
             )
-        own = {}
-        for convention in ("graf", "sksurv", "surtree", "osst"):
-            try:
-                own[convention] = evaluation_times(time, train_time, convention)
-            except DataError:
-                continue  # too few times for it: its metric says so if it is asked for
-        grid = np.unique(np.concatenate(list(own.values()))) if own else np.unique(time)
-        predicted = predict_curves(model, X, grid)
-        check_same_order(X=X, survival=predicted)
-        survival = check_survival(predicted, time.size, grid.size)
-        grids = {name: np.searchsorted(grid, times) for name, times in own.items()}
-        return cls(time, event, survival, grid, (train_time, train_event), grids, (time, event))
+
+        def predict(times: FloatArray) -> FloatArray:
+            curves = predict_curves(model, X, times)
+            check_same_order(X=X, survival=curves)
+            return check_survival(curves, time.size, times.size)
+
+        grids = default_grids(time, train_time, ("graf", "sksurv", "surtree", "osst"))
+        return cls.predicted(predict, (time, event), (train_time, train_event), grids, () if grids else time)
+
+    @classmethod
+    def predicted(
+        cls,
+        predict: Callable[[FloatArray], FloatArray],
+        rows: tuple[FloatArray, BoolArray],
+        train: tuple[FloatArray, BoolArray],
+        grids: Mapping[str, FloatArray],
+        also: FloatArray | tuple[()] = (),
+    ) -> Self:
+        """Predict the curves of the test rows once, at the times of all grids.
+
+        Args:
+            predict: S of the test rows at increasing times (n_times,), shape (n, n_times).
+            rows: (time, event) of the test rows.
+            train: (time, event) of the training rows.
+            grids: times at which each convention reads the curves.
+            also: further times.
+        """
+        times = np.unique(np.concatenate([also, *grids.values()]))
+        columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
+        return cls(*rows, predict(times), times, train, columns, rows)
 
     def take(self, rows: IntArray) -> Self:
         """Some test rows, repetitions allowed; grids, windows and training rows stay."""
@@ -126,6 +145,17 @@ class ScoredRows:
             if columns is None
             else (self.survival[:, columns], self.times[columns])
         )
+
+
+def default_grids(
+    time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
+) -> dict[str, FloatArray]:
+    """`evaluation_times` of each convention, without those that have too few: their metrics say so."""
+    grids = {}
+    for convention in conventions:
+        with suppress(DataError):
+            grids[convention] = evaluation_times(time, train_time, convention)
+    return grids
 
 
 def split_rows(rows: Rows, name: str) -> tuple[Any, FloatArray, BoolArray]:
@@ -162,7 +192,7 @@ class Metric:
         higher_is_better: direction; None where neither is, as of a p-value.
         weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
             where no floor enters.
-        censoring_weights: whether weights 1 / G enter at all.
+        censoring_weights: True if weights 1 / G enter at all.
     """
 
     value: Callable[[ScoredRows, float | None], float]
@@ -204,12 +234,12 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return concordance_uno(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=tau)
 
 
-def _auc_times(rows: ScoredRows, tau: float | None) -> npt.NDArray[np.bool_]:
-    """Which times of the grid have cases and controls among these rows, up to tau."""
+def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
+    """Marks the times of the grid that have cases and controls among these rows, up to tau."""
     _, times = rows.on_grid("osst")
     first = rows.time[rows.event].min(initial=np.inf)
     last = np.inf if tau is None else tau
-    inside: npt.NDArray[np.bool_] = (times >= first) & (times < rows.time.max()) & (times <= last)
+    inside: BoolArray = (times >= first) & (times < rows.time.max()) & (times <= last)
     return inside
 
 

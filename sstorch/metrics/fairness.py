@@ -1,4 +1,4 @@
-"""How differently survival is predicted for different groups, and how groups fill the leaves."""
+"""Differences between groups in predicted survival, and the groups in the leaves of a tree."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def group_parity(
     total, pairs = 0.0, 0.0
     moments = []
     for inside in groups:
-        own = weight[inside]
+        inner = weight[inside]
         deviation = curves[inside] - centre
-        mean = own @ deviation / own.sum()
-        moments.append((own.sum(), mean, own @ (deviation - mean) ** 2 / own.sum()))
+        mean = inner @ deviation / inner.sum()
+        moments.append((inner.sum(), mean, inner @ (deviation - mean) ** 2 / inner.sum()))
     for k, (first, mean, variance) in enumerate(moments):
         for second, other_mean, other_variance in moments[:k]:
             squares = variance + other_variance + (mean - other_mean) ** 2
@@ -64,7 +64,7 @@ def group_parity(
 
 
 def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leaves: int) -> pd.DataFrame:
-    """How the groups fill the leaves.
+    """Rows and shares of the groups in each leaf.
 
     Args:
         leaf: leaf of each row, 0 .. n_leaves - 1, shape (n,).
@@ -112,7 +112,7 @@ def group_scores(
     tau: float,
     n_groups: int,
 ) -> pd.DataFrame:
-    """What is predicted for each group, and how well.
+    """Predictions for each group, and how good they are.
 
     Args:
         time: observed times, shape (n,).
@@ -128,26 +128,26 @@ def group_scores(
         predicted curve, in the unit of time; ``calibration``, mean predicted less Kaplan-Meier survival at
         tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared.
     """
-    own_time, own_event = check_time_event(time, event)
+    row_time, row_event = check_time_event(time, event)
     curves, codes, _ = _checked(survival, group, None)
     grid = check_vector(times, "times", curves.shape[1])
     rows = []
     for number in range(n_groups):
         inside = codes == number
-        found = {"rows": int(inside.sum()), "events": int(own_event[inside].sum())}
+        counts = {"rows": int(inside.sum()), "events": int(row_event[inside].sum())}
         values = dict.fromkeys(("median", "rmst", "calibration", "c_harrell"), np.nan)
         if inside.any():
             mean = curves[inside].mean(axis=0)
             values["median"] = float(median_survival_time(mean[None], grid)[0])
             values["rmst"] = _area(mean, grid, tau)
             predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
-            observed = KaplanMeier.fit(own_time[inside], own_event[inside]).at([tau])[0]
+            observed = KaplanMeier.fit(row_time[inside], row_event[inside]).at([tau])[0]
             values["calibration"] = predicted - float(observed)
-            if _comparable(own_time[inside], own_event[inside]):
+            if _comparable(row_time[inside], row_event[inside]):
                 values["c_harrell"] = concordance_harrell(
-                    own_time[inside], own_event[inside], curves[inside], grid
+                    row_time[inside], row_event[inside], curves[inside], grid
                 )
-        rows.append(found | values)
+        rows.append(counts | values)
     return pd.DataFrame(rows).rename_axis("group")
 
 

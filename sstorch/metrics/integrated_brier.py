@@ -40,6 +40,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
     IntArray,
+    blocks,
     check_convention,
     check_grid_unit,
     check_same_order,
@@ -53,11 +54,11 @@ from sstorch.checks import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import (
+    BLOCK_ELEMENTS,
     brier_curve,
     brier_weights,
     convention_censoring,
     kaplan_meier_curves,
-    row_blocks,
 )
 from sstorch.metrics.censoring import KaplanMeier
 
@@ -66,6 +67,7 @@ _GRAF_STEPS = 200
 _SURTREE_POINTS = 101
 # What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
 _SURTREE_STEP_BACK = 1e-3
+_POWERS = np.arange(3)[:, None]
 
 
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
@@ -150,9 +152,6 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
     return low, high
 
 
-_POWERS = np.arange(3)[:, None]
-
-
 def integrate_graf(
     time: FloatArray,
     event: BoolArray,
@@ -206,24 +205,24 @@ def integrate_graf(
 
     all_pieces = np.arange(n_pieces)
     m, h = moments_to(ends, all_pieces), lengths_to(ends, all_pieces)
-    own_piece = np.searchsorted(starts, time, side="right") - 1
-    own_m = moments_to(time, own_piece)
-    own_h = lengths_to(ends[own_piece], own_piece) - lengths_to(time, own_piece)
+    time_piece = np.searchsorted(starts, time, side="right") - 1
+    time_m = moments_to(time, time_piece)
+    time_h = lengths_to(ends[time_piece], time_piece) - lengths_to(time, time_piece)
 
     total = 0.0
-    for rows in row_blocks(time.size, n_pieces + 1):
+    for rows in blocks(time.size, n_pieces + 1, BLOCK_ELEMENTS):
         values = curves[rows, : n_pieces + 1 - n_before]
         if n_before:
             values = np.pad(values, ((0, 0), (1, 0)), constant_values=1.0)
         low, slope = values[:, :-1], np.diff(values, axis=1)
-        before = all_pieces < own_piece[rows, None]
-        after = all_pieces > own_piece[rows, None]
+        before = all_pieces < time_piece[rows, None]
+        after = all_pieces > time_piece[rows, None]
         risk = np.sum(_quadratic(low - 1.0, slope, m), axis=1, where=before)
         failure = np.sum(_quadratic(low, slope, h), axis=1, where=after)
-        own = own_piece[rows, None]
-        low, slope = (np.take_along_axis(a, own, axis=1)[:, 0] for a in (low, slope))
-        risk += _quadratic(low - 1.0, slope, own_m[:, rows])
-        failure += _quadratic(low, slope, own_h[:, rows])
+        within = time_piece[rows, None]
+        low, slope = (np.take_along_axis(a, within, axis=1)[:, 0] for a in (low, slope))
+        risk += _quadratic(low - 1.0, slope, time_m[:, rows])
+        failure += _quadratic(low, slope, time_h[:, rows])
         loss = risk + at_event[rows] * failure
         total += float(loss.sum() if weight is None else np.dot(weight[rows], loss))
     n = time.size if weight is None else weight.sum()
@@ -370,17 +369,7 @@ def scaled_integrated_brier_score(
     """Scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
 
     For "osst" it is the ratio that its authors report; "surtree" is such a ratio already and is returned as
-    is.
-
-    Args:
-        time: as in `integrated_brier_score`.
-        event: as in `integrated_brier_score`.
-        survival: as in `integrated_brier_score`.
-        times: as in `integrated_brier_score`.
-        train: the pair (time, event) of the training rows, which give G and Kaplan-Meier.
-        convention: as in `integrated_brier_score`.
-        min_censoring_prob: as in `integrated_brier_score`.
-        sample_weight: as in `integrated_brier_score`.
+    is. The arguments are those of `integrated_brier_score`.
 
     Returns:
         1 is best, 0 as good as Kaplan-Meier, below 0 worse.

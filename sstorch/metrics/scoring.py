@@ -172,17 +172,17 @@ def _check_fitted_on(estimator: Any, time: FloatArray, event: BoolArray) -> None
             f"all_rows: {time.size} rows are not scored, but the estimator was fitted on {n_fitted}, {remedy}"
         )
     known = getattr(fitted, "event_times_", None)
-    own = np.unique(time[event & (time > 0.0)])  # zeros may have been moved before the fit
-    if known is None or own.size == 0:
+    events = np.unique(time[event & (time > 0.0)])  # zeros may have been moved before the fit
+    if known is None or events.size == 0:
         return
     known = np.unique(np.asarray(known, dtype=np.float64))
-    after = np.searchsorted(known, own).clip(max=known.size - 1)
-    near = np.minimum(np.abs(known[after] - own), np.abs(known[np.maximum(after - 1, 0)] - own))
-    strange = near > 1e-6 * own  # the estimator may have kept float32
+    after = np.searchsorted(known, events).clip(max=known.size - 1)
+    near = np.minimum(np.abs(known[after] - events), np.abs(known[np.maximum(after - 1, 0)] - events))
+    strange = near > 1e-6 * events  # the estimator may have kept float32
     if strange.any():
         raise DataError(
-            f"all_rows: a row that is not scored has its event at {own[strange][0]:g}, where the estimator "
-            f"has seen no event, {remedy}"
+            f"all_rows: a row that is not scored has its event at {events[strange][0]:g}, where the "
+            f"estimator has seen no event, {remedy}"
         )
 
 

@@ -71,8 +71,8 @@ class LineExtendedKaplanMeier:
         position = np.searchsorted(self.nodes, c, side="right") - 1
         last = self.nodes[-1]
         before = _step_area(self.nodes, self.steps_with_one_more, c)
-        at_c, own = self.steps_with_one_more[position], self.steps[position]
-        lift = np.divide(at_c, own, out=np.zeros_like(own), where=own > 0.0)
+        at_c, without = self.steps_with_one_more[position], self.steps[position]
+        lift = np.divide(at_c, without, out=np.zeros_like(without), where=without > 0.0)
         whole = _step_area(self.nodes, self.steps, np.array([last]))[0]
         after = np.maximum(whole - _step_area(self.nodes, self.steps, np.minimum(c, last)), 0.0)
         final = np.where(c >= last, at_c, lift * self.steps[-1])
@@ -156,13 +156,7 @@ def mean_absolute_error_pseudo(
     A row censored at c counts as if its event came at (n + 1) m(train and the row) - n m(train), where m is
     the mean of the Kaplan-Meier curve of n training rows, without and with this row, and weighs 1 - S(c).
     Both curves go on beyond their last time as in `mean_absolute_error_margin`.
-
-    Args:
-        time: as in `mean_absolute_error_margin`.
-        event: as in `mean_absolute_error_margin`.
-        predicted_time: as in `mean_absolute_error_margin`.
-        train: as in `mean_absolute_error_margin`.
-        sample_weight: as in `mean_absolute_error_margin`.
+    The arguments are those of that function.
 
     Returns:
         The weighted mean error, in the unit of `time`.

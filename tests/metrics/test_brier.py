@@ -170,7 +170,7 @@ def test_blocks_change_nothing(monkeypatch):
     times = evaluation_times(time, train[0])
     args = (time, event, weibull(time.size, times), times)
     whole = brier_score(*args, train=train), integrated_brier_score(*args, train=train)
-    monkeypatch.setattr(module, "_BLOCK", 1000)
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1000)
     np.testing.assert_allclose(brier_score(*args, train=train), whole[0], rtol=1e-13)
     assert integrated_brier_score(*args, train=train) == pytest.approx(whole[1], rel=1e-13)
 

@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
 import sstorch.metrics.concordance as module
+from sstorch.checks import blocks
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk
 
@@ -72,7 +74,7 @@ def test_block_size_changes_nothing(rows, block):
     args = (rows.time, rows.event, rows.survival, rows.times)
     whole = or_no_pair(concordance_harrell, *args)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK", block)
+        patch.setattr(module, "blocks", partial(blocks, elements=block))
         assert or_no_pair(concordance_harrell, *args) == whole
 
 
