@@ -1,4 +1,4 @@
-"""Accuracy against disparity over a range of fairness penalties, trained in one batch."""
+"""Cross-validation of soft trees, and of their accuracy against disparity over fairness penalties."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
 from sstorch import metrics
+from sstorch._types import IntArray
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.evaluation.scores import (
     DISPARITIES,
@@ -27,6 +27,8 @@ from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
 from sstorch.soft import SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.soft.batch import with_heats
+
+ACCURACY = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class CrossValidation:
     trees: list[SoftSurvivalTree]
     model: SoftSurvivalTree
     batch: TrainedBatch
-    folds: npt.NDArray[np.int64]
+    folds: IntArray
 
     @property
     def split_names(self) -> list[str]:
@@ -70,7 +72,7 @@ class CrossValidation:
 
     @property
     def score_names(self) -> list[str]:
-        """What the table holds: the scores, and disparities if sensitive groups are known."""
+        """Columns of the table: the scores, and disparities if sensitive groups are known."""
         return [*SCORES, *(name for name in DISPARITIES if name in self.scores)]
 
 
@@ -79,7 +81,7 @@ def split_names(n_folds: int) -> list[str]:
     return [*(f"fold-{fold}" for fold in range(n_folds)), "all-rows"]
 
 
-def make_folds(data: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     """Folds stratified by event, every one of which can be trained on and scored.
 
     Raises:
@@ -115,7 +117,7 @@ def cross_validate(
         data: all rows.
         n_folds: folds, stratified by event.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
-        callbacks: told of every step of the training.
+        callbacks: called at every step of the training.
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
             See :class:`~sstorch.optim.Checkpoint`.
 
@@ -152,12 +154,9 @@ def cross_validate(
                 rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
     table = pd.DataFrame(rows)
-    told = table[table["chosen"] & (table["part"] == "test")]
-    model.metrics_ = {f"cross_validated_{score}": float(told[score].mean()) for score in SCORES}
+    tests = table[table["chosen"] & (table["part"] == "test")]
+    model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in SCORES}
     return CrossValidation(table, trees, model, batch, folds)
-
-
-ACCURACY = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class FairnessPath:
 
     scores: pd.DataFrame
     batch: TrainedBatch
-    folds: npt.NDArray[np.int64]
+    folds: IntArray
     data: SurvivalData
     estimator: SoftSurvivalTree
 
@@ -205,8 +204,8 @@ class FairnessPath:
     ) -> pd.DataFrame:
         """The rhos that no other beats in both accuracy and disparity, means over the runs."""
         table = self.table(chosen)
-        own = table[table.index.get_level_values("part") == part].droplevel("part")
-        return pareto_front(own, accuracy, disparity)
+        rows = table[table.index.get_level_values("part") == part].droplevel("part")
+        return pareto_front(rows, accuracy, disparity)
 
 
 def fairness_path(
@@ -227,7 +226,7 @@ def fairness_path(
         rhos: coefficients, >= 0, different.
         n_folds: folds, stratified by event.
         seed: of the folds.
-        callbacks: told of every step.
+        callbacks: called at every step of the training.
 
     Raises:
         ConfigError: no penalty is chosen, the groups are not known, or a rho is out of range.
@@ -254,16 +253,10 @@ def fairness_path(
             for start in range(batch.n_starts):
                 tree = clone(estimator).adopt(batch, train, fold, start, k)
                 for part, part_rows in parts.items():
-                    about: dict[str, object] = {
-                        "rho": rho,
-                        "fold": fold,
-                        "start": start,
-                        "part": part,
-                        "chosen": start == best,
-                    }
-                    accuracy = metrics.evaluate(tree, train, part_rows, metrics=ACCURACY)["value"]
-                    about |= {"objective": tree.objective_, **dict(zip(ACCURACY, accuracy, strict=True))}
-                    rows.append(about | score_fairness(tree, part_rows, train))
+                    about = {"rho": rho, "fold": fold, "start": start, "part": part, "chosen": start == best}
+                    accuracy = metrics.evaluate(tree, train, part_rows, metrics=ACCURACY)["value"].to_dict()
+                    disparity = score_fairness(tree, part_rows, train)
+                    rows.append({**about, "objective": tree.objective_, **accuracy, **disparity})
     return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
 
 

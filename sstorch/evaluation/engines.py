@@ -1,4 +1,4 @@
-"""Where the tasks of a study are carried out: this process, processes of this machine, or a Ray cluster."""
+"""Engines that carry out the tasks of a study: this process, several processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Failure:
-    """How a task ended that gave no result.
+    """A task that gave no result.
 
     Attributes:
         error: in one line.
@@ -54,7 +54,7 @@ class Engine(ABC):
             tasks: taken one by one, when there is somewhere to carry the next one out.
 
         Yields:
-            Each task when it is finished, with its result or how it failed, and the seconds it took.
+            Each task when it is finished, with its result or its failure, and the seconds it took.
         """
 
 
@@ -239,6 +239,6 @@ def _timed(execute: Callable[[T, str], R], task: T, device: str) -> tuple[R | Fa
     begin = time.perf_counter()
     try:
         result: R | Failure = execute(task, device)
-    except Exception as error:  # told to whoever runs the study; the other tasks go on
+    except Exception as error:  # reported; the other tasks go on
         result = Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
     return result, time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""The folder a run leaves behind."""
+"""The folder of a run: its configuration, status, scores, model and figures."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class RunFolder:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a run has been written here already."""
+        """True if a run has been written here already."""
         return (self.path / "status.json").exists()
 
     def is_completed(self, config_text: str, checksum: str) -> bool:
-        """Whether the run of a configuration is here and was completed.
+        """True if the run of a configuration is here and was completed.
 
         Args:
             config_text: resolved YAML.
@@ -77,10 +77,10 @@ class RunFolder:
             fingerprint(_without_logger(text), "config")
             for text in ((self.path / "config.yaml").read_text(), config_text)
         )
-        if told := differences(there, here):
+        if changes := differences(there, here):
             raise ConfigError(
-                f"{self.path} holds a run already, of another configuration: {told}. Repeat that one, delete "
-                "it, or set hydra.run.dir to another folder"
+                f"{self.path} holds a run already, of another configuration: {changes}. Repeat that one, "
+                "delete it, or set hydra.run.dir to another folder"
             )
         status = self._read_status()
         if status["status"] != "completed":
@@ -96,11 +96,11 @@ class RunFolder:
         """Make the folder, or take up a run that was not completed, and note what is about to run.
 
         Args:
-            config_text: as in :meth:`is_completed`.
-            checksum: see there.
+            config_text: resolved YAML.
+            checksum: of the data, :func:`data_checksum`.
 
         Returns:
-            Whether there is a checkpoint to go on from.
+            True if there is a checkpoint to go on from.
 
         Raises:
             ConfigError: another run is there already, or this one and completed.
@@ -117,12 +117,12 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        """What ``status.json`` says of the run here."""
+        """The status in ``status.json``: running, completed, interrupted or failed."""
         return str(self._read_status()["status"])
 
     def _read_status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.path / "status.json").read_text())
-        return found
+        status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
+        return status
 
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
@@ -130,10 +130,10 @@ class RunFolder:
         write_whole(self.path / "status.json", text.encode())
 
     def end_early(self, status: str, **facts: object) -> bool:
-        """Note why a run that has begun here ends before it is completed; remove an empty folder.
+        """Write why a run that has begun here ends before it is completed; remove an empty folder.
 
         Returns:
-            Whether this object has begun a run. A run that was completed keeps its status.
+            True if this object has begun a run. A run that was completed keeps its status.
         """
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
@@ -185,7 +185,7 @@ class RunFolder:
 
 
 def _without_logger(config_text: str) -> dict[str, object]:
-    """The configuration but for what does not change the results."""
+    """The settings that can change the results."""
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")

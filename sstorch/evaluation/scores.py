@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
+from sstorch._types import FloatArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import ScoredRows, score
+from sstorch.metrics.evaluation import METRICS, ScoredRows, default_grids, score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.objective import L2Parity
 from sstorch.soft import SoftSurvivalTree
 
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
-# What a study computes from the curves of any model; a likelihood is added where the model has one.
+# Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = ("c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ici", "d_calibration_p")
 
+# Disparities that every table shows.
+DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
+
+_QUADRATURE = L2Parity()
 # Equal steps of the follow-up over which Brier scores and AUC of training rows are integrated.
 _TRAIN_STEPS = 200
 
@@ -27,7 +32,7 @@ _TRAIN_STEPS = 200
 class Predictor(Protocol):
     """A fitted model of any kind."""
 
-    def falling_curves(self, X: pd.DataFrame, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
 
 
@@ -61,22 +66,12 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
         ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
         integrated Brier score in two conventions (lower is better); ``log_likelihood`` per row.
     """
-    reference = (train.time, train.event)
     # The Graf grid holds every distinct time, so all the curves that are needed are predicted once.
     grid = metrics.evaluation_times(rows.time, train.time, "graf")
-    curves = tree.falling_curves(rows.frame, grid)
     inner = metrics.evaluation_times(rows.time, train.time, "sksurv")
-    at_inner = curves[:, np.searchsorted(grid, inner)]
-    return {
-        "c_harrell": metrics.concordance_harrell(rows.time, rows.event, curves, grid),
-        "ibs_sksurv": metrics.integrated_brier_score(
-            rows.time, rows.event, at_inner, inner, train=reference, convention="sksurv"
-        ),
-        "ibs_graf": metrics.integrated_brier_score(
-            rows.time, rows.event, curves, grid, train=reference, convention="graf"
-        ),
-        "log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry),
-    }
+    scored = _predicted(tree, rows, train, {"sksurv": inner}, grid)
+    scores = {name: METRICS[name].value(scored, None) for name in SCORES if name in METRICS}
+    return scores | {"log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry)}
 
 
 def score_predictor(
@@ -98,44 +93,41 @@ def score_predictor(
         ``CURVE_SCORES``, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
         where the model has no density.
     """
-    own = _grids(rows, train, thin)
-    events = np.unique(rows.time[rows.event])
-    times = np.unique(np.concatenate([events, *own.values()]))
-    scored = ScoredRows(
-        time=rows.time,
-        event=rows.event,
-        survival=predictor.falling_curves(rows.frame, times),
-        times=times,
-        train=(train.time, train.event),
-        grids={name: np.searchsorted(times, grid) for name, grid in own.items()},
-        whole=(rows.time, rows.event),
-    )
-    found = {}
+    conventions = ("graf", "osst", "sksurv")
+    grids = _steps(rows, train) if thin else default_grids(rows.time, train.time, conventions)
+    scored = _predicted(predictor, rows, train, grids, rows.time[rows.event])
+    scores = {}
     for name in CURVE_SCORES:
         try:
-            found[name] = Score(score(name, scored, None))
+            scores[name] = Score(score(name, scored, None))
         except DataError as error:
-            found[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
-    found["log_likelihood"] = _log_likelihood(predictor, rows)
-    return found
+            scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
+    scores["log_likelihood"] = _log_likelihood(predictor, rows)
+    return scores
 
 
-def _grids(rows: SurvivalData, train: SurvivalData, thin: bool) -> dict[str, npt.NDArray[np.float64]]:
-    """The times at which each convention reads the curves; without those that have none here."""
-    if thin:
-        last = float(rows.time.max())
-        steps = np.linspace(0.0, last, _TRAIN_STEPS + 1)[1:]
-        inside = steps[
-            (steps > max(rows.time.min(), train.time.min())) & (steps < min(last, train.time.max()))
-        ]
-        return {"graf": steps, "osst": steps, "sksurv": inside}
-    found = {}
-    for convention in ("graf", "osst", "sksurv"):
-        try:
-            found[convention] = metrics.evaluation_times(rows.time, train.time, convention)
-        except DataError:
-            continue  # too few times: its metric says so
-    return found
+def _predicted(
+    predictor: Predictor,
+    rows: SurvivalData,
+    train: SurvivalData,
+    grids: Mapping[str, FloatArray],
+    also: FloatArray,
+) -> ScoredRows:
+    return ScoredRows.predicted(
+        lambda times: predictor.falling_curves(rows.frame, times),
+        (rows.time, rows.event),
+        (train.time, train.event),
+        grids,
+        also,
+    )
+
+
+def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
+    """Equal steps of the follow-up, for each convention those that it can read."""
+    last = float(rows.time.max())
+    steps = np.linspace(0.0, last, _TRAIN_STEPS + 1)[1:]
+    inside = steps[(steps > max(rows.time.min(), train.time.min())) & (steps < min(last, train.time.max()))]
+    return {"graf": steps, "osst": steps, "sksurv": inside}
 
 
 def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
@@ -148,11 +140,6 @@ def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
     except DataError as error:
         return Score(np.nan, str(error))
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
-
-
-# Of the scores, those that every table shows.
-DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
-_QUADRATURE = L2Parity()
 
 
 def leaf_table(tree: SoftSurvivalTree, rows: SurvivalData) -> pd.DataFrame:

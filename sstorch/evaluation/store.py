@@ -20,7 +20,7 @@ from filelock import BaseFileLock
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import take_lock, try_lock, unlock, write_whole
 
-# What every row says, in this order.
+# The columns of the rows, in this order.
 COLUMNS = {
     "dataset": "string",
     "model": "string",
@@ -40,8 +40,8 @@ _SCHEMA = pa.schema(
         for name, dtype in COLUMNS.items()
     ]
 )
-# Where what is known of a task as a whole stands: in the metadata of its own file, and in a column of the
-# packed file, in the first of the rows of the task.
+# The facts of a task stand in the metadata of its own file, and in a column of the packed file, in the first
+# of the rows of the task.
 _FACTS = b"sstorch"
 _FACTS_COLUMN = "facts"
 # Inode, time of change and size of a file, by which another one of the same name is told from it.
@@ -50,7 +50,7 @@ _Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class TaskKey:
-    """What tells one task of a study from every other.
+    """Key of a task of a study.
 
     Attributes:
         dataset: name of the data set.
@@ -76,7 +76,7 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class _Result:
-    """What is stored of a task: its rows, and its facts as JSON."""
+    """The stored results of a task: its rows, and its facts as JSON."""
 
     rows: pa.Table
     facts: str
@@ -134,7 +134,7 @@ class ResultStore:
             raise ConfigError(f"the study cannot be kept in {self.path}: {error}; choose another") from error
 
     def holds(self, key: TaskKey) -> bool:
-        """Whether the results of a task are there.
+        """True if the results of a task are there.
 
         Raises:
             FormatError: the packed file is damaged.
@@ -162,14 +162,14 @@ class ResultStore:
         Args:
             key: of the task.
             rows: columns fold, start, part, chosen, metric, value, reason.
-            facts: what else is known, as JSON can hold it.
+            facts: what else is known of the task, as JSON can hold it.
 
         Raises:
             OSError: the file cannot be written, for instance on a full disk; what was there is untouched.
         """
-        own = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
-        table = pa.Table.from_pandas(rows.assign(**own).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)
-        record = json.dumps({**own, **facts}, sort_keys=True).encode()
+        task = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
+        table = pa.Table.from_pandas(rows.assign(**task).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)
+        record = json.dumps({**task, **facts}, sort_keys=True).encode()
         content = io.BytesIO()
         # Without statistics and the description of the frame the many small files are half as large.
         pq.write_table(
@@ -234,7 +234,7 @@ class ResultStore:
         return table
 
     def facts(self) -> list[dict[str, Any]]:
-        """What is known of every task as a whole, in the order of :meth:`table`.
+        """The facts of every task, in the order of :meth:`table`.
 
         Raises:
             ConfigError: there are none.
@@ -278,8 +278,8 @@ class ResultStore:
         try:
             write_whole(file, content)
         except OSError as error:
-            told = f"{error.strerror}; what is stored is untouched: make room and run the study again"
-            raise OSError(error.errno, told, str(file)) from error
+            advice = f"{error.strerror}; what is stored is untouched: make room and run the study again"
+            raise OSError(error.errno, advice, str(file)) from error
 
 
 def _read(file: Path) -> _Result:

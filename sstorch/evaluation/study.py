@@ -26,35 +26,6 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import unlock
 
 _TARGET = ("time_", "event_", "entry_", "weight_")
-
-
-def data_checksum(data: SurvivalData) -> str:
-    """Checksum of everything that a model sees of the rows."""
-    target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
-    frame, extra = data.frame, dict[str, object]()
-    if any(name in frame for name in _TARGET):
-        extra["features"] = _text(frame)
-    schema = Schema.of(frame)
-    # In text a category named "3.0" is the number 3, but it is another feature.
-    words = {name: list(words) for name, words in schema.categories.items() if _could_be_numbers(words)}
-    if words:
-        extra["categories"] = words
-    content = _text(frame.assign(**target)) + (json.dumps(extra, sort_keys=True) if extra else "")
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _text(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False))
-
-
-def _could_be_numbers(words: Iterable[str]) -> bool:
-    """Whether all words are what numbers look like in text."""
-    try:
-        return all(word == str(float(word)) for word in words)
-    except ValueError:
-        return False
-
-
 # Raised when scores or folds change, so that results of before are not taken for those of now.
 _PROTOCOL_VERSION = 1
 # How long to wait before looking again for tasks that another process is at, seconds.
@@ -144,6 +115,33 @@ def plan(
     return tasks
 
 
+def data_checksum(data: SurvivalData) -> str:
+    """Checksum of everything that a model sees of the rows."""
+    target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
+    frame, extra = data.frame, dict[str, object]()
+    if any(name in frame for name in _TARGET):
+        extra["features"] = _text(frame)
+    schema = Schema.of(frame)
+    # In text a category named "3.0" is the number 3, but it is another feature.
+    words = {name: list(words) for name, words in schema.categories.items() if _could_be_numbers(words)}
+    if words:
+        extra["categories"] = words
+    content = _text(frame.assign(**target)) + (json.dumps(extra, sort_keys=True) if extra else "")
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def _could_be_numbers(words: Iterable[str]) -> bool:
+    """True if all words look as numbers do in text."""
+    try:
+        return all(word == str(float(word)) for word in words)
+    except ValueError:
+        return False
+
+
 def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Fit and score one task.
 
@@ -168,8 +166,8 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
             if fit.facts:
                 fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
             train = splits[fit.fold]
-            for part, own in (("train", train), ("test", tests[fit.fold])):
-                scores = score_predictor(fit.predictor, own, train, thin=part == "train")
+            for part, part_rows in (("train", train), ("test", tests[fit.fold])):
+                scores = score_predictor(fit.predictor, part_rows, train, thin=part == "train")
                 if part == "train" and fit.objective is not None:
                     scores["objective"] = Score(fit.objective)
                 rows += [
@@ -195,7 +193,7 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task in this process: rows, which are stored, or a failure."""
+    """The end of a task in this process: rows, which are stored, or a failure."""
 
     task: StudyTask
     seconds: float
@@ -204,17 +202,17 @@ class Outcome:
 
 
 def run_tasks(
-    tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, told: Callable[[Outcome], None]
+    tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, report: Callable[[Outcome], None]
 ) -> list[Outcome]:
     """Carry out the tasks that are not in the store yet, beside any other process that does the same.
 
-    A task that fails is told of and the others go on; it is tried again when the study is run again.
+    A task that fails is reported and the others go on; it is tried again when the study is run again.
 
     Args:
         tasks: of :func:`plan`.
         store: where the results go.
         engine: that carries them out.
-        told: called after every task.
+        report: called after every task.
 
     Returns:
         The tasks that failed.
@@ -242,7 +240,7 @@ def run_tasks(
                     store.write(task.key, *result)
                     outcome = Outcome(task, seconds, result[0])
                 unlock(claims.pop(task.key))
-                told(outcome)
+                report(outcome)
             # What another process is at: ours if that one ends without having stored it.
             gone = [outcome.task for outcome in failed]
             waiting = [task for task in waiting if not store.holds(task.key) and task not in gone]

@@ -1,4 +1,4 @@
-"""Soft trees of a study whose parameters are chosen within the training rows of each fold."""
+"""The models of a study: soft trees, searches for them, and baselines."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Fit:
     Attributes:
         fold: the fold that it did not see.
         start: its initial solution; 0 where there is one alone.
-        chosen: whether it is the one that is returned to a user, of all starts of the fold.
+        chosen: True for the one that is returned to a user, of all starts of the fold.
         objective: of its training; None where the study does not know it.
         predictor: the model.
         facts: what else is known of it, as JSON can hold it, such as what a search chose.
@@ -244,6 +244,57 @@ class BaselineModel(StudyModel):
             yield Fit(fold, 0, True, None, self.baseline.fit(train, schema, self._seed))
 
 
+class SoftTreeCVModel(StudyModel):
+    """Soft survival trees whose parameters are chosen within the training rows of each fold.
+
+    Args:
+        name: by which the results are known.
+        estimator: the search; the device is the study's.
+    """
+
+    def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
+        super().__init__(name)
+        self.estimator = estimator
+
+    @property
+    def depth(self) -> None:
+        """None: it is chosen; the facts of the task have it for each fold."""
+        return None
+
+    def check(self) -> None:
+        """Check every candidate."""
+        self.estimator.candidates()
+
+    def settings(self) -> Fingerprint:
+        """Everything that is compared and how, and the trainer, but for the device."""
+        search = clone(self.estimator).set_params(device="cpu", verbose=0)
+        candidates = search.candidates()
+        compared = {name: list(dict.fromkeys(getattr(c, name) for c in candidates)) for name in SEARCHED}
+        checked = SoftSurvivalTree(**candidates[0].parameters, **search.shared()).settings()
+        shared = {name: value for name, value in checked.facts().items() if name not in SEARCHED}
+        how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
+        return {
+            **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
+            **fingerprint(shared, "tree"),
+            **fingerprint(checked.trainer, "trainer"),
+            **fingerprint(how, "search"),
+            "tree.prediction": search.prediction,
+        }
+
+    def versions(self) -> dict[str, str]:
+        """That of torch."""
+        return {"torch": importlib.metadata.version("torch")}
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Search and train one fold after the other."""
+        for fold, train in enumerate(splits):
+            search = clone(self.estimator).set_params(device=device).fit_data(train, schema)
+            row = search.cv_results_.astype(object).iloc[search.best_index_]
+            facts = {name: row[name] for name in SEARCHED}
+            facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
+            yield Fit(fold, 0, True, search.tree_.objective_, search, facts)
+
+
 def soft_tree_models(
     estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
 ) -> list[StudyModel]:
@@ -299,75 +350,6 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
     return models
 
 
-def _is_installed(model: BaselineModel) -> bool:
-    try:
-        model.check()
-    except ConfigError as error:
-        warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=4)
-        return False
-    return True
-
-
-def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every choice of one value of each list, and what tells it from the others beside the depth."""
-    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
-    for values in itertools.product(*lists.values()):
-        chosen = dict(zip(lists, values, strict=True))
-        told = [f"{name}={value}" for name, value in chosen.items() if name != "depth"]
-        yield "".join(f",{text}" for text in told), {**entry, **chosen}
-
-
-class SoftTreeCVModel(StudyModel):
-    """Soft survival trees whose parameters are chosen within the training rows of each fold.
-
-    Args:
-        name: by which the results are known.
-        estimator: the search; the device is the study's.
-    """
-
-    def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
-        super().__init__(name)
-        self.estimator = estimator
-
-    @property
-    def depth(self) -> None:
-        """None: it is chosen; the facts of the task have it for each fold."""
-        return None
-
-    def check(self) -> None:
-        """Check every candidate."""
-        self.estimator.candidates()
-
-    def settings(self) -> Fingerprint:
-        """Everything that is compared and how, and the trainer, but for the device."""
-        search = clone(self.estimator).set_params(device="cpu", verbose=0)
-        found = search.candidates()
-        compared = {name: list(dict.fromkeys(getattr(own, name) for own in found)) for name in SEARCHED}
-        checked = SoftSurvivalTree(**found[0].parameters, **search.shared()).settings()
-        shared = {name: value for name, value in checked.facts().items() if name not in SEARCHED}
-        how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
-        return {
-            **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
-            **fingerprint(shared, "tree"),
-            **fingerprint(checked.trainer, "trainer"),
-            **fingerprint(how, "search"),
-            "tree.prediction": search.prediction,
-        }
-
-    def versions(self) -> dict[str, str]:
-        """That of torch."""
-        return {"torch": importlib.metadata.version("torch")}
-
-    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """Search and train one fold after the other."""
-        for fold, train in enumerate(splits):
-            search = clone(self.estimator).set_params(device=device).fit_data(train, schema)
-            row = search.cv_results_.astype(object).iloc[search.best_index_]
-            facts = {name: row[name] for name in SEARCHED}
-            facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
-            yield Fit(fold, 0, True, search.tree_.objective_, search, facts)
-
-
 def soft_search_models(
     estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
 ) -> list[StudyModel]:
@@ -391,3 +373,21 @@ def soft_search_models(
         shared = {key: value for key, value in given.items() if key not in SEARCHED}
         models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
     return models
+
+
+def _is_installed(model: BaselineModel) -> bool:
+    try:
+        model.check()
+    except ConfigError as error:
+        warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=4)
+        return False
+    return True
+
+
+def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every choice of one value of each list, and what tells it from the others beside the depth."""
+    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
+    for values in itertools.product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name != "depth")
+        yield suffix, {**entry, **chosen}

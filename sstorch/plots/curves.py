@@ -20,8 +20,26 @@ from sstorch.exceptions import ConfigError, DataError
 COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
 
+_PARTS = ("train", "test")
+# More rhos than this have slanted labels.
+_MANY = 8
+_PENALTY, _PLAIN, _WEIGHTED, _SCORE = "#b5495b", "#3b6fb6", "#4a9a5b", "#3b6fb6"
+_TITLES = {
+    "c_harrell": "C (Harrell, Antolini)",
+    "c_uno": "C (Uno)",
+    "cd_auc": "mean cumulative/dynamic AUC",
+    "ibs_graf": "integrated Brier score (graf)",
+}
+
+
+class Part(Protocol):
+    """Rows to predict for, as :class:`sstorch.SurvivalData`."""
+
+    frame: pd.DataFrame
+
+
 class FittedTree(Protocol):
-    """What a tree must offer to be drawn; see :class:`sstorch.SoftSurvivalTree`."""
+    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
 
     event_times_: Any
 
@@ -89,12 +107,12 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     ax = _axes(ax)
     ends = macro_iterations.groupby("problem")["objective"].last().astype(float)
     best = ends.idxmin()
-    for number, own in macro_iterations.groupby("problem"):
+    for number, records in macro_iterations.groupby("problem"):
         is_best = number == best
-        dropped = "dropped" in own and bool(own["dropped"].astype(bool).any())
+        dropped = "dropped" in records and bool(records["dropped"].astype(bool).any())
         ax.plot(
-            own["macro_iteration"].astype(int),
-            own["objective"].astype(float),
+            records["macro_iteration"].astype(int),
+            records["objective"].astype(float),
             color=COLOURS[0] if is_best else "#aaaaaa",
             linestyle=":" if dropped else "-",
             linewidth=2.2 if is_best else 0.9,
@@ -109,11 +127,10 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
 
 
 def plot_routing_sharpness(leaf_proba: npt.ArrayLike, leaf: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """How sure the routing is: share of the rows whose own leaf has at least a given probability.
+    """Sharpness of the routing: share of the rows whose own leaf has at least a given probability.
 
-    Where the gates are sharp, the lines stay at one
-    up to the right edge; soft gates let them fall early, and predictions from one leaf then say less than the
-    average of all leaves would.
+    Where the gates are sharp, the lines stay at one up to the right edge; soft gates let them fall early, and
+    predictions from one leaf then say less than the average of all leaves would.
 
     Args:
         leaf_proba: shape (n, L), rows sum to one: ``tree.predict_leaf_proba(X)``.
@@ -126,13 +143,13 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, leaf: npt.ArrayLike, ax: A
     proba = np.asarray(leaf_proba, dtype=np.float64)
     if proba.ndim != 2 or proba.size == 0 or not np.allclose(proba.sum(axis=1), 1.0, atol=1e-4):
         raise DataError(f"leaf_proba must be (n, L) with rows that sum to one, got shape {proba.shape}")
-    own = np.asarray(leaf)
-    if own.shape != (len(proba),) or not np.isin(own, np.arange(proba.shape[1])).all():
+    leaves = np.asarray(leaf)
+    if leaves.shape != (len(proba),) or not np.isin(leaves, np.arange(proba.shape[1])).all():
         raise DataError(f"leaf must be one number of 0 to {proba.shape[1] - 1} for each of {len(proba)} rows")
     ax = _axes(ax)
-    probability = proba[np.arange(len(proba)), own]
-    for number in np.unique(own):
-        values = np.sort(probability[own == number])
+    probability = proba[np.arange(len(proba)), leaves]
+    for number in np.unique(leaves):
+        values = np.sort(probability[leaves == number])
         share = 1.0 - np.arange(len(values)) / len(values)
         ax.step(
             np.concatenate([[0.0], values, [1.0]]),
@@ -182,30 +199,6 @@ def plot_calibration(
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")
     return ax
-
-
-def _axes(ax: Axes | None, square: bool = False) -> Axes:
-    if ax is not None:
-        return ax
-    return Figure(figsize=(4.8, 4.8) if square else (6, 4), layout="constrained").subplots()
-
-
-_PARTS = ("train", "test")
-# More rhos than this have slanted labels.
-_MANY = 8
-_PENALTY, _PLAIN, _WEIGHTED, _SCORE = "#b5495b", "#3b6fb6", "#4a9a5b", "#3b6fb6"
-_TITLES = {
-    "c_harrell": "C (Harrell, Antolini)",
-    "c_uno": "C (Uno)",
-    "cd_auc": "mean cumulative/dynamic AUC",
-    "ibs_graf": "integrated Brier score (graf)",
-}
-
-
-class Part(Protocol):
-    """Rows to predict for; see :class:`sstorch.SurvivalData`."""
-
-    frame: pd.DataFrame
 
 
 def plot_parity_by_rho(scores: pd.DataFrame, unit: str = "time") -> Figure:
@@ -280,8 +273,7 @@ def plot_curves_by_rho(
 
 
 def _means(scores: pd.DataFrame, part: str) -> pd.DataFrame:
-    own = scores[scores["part"] == part].drop(columns="part")
-    return own.groupby("rho").mean(numeric_only=True)
+    return scores[scores["part"] == part].drop(columns="part").groupby("rho").mean(numeric_only=True)
 
 
 def _line(ax: Axes, values: pd.Series, colour: str, marker: str, label: str, style: str = "-") -> Line2D:
@@ -315,3 +307,9 @@ def _share_right(figure: Figure) -> None:
     top = max(float(np.nanmax(line.get_ydata())) for ax in rights for line in ax.lines)
     for ax in rights:
         ax.set_ylim(-0.03 * max(top, 1e-12), 1.05 * max(top, 1e-12))
+
+
+def _axes(ax: Axes | None, square: bool = False) -> Axes:
+    if ax is not None:
+        return ax
+    return Figure(figsize=(4.8, 4.8) if square else (6, 4), layout="constrained").subplots()

@@ -11,6 +11,9 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+# Colours that people with colour vision deficiency tell apart (Okabe and Ito).
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7682")
+_COLUMNS = 3
 _INK, _BAR = "#22303c", "#b5495b"
 # In inches: between two labels, above the axis, and below it beside labels and bars.
 _LINE, _TOP, _BELOW = 0.24, 0.72, 0.28
@@ -27,12 +30,12 @@ def indistinguishable(ranks: Sequence[float], critical_difference: float) -> lis
         >>> indistinguishable([1.0, 1.5, 2.4, 4.0], critical_difference=1.0)
         [(0, 1), (1, 2)]
     """
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for first, low in enumerate(ranks):
         last = max(k for k, rank in enumerate(ranks) if rank - low <= critical_difference)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        if last > first and (not runs or last > runs[-1][1]):
+            runs.append((first, last))
+    return runs
 
 
 def plot_critical_difference(ranks: Mapping[str, float], critical_difference: float) -> Figure:
@@ -94,11 +97,6 @@ def _label(ax: Axes, name: str, rank: float, y: float, x: float, is_left: bool) 
     ax.plot([rank, rank, x], [0, y, y], color=_INK, lw=0.8)
     text = f"{name}  {rank:.2f} " if is_left else f" {rank:.2f}  {name}"
     ax.text(x, y, text, ha="right" if is_left else "left", va="center", fontsize=9, color=_INK)
-
-
-# Colours that people with colour vision deficiency tell apart (Okabe and Ito).
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7682")
-_COLUMNS = 3
 
 
 def plot_scores_by_dataset(
@@ -237,10 +235,10 @@ def _boxes(
     """Box plots as four collections: thousands of boxes as single artists would take minutes to draw."""
     boxes, whiskers, medians, filled, points = [], [], [], [], []
     half = 0.5 * width
-    for own, position, colour in zip(values, positions, colours, strict=True):
-        if not len(own):
+    for scores, position, colour in zip(values, positions, colours, strict=True):
+        if not len(scores):
             continue
-        (box,) = boxplot_stats(own)
+        (box,) = boxplot_stats(scores)
         low, high, middle = box["q1"], box["q3"], box["med"]
         boxes.append(
             [(position - half, low), (position + half, low), (position + half, high), (position - half, high)]

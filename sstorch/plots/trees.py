@@ -18,10 +18,11 @@ _LINE = "#999999"
 _NAME, _NAME_END = 16, 7
 # Inches: a leaf's width, a level's height, and what of them a node's panel takes.
 _LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.74, 0.6)
+_BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#444444", "linewidth": 0.8}
 
 
 class FittedSoftTree(FittedTree, Protocol):
-    """What a tree must offer to be drawn; see :class:`sstorch.SoftSurvivalTree`."""
+    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
 
     def gate_table(self) -> pd.DataFrame:
         """One row a gate, with ``rows`` and ``left``."""
@@ -134,11 +135,8 @@ def _draw_leaf(ax: Axes, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.f
     ax.spines[["top", "right"]].set_visible(False)
 
 
-_BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#444444", "linewidth": 0.8}
-
-
 class FittedExactTree(Protocol):
-    """What a tree must offer to be drawn; see :class:`sstorch.OptimalTreeClassifier`.
+    """A fitted tree, as :class:`sstorch.OptimalTreeClassifier`.
 
     Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn.
     """
@@ -150,7 +148,7 @@ class FittedExactTree(Protocol):
 
 
 def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None = None) -> list[Axes]:
-    """Draw the tree, its questions in the nodes, and below each leaf its survival curve, or what it says.
+    """Draw the tree, its questions in the nodes, and below each leaf its survival curve, or its text.
 
     Args:
         tree: fitted.
@@ -190,7 +188,7 @@ def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None =
 
 
 def _write_leaf(ax: Axes, text: str) -> None:
-    """What a leaf says, a line for each part."""
+    """Write the text of a leaf, a line for each part."""
     ax.text(
         0.5, 1.0, text.replace(": ", "\n").replace(", ", "\n"), ha="center", va="top", fontsize=8, bbox=_BOX
     )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sstorch.checks import names_text, nearest_text
-from sstorch.evaluation.baselines.base import Baseline, KaplanMeierBaseline
+from sstorch.evaluation.baselines.base import Baseline, Curves, KaplanMeierBaseline
 from sstorch.evaluation.baselines.neural import CoxTime, DeepSurv, NeuralLogisticHazard
 from sstorch.evaluation.baselines.regressions import (
     Cox,
@@ -20,6 +20,8 @@ from sstorch.evaluation.baselines.regressions import (
 )
 from sstorch.evaluation.baselines.trees import OSST, CTree, RPart, SurTree
 from sstorch.exceptions import ConfigError
+
+__all__ = ["BASELINES", "Baseline", "Curves", "make_baseline"]
 
 _CLASSES: tuple[type[Baseline], ...] = (
     KaplanMeierBaseline,
@@ -64,6 +66,3 @@ def make_baseline(name: str, **options: Any) -> Baseline:
             raise ConfigError(f"the baseline {name!r} has no setting {option!r}; {has}")
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     return BASELINES[name](**values)
-
-
-__all__ = ["BASELINES", "Baseline", "Curves", "make_baseline"]

@@ -1,4 +1,4 @@
-"""Breslow's baseline hazard, for models of a log relative risk."""
+"""The interface of all baselines, Kaplan-Meier, and what baselines are made of: features and curves."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
 from sstorch.data.sources import pip_install
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.metrics.censoring import risk_sets
+
+# Largest rise of a curve that is taken for rounding; some packages predict in float32.
+_ROUNDING = 1e-5
+# Its exponential is a number of float64, and large enough for S = 0.
+_LARGEST_LOG = 700.0
 
 
 class Curves(Protocol):
@@ -114,7 +119,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
-        """Fit the model; what it needs is there."""
+        """Fit the model, after all checks."""
 
     def settings(self) -> dict[str, Any]:
         """Every setting and its value."""
@@ -185,10 +190,6 @@ def check_range(name: str, value: float, low: float, high: float = np.inf) -> No
         raise ConfigError(f"{name}={value!r} must be >= {low:g}{upper}")
 
 
-# Largest rise of a curve that is taken for rounding; some packages predict in float32.
-_ROUNDING = 1e-5
-
-
 @dataclass(frozen=True)
 class StepCurves:
     """Right-continuous step functions: 1 before the first jump, the last value beyond the last one.
@@ -251,26 +252,6 @@ def checked_curves(curves: npt.ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class KaplanMeierBaseline(Baseline):
-    """Kaplan-Meier estimate of all training rows, without features."""
-
-    name: ClassVar[str] = "kaplan_meier"
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
-        sets = risk_sets(train.time, train.event)
-        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk)
-
-        def values(X: object) -> FloatArray:
-            return np.tile(survival, (len(schema.frame_of(X)), 1))
-
-        return StepCurves(sets.times, values)
-
-
-# Its exponential is a number of float64, and large enough for S = 0.
-_LARGEST_LOG = 700.0
-
-
-@dataclass(frozen=True)
 class BreslowBaseline:
     """Cumulative baseline hazard, a step function.
 
@@ -309,3 +290,19 @@ class BreslowBaseline:
         with np.errstate(over="ignore"):
             curves: FloatArray = np.exp(-np.outer(risk, self.hazard))
         return curves
+
+
+@dataclass(frozen=True)
+class KaplanMeierBaseline(Baseline):
+    """Kaplan-Meier estimate of all training rows, without features."""
+
+    name: ClassVar[str] = "kaplan_meier"
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+        sets = risk_sets(train.time, train.event)
+        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk)
+
+        def values(X: object) -> FloatArray:
+            return np.tile(survival, (len(schema.frame_of(X)), 1))
+
+        return StepCurves(sets.times, values)

@@ -28,6 +28,9 @@ from sstorch.evaluation.baselines.base import (
 from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 from sstorch.metrics.censoring import risk_sets
 
+# Fits of an accelerated failure time model, each with ten times the penalty of the one before.
+_TRIES = 4
+
 
 def structured(time: FloatArray, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.void]:
     """The target as scikit-survival takes it."""
@@ -294,9 +297,6 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: npt.NDAr
     return float(linear[event].sum() - np.log(sets.at_risk[which] - share * sets.n_events[which]).sum())
 
 
-_TRIES = 4
-
-
 @dataclass(frozen=True)
 class AFTCurves:
     """Curves of a regression with log time = μ(x) + noise / a.
@@ -393,8 +393,8 @@ class AcceleratedFailureTime(Baseline):
                     fitter.fit(frame, "time", "event")
             except (ConvergenceError, np.linalg.LinAlgError):
                 continue
-            found = fitter.params_
-            if np.isfinite(found).all():
+            parameters = fitter.params_
+            if np.isfinite(parameters).all():
                 break
         else:
             raise TrainingError(
@@ -410,9 +410,9 @@ class AcceleratedFailureTime(Baseline):
         return AFTCurves(
             encoder,
             self,
-            float(found[scale]["Intercept"]) + float(np.log(unit)),
-            found[scale][names].to_numpy(),
-            float(np.exp(found[shape]["Intercept"])),
+            float(parameters[scale]["Intercept"]) + float(np.log(unit)),
+            parameters[scale][names].to_numpy(),
+            float(np.exp(parameters[shape]["Intercept"])),
             float(penalizer),
             train.zero_time,
         )

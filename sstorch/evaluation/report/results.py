@@ -21,8 +21,19 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import METRICS
 
 PARTS = ("test", "train")
+_ROW = ["dataset", "key", "fold", "start", "part", "metric"]
 # Of the tests, and of the p-values that count as rejections.
 LEVEL = 0.05
+
+SOURCE = "Consolo, Amaldi and Carrizosa, “Soft decision trees for survival analysis”"
+
+# Their published integrated Brier scores lie below what any calibrated model can reach.
+NOT_COMPARABLE = frozenset({"sst_po", "sst_ph"})
+WHY_NOT_COMPARABLE = (
+    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can "
+    "reach, for instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model "
+    "discriminates."
+)
 
 Facts = Mapping[str, Any]
 
@@ -200,17 +211,6 @@ def deepest(models: Iterable[Model]) -> list[Model]:
     return list(chosen.values())
 
 
-SOURCE = "Consolo, Amaldi and Carrizosa, “Soft decision trees for survival analysis”"
-
-# Their published integrated Brier scores lie below what any calibrated model can reach.
-NOT_COMPARABLE = frozenset({"sst_po", "sst_ph"})
-WHY_NOT_COMPARABLE = (
-    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can "
-    "reach, for instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model "
-    "discriminates."
-)
-
-
 @cache
 def published_tables() -> pd.DataFrame:
     """The published tables in long form.
@@ -249,9 +249,6 @@ def published_means(metric: str, part: str = "test") -> pd.DataFrame:
 def is_comparable(metric: str, model: Model) -> bool:
     """True if the published and our values of a metric measure the same thing."""
     return not (measure_of(metric).published == "ibs" and model.counterpart.name in NOT_COMPARABLE)
-
-
-_ROW = ["dataset", "key", "fold", "start", "part", "metric"]
 
 
 @dataclass(frozen=True)
