@@ -117,7 +117,7 @@ def check_integer(name: str, value: object, least: int) -> int:
     Raises:
         ConfigError: no integer, or below ``least``.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
     return int(value)
 
@@ -206,7 +206,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         raise DataError(f"{expected}got a masked array with masked entries; leave these rows out.")
     try:
         array = np.asarray(values)
-        kinds = {array.dtype.kind}
+        kinds: set[str] = {array.dtype.kind}
         if array.dtype.kind == "O":
             kinds = {_kind_of(kind) for kind in set(map(type, array.flat))}
         for kind, what in _NOT_NUMBERS.items():

@@ -22,9 +22,6 @@ from torch import Tensor
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError, FormatError
 
-JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
-_CHECKSUM = "state_sha256"
-
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file aside, then move it to its place in one step.
@@ -105,6 +102,10 @@ def unlock(lock: BaseFileLock) -> None:
     lock.release()
 
 
+JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
+_CHECKSUM = "state_sha256"
+
+
 def write_folder(
     folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
@@ -154,10 +155,10 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
         raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
     with reading(folder):
         state: dict[str, Any] = json.loads(text)
-        written = (state["format"], state["format_version"])
-        if written != (name, version):
+        found = (state["format"], state["format_version"])
+        if found != (name, version):
             raise FormatError(
-                f"{folder / JSON_NAME} is of format {written[0]} version {written[1]}; this version of "
+                f"{folder / JSON_NAME} is of format {found[0]} version {found[1]}; this version of "
                 f"sstorch reads {name} version {version}"
             )
         if checksum(blob) != state["tensors_sha256"]:

@@ -291,13 +291,7 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
 
 
 def clean_features(X: object) -> pd.DataFrame:
-    """Read all feature columns.
-
-    Args:
-        X: DataFrame or array (n, p).
-
-    Returns:
-        New frame (n, p): float64 columns with NaN, and categorical columns whose categories are text.
+    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
 
     Raises:
         DataError: A column is refused, or there is none.

@@ -141,14 +141,7 @@ LIFELINES_SETS = (
 def _load_scikit_survival(
     function: str, *, numbers: Iterable[str] = (), drop: Iterable[str] = (), **options: str
 ) -> SurvivalData:
-    """Load a data set of scikit-survival.
-
-    Args:
-        function: Name of its loader there.
-        numbers: Columns that are numbers, kept there as categories whose labels are their digits.
-        drop: Columns left out.
-        **options: For that loader.
-    """
+    """Load a data set of scikit-survival, whose categories ``numbers`` have digits as labels."""
     frame, target = getattr(SKSURV.load("datasets"), function)(**options)
     check_columns_exist([*numbers, *drop], list(frame.columns))
     for name in numbers:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -136,27 +137,22 @@ def cross_validate(
         )
     splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
     batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks, checkpoint)
-    rows, trees = [], []
+    rows: list[dict[str, Any]] = []
+    trees: dict[int, SoftSurvivalTree] = {}
     dropped = batch.history.dropped()
-    for fold in range(n_folds):
-        parts = {"train": splits[fold], "test": data.subset(folds == fold)}
-        best = batch.best_start(fold)
-        for start in range(batch.n_starts):
-            tree = clone(estimator).adopt(batch, splits[fold], fold, start)
-            if start == best:
-                trees.append(tree)
-            for part, part_rows in parts.items():
-                about = {"fold": fold, "start": start, "part": part, "chosen": start == best}
-                about["finished"] = batch.position(fold, start) not in dropped
-                scores = score_tree(tree, part_rows, splits[fold])
-                if data.groups is not None:
-                    scores |= score_fairness(tree, part_rows, splits[fold])
-                rows.append({**about, "objective": tree.objective_, **scores})
+    for about, tree, part, train in _trees_on_parts(batch, estimator, splits[:n_folds], data, folds):
+        if about["chosen"]:
+            trees[about["fold"]] = tree
+        about["finished"] = batch.position(about["fold"], about["start"]) not in dropped
+        scores = score_tree(tree, part, train)
+        if data.groups is not None:
+            scores |= score_fairness(tree, part, train)
+        rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
     table = pd.DataFrame(rows)
     tests = table[table["chosen"] & (table["part"] == "test")]
     model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in SCORES}
-    return CrossValidation(table, trees, model, batch, folds)
+    return CrossValidation(table, list(trees.values()), model, batch, folds)
 
 
 @dataclass(frozen=True)
@@ -246,18 +242,36 @@ def fairness_path(
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
     batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
     rows = []
+    for about, tree, part, train in _trees_on_parts(batch, estimator, splits, data, folds, values):
+        accuracy = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"].to_dict()
+        rows.append({**about, "objective": tree.objective_, **accuracy, **score_fairness(tree, part, train)})
+    return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
+
+
+def _trees_on_parts(
+    batch: TrainedBatch,
+    estimator: SoftSurvivalTree,
+    splits: Sequence[SurvivalData],
+    data: SurvivalData,
+    folds: IntArray,
+    rhos: Sequence[float] = (),
+) -> Iterator[tuple[dict[str, Any], SoftSurvivalTree, SurvivalData, SurvivalData]]:
+    """Every tree of the folds with each part of its fold to score it on.
+
+    Yields:
+        rho (if there are several), fold, start, part, and whether the start is the chosen one; the tree; the
+        rows of the part; the training rows.
+    """
     for fold, train in enumerate(splits):
         parts = {"train": train, "test": data.subset(folds == fold)}
-        for k, rho in enumerate(values):
+        for k, rho in enumerate(rhos or [None]):
             best = batch.best_start(fold, k)
             for start in range(batch.n_starts):
                 tree = clone(estimator).adopt(batch, train, fold, start, k)
-                for part, part_rows in parts.items():
-                    about = {"rho": rho, "fold": fold, "start": start, "part": part, "chosen": start == best}
-                    accuracy = metrics.evaluate(tree, train, part_rows, metrics=ACCURACY)["value"].to_dict()
-                    disparity = score_fairness(tree, part_rows, train)
-                    rows.append({**about, "objective": tree.objective_, **accuracy, **disparity})
-    return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
+                for part, rows in parts.items():
+                    about: dict[str, Any] = {"rho": rho} if rhos else {}
+                    about |= {"fold": fold, "start": start, "part": part, "chosen": start == best}
+                    yield about, tree, rows, train
 
 
 def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:

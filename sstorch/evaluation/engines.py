@@ -187,13 +187,9 @@ class Ray(Engine):
 
 
 def make_engine(name: str, n_jobs: int, device: str, address: str | None = None) -> Engine:
-    """The engine of a name.
+    """The engine of a name, ``"processes"`` or ``"ray"``.
 
-    Args:
-        name: ``"processes"`` or ``"ray"``.
-        n_jobs: processes. Of device "cuda" at most one for each that there is.
-        device: ``"cpu"`` or a CUDA device.
-        address: of a Ray cluster.
+    Of device "cuda" there is at most one process for each that there is.
 
     Raises:
         ConfigError: no such engine, fewer than one process, or torch does not see the device.

@@ -67,14 +67,9 @@ class StudyTask:
 def plan(
     sources: Sequence[Source], models: Sequence[StudyModel], n_folds: int, seed: int, store: ResultStore
 ) -> list[StudyTask]:
-    """All tasks of a study; what can be refused is refused here, and the folds are written.
+    """All tasks of a study: every model on every data set; what can be refused is refused here.
 
-    Args:
-        sources: data sets.
-        models: models, each fitted on every data set.
-        n_folds: folds, stratified by event.
-        seed: of the folds.
-        store: where the results go.
+    The folds, stratified by event with this seed, are written to the store.
 
     Raises:
         ConfigError: a model cannot be fitted here, two have the same name and depth, or a data set needs a

@@ -291,14 +291,8 @@ def integrated_calibration_index(
     """Integrated calibration index: mean absolute distance of the predictions from their calibration curve.
 
     The definition of Austin et al., who smooth by a hazard regression; here the smooth curve is that of
-    `calibration_curve`, so numbers compare among models scored by this function.
-
-    Args:
-        time: as in `calibration_curve`.
-        event: as in `calibration_curve`.
-        survival: as in `calibration_curve`.
-        t: as in `calibration_curve`.
-        span: as in `calibration_curve`.
+    `calibration_curve`, so numbers compare among models scored by this function. The arguments are
+    those of `calibration_curve`.
 
     Returns:
         The mean over the rows, in [0, 1], 0 is best.
@@ -352,8 +346,8 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
     factor = 1.0 - events / at_risk
     before = np.concatenate(([1.0], np.cumprod(1.0 - events / kept)))[:-1]
     after = np.concatenate((np.cumprod(factor[::-1])[::-1], [1.0]))[1:]
-    own_events = events[position] - (row_event & (row_time <= horizon))
-    left_out = before[position] * (1.0 - own_events / kept[position]) * after[position]
+    other_events = events[position] - (row_event & (row_time <= horizon))
+    left_out = before[position] * (1.0 - other_events / kept[position]) * after[position]
     return n * float(np.prod(factor)) - (n - 1) * left_out
 
 
@@ -416,11 +410,8 @@ def _local_linear(
     Around each point the ceil(span n) nearest rows get tricube weights and a straight line. Where they do not
     vary in x, as with few distinct predictions, the line is level.
 
-    Args:
-        x: shape (n,), finite.
-        y: shape (n,), finite.
-        points: where the curve is wanted, within the range of x and increasing, shape (m,).
-        span: share of the rows, in (0, 1].
+    The points, shape (m,), are increasing and within the range of x; ``span`` is a share of the rows in
+    (0, 1].
 
     Returns:
         The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e

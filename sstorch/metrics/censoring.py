@@ -41,13 +41,7 @@ class RiskSets(NamedTuple):
 
 
 def risk_sets(time: FloatArray, event: BoolArray, weight: FloatArray | None = None) -> RiskSets:
-    """Count the rows at each distinct time.
-
-    Args:
-        time: observed times, shape (n,), checked.
-        event: event indicators, shape (n,).
-        weight: weights of the rows, shape (n,), or None for one each.
-    """
+    """Count the rows, or add up their weights, at each distinct time."""
     distinct, position = np.unique(time, return_inverse=True)
     each = 1.0 if weight is None else weight
     n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
@@ -253,8 +247,8 @@ def count_floored(
     Args:
         time: observed times of the test rows, shape (n,).
         train: the pair (time, event) of the training rows.
-        ipcw: as in `ipcw_weights`.
-        min_censoring_prob: as in `censoring_floor`.
+        ipcw: G at the event, "G(t-)" or "G(t)", see `ipcw_weights`.
+        min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
         event: True or 1 for the rows whose weight counts, shape (n,); None counts all.
 
     Returns:

@@ -69,16 +69,7 @@ class ComparablePairs:
         event_weight: FloatArray | None = None,
         row_weight: FloatArray | None = None,
     ) -> Self:
-        """Find the pairs.
-
-        Args:
-            time: observed times, shape (n,).
-            event: event indicators, shape (n,).
-            tied_time: "exclude" or "censored_later".
-            tau: events count at times below tau only; None counts all.
-            event_weight: of the rows, read where there is an event, shape (n,), or None.
-            row_weight: of the rows, shape (n,), or None.
-        """
+        """Find the pairs; arrays are of the rows, shape (n,), and event weights are read at events only."""
         order = np.lexsort((~event, time))
         sorted_time, sorted_event = time[order], event[order]
         group_end = np.searchsorted(sorted_time, sorted_time, side="right")
@@ -277,19 +268,10 @@ def concordance_uno(
     rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
     still well above 0, or a few late events carry the estimate.
 
-    Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        survival: predicted S_i(t_k), shape (n, n_times), read as in `concordance_harrell`.
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
-        tied_time: as in `concordance_harrell`.
-        tied_risk: as in `concordance_harrell`.
-        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
-        ipcw: G at the event, see `ipcw_weights`.
-        min_censoring_prob: floor under G, see `censoring_floor`; a row it touches never raises, and
-            `count_floored` counts them.
-        sample_weight: weights of the rows, shape (n,); a pair weighs the product. They do not enter G.
+    The arguments are those of `concordance_harrell`, and `train`, the pair (time, event) of the training
+    rows, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see `ipcw_weights`;
+    `min_censoring_prob`, a floor under G in (0, 1], see `censoring_floor`, which never raises for a row that
+    it touches (`count_floored` counts them). Sample weights do not enter G.
 
     Returns:
         C_U in [0, 1].
@@ -327,14 +309,8 @@ def concordance_harrell_risk(
 
     Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j].
 
-    Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        risk: score, higher where the event is expected earlier, shape (n,). Any monotone scale, no unit.
-        tied_time: pairs with t_i = t_j, as in `concordance_harrell`.
-        tied_risk: pairs with r_i = r_j, as in `concordance_harrell`.
-        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
-        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None is one each.
+    The arguments are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the curves and
+    their times: a score on any monotone scale, higher where the event is expected earlier.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -372,17 +348,8 @@ def concordance_uno_risk(
     As `concordance_harrell_risk`, each pair weighted by G(t_i)^-2. With `tied_time="censored_later"` and
     `ipcw="G(t)"` it is the number of scikit-survival's `concordance_index_ipcw`, where that does not raise.
 
-    Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        risk: score, higher where the event is expected earlier, shape (n,). Any monotone scale, no unit.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
-        tied_time: pairs with t_i = t_j, as in `concordance_harrell`.
-        tied_risk: pairs with r_i = r_j, as in `concordance_harrell`.
-        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
-        ipcw: G at the event, see `ipcw_weights`.
-        min_censoring_prob: floor under G, as in `concordance_uno`.
-        sample_weight: weights of the rows, shape (n,); a pair weighs the product. They do not enter G.
+    The arguments are those of `concordance_uno`, but for `risk`, shape (n,), in place of the curves and their
+    times: a score on any monotone scale, higher where the event is expected earlier.
 
     Returns:
         C in [0, 1].

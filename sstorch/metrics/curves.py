@@ -73,16 +73,7 @@ def _expected(model: Any, got: str) -> str:
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:
-    """S_i(t_i) of each row at its own time, read as in `concordance_harrell`: right-continuous steps from 1.
-
-    Args:
-        curves: S on the grid, shape (n, n_times), checked.
-        grid: shape (n_times,).
-        time: a time per row, shape (n,).
-
-    Returns:
-        Shape (n,).
-    """
+    """S_i(t_i) of each row at its own time, shape (n,), read as right-continuous steps from 1."""
     column = np.searchsorted(grid, time, side="right") - 1
     return np.where(column >= 0, curves[np.arange(time.size), np.maximum(column, 0)], 1.0)
 

@@ -202,15 +202,8 @@ class Metric:
 
 
 def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
-    return integrated_brier_score_over(
-        rows.time,
-        rows.event,
-        curves,
-        times,
-        train=rows.train,
-        convention=convention,
-        follow_up=rows.whole[0],
-    )
+    scored = (rows.time, rows.event, None)
+    return integrated_brier_score_over(scored, curves, times, rows.train, convention, follow_up=rows.whole[0])
 
 
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
@@ -299,7 +292,8 @@ def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
     horizon = _rmst_horizon(rows, tau)
     if horizon == 0.0:
         raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
-    return rmst_error_up_to(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=horizon)
+    scored = (rows.time, rows.event, None)
+    return rmst_error_up_to(horizon, scored, rows.survival, rows.times, rows.train)
 
 
 def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:

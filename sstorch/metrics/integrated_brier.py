@@ -130,12 +130,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
 def surtree_window(time: FloatArray) -> tuple[float, float]:
     """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
 
-    Args:
-        time: observed times of the test rows, shape (n,).
-
-    Returns:
-        The entries len // 10 and 9 len // 10 of the sorted distinct times, the upper one 1e-3 less where it
-        is the largest.
+    These are the entries len // 10 and 9 len // 10 of the sorted times, the upper one 1e-3 less where it is
+    the largest.
 
     Raises:
         DataError: the two are not in order.
@@ -290,34 +286,24 @@ def integrated_brier_score(
         >>> round(integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
         0.070741
     """
-    return integrated_brier_score_over(
-        time,
-        event,
-        survival,
-        times,
-        train=train,
-        convention=convention,
-        min_censoring_prob=min_censoring_prob,
-        sample_weight=sample_weight,
-    )
+    rows = (time, event, sample_weight)
+    return integrated_brier_score_over(rows, survival, times, train, convention, min_censoring_prob)
 
 
 def integrated_brier_score_over(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    rows: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None],
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
-    *,
     train: tuple[npt.ArrayLike, npt.ArrayLike],
-    convention: str = "graf",
+    convention: str,
     min_censoring_prob: float | None = None,
-    sample_weight: npt.ArrayLike | None = None,
     follow_up: FloatArray | None = None,
 ) -> float:
-    """`integrated_brier_score` over the window of the given times `follow_up`, which hold those of the rows.
+    """`integrated_brier_score` of rows (time, event, weight) over the window of the times `follow_up`.
 
-    None takes the rows themselves. Resamples of the same rows are scored over one window by it.
+    These hold the times of the rows; None takes just them. So resamples of rows share one window.
     """
+    time, event, sample_weight = rows
     check_convention(convention)
     row_time, row_event = check_time_event(time, event)
     check_same_order(time=time, survival=survival, sample_weight=sample_weight)

@@ -140,7 +140,7 @@ def mean_absolute_error_margin(
     left = survival.at(row_time)
     beyond = np.divide(survival.area_from(row_time), left, out=np.zeros_like(left), where=left > 0.0)
     target = np.where(row_event, row_time, row_time + beyond)
-    return _mean_error(predicted, target, np.where(row_event, 1.0, 1.0 - left) * weight)
+    return _weighted_mean(np.abs(predicted - target), np.where(row_event, 1.0, 1.0 - left) * weight)
 
 
 def mean_absolute_error_pseudo(
@@ -177,7 +177,7 @@ def mean_absolute_error_pseudo(
     pseudo = (n + 1.0) * survival.mean_with_censored(row_time) - n * survival.mean()
     target = np.where(row_event, row_time, pseudo)
     known = np.where(row_event, 1.0, 1.0 - survival.at(row_time))
-    return _mean_error(predicted, target, known * weight)
+    return _weighted_mean(np.abs(predicted - target), known * weight)
 
 
 def rmst_error(
@@ -228,34 +228,22 @@ def rmst_error(
     """
     row_time, _ = check_time_event(time, event)
     check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
-    return rmst_error_up_to(
-        time,
-        event,
-        survival,
-        times,
-        train=train,
-        tau=tau,
-        error=error,
-        ipcw=ipcw,
-        min_censoring_prob=min_censoring_prob,
-        sample_weight=sample_weight,
-    )
+    rows = (time, event, sample_weight)
+    return rmst_error_up_to(tau, rows, survival, times, train, error, ipcw, min_censoring_prob)
 
 
 def rmst_error_up_to(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    tau: float,
+    rows: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None],
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
-    *,
     train: tuple[npt.ArrayLike, npt.ArrayLike],
-    tau: float,
-    error: Literal["absolute", "squared"] = "absolute",
+    error: str = "absolute",
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
-    sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """`rmst_error` with a tau that need not lie within the times of these rows, such as of a resample."""
+    """`rmst_error` of rows (time, event, weight), with a tau that may lie beyond them, as in a resample."""
+    time, event, sample_weight = rows
     check_choice(error, "error", ("absolute", "squared"))
     check_same_order(time=time, event=event, survival=survival, sample_weight=sample_weight)
     row_time, row_event = check_time_event(time, event)
@@ -265,13 +253,8 @@ def rmst_error_up_to(
     check_vector(predicted, "survival", row_time.size)
     check_grid_unit(row_time, row_event, check_times(times))
     target = np.minimum(row_time, horizon)
-    weight = ipcw_weights(
-        target,
-        row_event | (row_time >= horizon),
-        train=train,
-        ipcw=ipcw,
-        min_censoring_prob=min_censoring_prob,
-    )
+    known = row_event | (row_time >= horizon)
+    weight = ipcw_weights(target, known, train=train, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
     given = check_weight(sample_weight, row_time.size)
     deviation = np.abs(predicted - target)
     if error == "squared":
@@ -302,10 +285,6 @@ def _checked(
         )
     weight = check_weight(sample_weight, row_time.size)
     return row_time, row_event, predicted, np.ones(row_time.size) if weight is None else weight
-
-
-def _mean_error(predicted: FloatArray, target: FloatArray, weight: FloatArray) -> float:
-    return _weighted_mean(np.abs(predicted - target), weight)
 
 
 def _weighted_mean(error: FloatArray, weight: FloatArray) -> float:

@@ -165,10 +165,7 @@ class Encoder:
 
 
 def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
-    """Folds of the training rows, stratified by event; fewer than `n_folds` if there are fewer events.
-
-    Returns:
-        Fold of each row, shape (n,).
+    """Fold of each training row, stratified by event; at most as many folds as there are events.
 
     Raises:
         DataError: fewer than two events.
@@ -234,10 +231,7 @@ class BrokenLineCurves:
 
 
 def checked_curves(curves: npt.ArrayLike) -> FloatArray:
-    """Predicted survival as float64 in [0, 1], not rising, with rounding removed.
-
-    Args:
-        curves: shape (n, n_times).
+    """Predicted survival (n, n_times) as float64 in [0, 1], not rising, with rounding removed.
 
     Raises:
         TrainingError: a model predicted NaN, or something that is no survival curve.
@@ -270,13 +264,7 @@ class BreslowBaseline:
 
     @classmethod
     def of(cls, log_risk: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> Self:
-        """Estimate it.
-
-        Args:
-            log_risk: of the training rows, shape (n,).
-            time: observed times, shape (n,).
-            event: event indicators, shape (n,).
-        """
+        """Estimate it from log risks, times and events of the training rows, each (n,)."""
         largest = float(log_risk.max())
         sets = risk_sets(time, event, np.exp(log_risk - largest))
         n_events = np.bincount(sets.position, weights=event)

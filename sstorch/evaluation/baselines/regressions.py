@@ -280,13 +280,7 @@ def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penal
 
 
 def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> float:
-    """Log partial likelihood with Efron's ties, summed over events.
-
-    Args:
-        linear: x'β, shape (n,).
-        time: observed times, shape (n,).
-        event: event indicators, shape (n,).
-    """
+    """Log partial likelihood of x'β, shape (n,), with Efron's ties, summed over events."""
     linear = linear - linear.max()  # which changes nothing but the range of the exponentials
     sets = risk_sets(time, event, np.exp(linear))
     counts = np.bincount(sets.position, weights=event).astype(np.int64)

@@ -312,15 +312,10 @@ def fold_section(results: Results) -> Section | None:
 
 
 def compare_folds(one: Mapping[str, pd.Series], two: Mapping[str, pd.Series]) -> dict[str, ResampledTTest]:
-    """Corrected resampled t-test of two models on each data set where both have the same folds.
+    """Corrected resampled t-test of two models, first minus second, on each data set with the same folds.
 
-    Args:
-        one: scores of the first model by data set, each a series indexed by fold.
-        two: of the second; differences are first minus second.
-
-    Returns:
-        A test a data set; data sets with fewer than two folds, with other folds, or with a fold where the
-        metric is not a finite number have none.
+    Scores are series indexed by fold, by data set. Data sets with fewer than two folds, or with a fold where
+    the metric is not a finite number, have no test.
     """
     tests = {}
     for dataset in one:

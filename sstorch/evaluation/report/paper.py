@@ -197,11 +197,7 @@ class Wins:
 def count_wins(means: pd.DataFrame, model: str, rivals: list[str], *, higher_is_better: bool) -> Wins:
     """Count the data sets on which a model is ahead of the best of its rivals, by means of three decimals.
 
-    Args:
-        means: a row a data set, a column a model.
-        model: its column.
-        rivals: columns; of each data set the best of them counts. Data sets where one is NaN do not.
-        higher_is_better: direction of the score.
+    Of each data set (row) the best of the rivals (columns) counts; data sets where one is NaN do not.
     """
     table = means[[model, *rivals]].dropna()
     if higher_is_better:
