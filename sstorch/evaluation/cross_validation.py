@@ -241,7 +241,7 @@ def fairness_path(
     settings = replace(settings, trainer=with_heats(settings.trainer, 0))
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
     batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for about, tree, part, train in _trees_on_parts(batch, estimator, splits, data, folds, values):
         accuracy = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"].to_dict()
         rows.append({**about, "objective": tree.objective_, **accuracy, **score_fairness(tree, part, train)})
