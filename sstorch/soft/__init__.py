@@ -1,7 +1,7 @@
 """The soft survival tree: estimators, their batch, their search and their reading."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
-from sstorch.soft.reading import Explanation, SimplifiedRules
+from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import SoftSurvivalTreeCV
