@@ -243,7 +243,8 @@ def fairness_path(
     batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
     rows: list[dict[str, Any]] = []
     for about, tree, part, train in _trees_on_parts(batch, estimator, splits, data, folds, values):
-        accuracy = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"].to_dict()
+        table = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"]
+        accuracy = {str(name): value for name, value in table.items()}
         rows.append({**about, "objective": tree.objective_, **accuracy, **score_fairness(tree, part, train)})
     return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
 
