@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,9 +28,6 @@ from sstorch.soft.tree import SoftSurvivalTree
 Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
 SCORINGS: tuple[str, ...] = get_args(Scoring)
 Scorer = Callable[[Any, Any, Any], float]
-
-# Several values of these are compared; in this order candidates are listed.
-SEARCHED = ("depth", "leaf", "init", "n_starts", "ridge", "gate_ridge", "fused")
 
 # What leaf="auto" stands for where times are continuous, and where they are grouped: events at no more than
 # so many distinct times, as where whole years were recorded.
@@ -93,6 +90,10 @@ class Candidate:
     def row(self) -> dict[str, Any]:
         """As a row of a table."""
         return {**self.parameters, "leaf": leaf_label(self.leaf)}
+
+
+# Several values of these are compared; in this order candidates are listed.
+SEARCHED = tuple(item.name for item in fields(Candidate) if item.name != "place")
 
 
 def candidates(lists: Mapping[str, object]) -> list[Candidate]:

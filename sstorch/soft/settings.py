@@ -1,19 +1,20 @@
-"""The checked settings of a batch of trees."""
+"""Settings of a batch of trees: each is declared once, with its default and its rule."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import get_args
+from types import MappingProxyType
+from typing import Any, get_args
 
 import torch
 
-from sstorch.checks import check_device
+from sstorch.checks import check_device, is_number_of
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import HazardFamily, Spline, Topology, make_family
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
 from sstorch.objective import FAIRNESS, L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Trainer
 
@@ -27,10 +28,119 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 }
 INITS = ("kmeans", "random", "greedy", "grown", "cox")
 
+# Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
+Rule = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Declaration of a setting.
+
+    Attributes:
+        default: of a tree; its type is the one in which the value is saved.
+        rule: checks a value.
+        text: meaning of the setting.
+        in_tree_group: whether it is a key of the group ``tree`` of the command line.
+        saved: whether it is saved with a tree by its name. What only training reads and need not be a plain
+            value is not, nor is what the trained module itself holds.
+    """
+
+    default: Any
+    rule: Rule
+    text: str
+    in_tree_group: bool
+    saved: bool
+
+
+def setting(default: object, rule: Rule, text: str, *, in_tree_group: bool = True, saved: bool = True) -> Any:
+    """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
+    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved)})
+
+
+# ------------------------------------------------------------------ rules
+
+
+def integer_from(least: int) -> Rule:
+    """An integer that is at least ``least``."""
+
+    def rule(name: str, value: Any) -> int:
+        if not is_number_of(value, Integral) or value < least:
+            raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
+        return int(value)
+
+    return rule
+
+
+def coefficient(name: str, value: Any) -> float:
+    """The coefficient of a penalty: a finite number >= 0."""
+    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+    return float(value)
+
+
+def share(name: str, value: Any) -> float:
+    """A number in [0, 1)."""
+    if not is_number_of(value, Real) or not 0 <= float(value) < 1:
+        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
+    return float(value)
+
+
+def one_of(choices: Sequence[str]) -> Rule:
+    """One of a few names."""
+
+    def rule(name: str, value: Any) -> Any:
+        if value not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        return value
+
+    return rule
+
+
+def _depth(name: str, value: Any) -> int:
+    return Topology(value).depth
+
+
+def _leaf(name: str, value: Any) -> str | HazardFamily:
+    make_family(value)
+    leaf: str | HazardFamily = value
+    return leaf
+
+
+def _device(name: str, value: Any) -> str:
+    check_device(value)
+    return str(value)
+
+
+def _trainer(name: str, value: Any) -> Trainer:
+    if isinstance(value, str) and value in TRAINERS:
+        return TRAINERS[value]()
+    if isinstance(value, Trainer):
+        return value
+    raise ConfigError(
+        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {value!r}"
+    )
+
+
+def _fairness(name: str, value: Any) -> L2Parity | None:
+    if value is None or isinstance(value, L2Parity):
+        return value
+    if isinstance(value, str) and value in FAIRNESS:
+        return FAIRNESS[value]
+    raise ConfigError(
+        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), got {value!r}"
+    )
+
+
+def _checked_elsewhere(name: str, value: Any) -> Any:
+    return value
+
+
+# ------------------------------------------------------------------ settings
+
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficients of the penalties on a tree, each >= 0: what trees of one batch may differ in.
+    """Those settings that trees of one batch may differ in: coefficients of penalties, each >= 0.
 
     Attributes:
         ridge: of :class:`~sstorch.objective.Ridge`.
@@ -47,102 +157,76 @@ class Coefficients:
     rho: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchSettings:
     """Everything about the trees of a batch but the data.
 
     Build it with :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree` as users give them.
+    Saved files keep the order of the fields.
     """
 
-    depth: int
-    leaf: str | HazardFamily
-    n_starts: int
-    trainer: Trainer
-    init: str
-    ridge: float
-    gate_ridge: float
-    fused: float
-    gate_sparsity: float
-    holdout: float
-    n_shards: int
-    missing_numbers: Numeric
-    missing_categories: Categorical
-    device: str
-    dtype: str
-    seed: int
-    fairness: L2Parity | None = None
-    rho: float = 0.0
+    depth: int = setting(2, _depth, "gates on every path", saved=False)
+    leaf: str | HazardFamily = setting(
+        "log_logistic", _leaf, "hazard family", in_tree_group=False, saved=False
+    )
+    n_starts: int = setting(20, integer_from(1), "initial solutions tried", in_tree_group=False)
+    trainer: Trainer = setting("nodec", _trainer, "training algorithm", in_tree_group=False, saved=False)
+    init: str = setting("kmeans", one_of(INITS), "kind of initial solutions", in_tree_group=False)
+    ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
+    gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
+    fused: float = setting(0.0, coefficient, "coefficient of Fused, on differences between leaves")
+    holdout: float = setting(0.0, share, "share of the training rows by which starts are chosen")
+    n_shards: int = setting(1, integer_from(1), "parts in which training takes the rows", saved=False)
+    gate_sparsity: float = setting(
+        0.0, coefficient, "coefficient of GateGroupLasso, on features of the gates"
+    )
+    prediction: Prediction = setting("hbp", one_of(PREDICTIONS), "how leaves make a prediction")
+    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)), "what replaces a missing number")
+    missing_categories: Categorical = setting(
+        "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
+    )
+    device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
+    dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
+    seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
+    fairness: L2Parity | None = setting(
+        None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
+    )
+    rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
 
     @classmethod
-    def check(
-        cls,
-        *,
-        depth: object,
-        leaf: str | HazardFamily,
-        n_starts: object,
-        trainer: str | Trainer,
-        init: str,
-        ridge: object,
-        gate_ridge: object,
-        fused: object,
-        gate_sparsity: object,
-        holdout: object,
-        n_shards: object,
-        missing_numbers: Numeric,
-        missing_categories: Categorical,
-        device: str,
-        dtype: str,
-        seed: int,
-        fairness: str | L2Parity | None = None,
-        rho: object = 0.0,
-    ) -> BatchSettings:
+    def check(cls, **values: Any) -> BatchSettings:
         """Check every value and bring it to its plain type.
+
+        Args:
+            values: by the name of the setting; those left out are the default of a tree.
 
         Raises:
             ConfigError: a value does not exist or is out of range; the message says what would do.
+            TypeError: there is no such setting.
         """
-        family = make_family(leaf)
-        check_device(device)
-        for name, value, choices in (
-            ("dtype", dtype, tuple(DTYPES)),
-            ("init", init, INITS),
-            ("missing_numbers", missing_numbers, get_args(Numeric)),
-            ("missing_categories", missing_categories, get_args(Categorical)),
-        ):
-            if value not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-        if init == "cox" and not isinstance(family, Spline):
-            raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
-        own_trainer, parity = _trainer(trainer), _fairness(fairness)
-        if rho != 0 and parity is None:
-            raise ConfigError(f"rho={rho!r} has nothing to act on: choose a penalty, such as fairness='l2'")
-        if parity is not None:
-            _check_trainable(parity, own_trainer)
-        return cls(
-            depth=Topology(depth).depth,  # type: ignore[arg-type]
-            leaf=leaf,
-            n_starts=_positive_integer("n_starts", n_starts),
-            trainer=own_trainer,
-            init=init,
-            ridge=_coefficient("ridge", ridge),
-            gate_ridge=_coefficient("gate_ridge", gate_ridge),
-            fused=_coefficient("fused", fused),
-            gate_sparsity=_coefficient("gate_sparsity", gate_sparsity),
-            holdout=_share("holdout", holdout),
-            n_shards=_positive_integer("n_shards", n_shards),
-            missing_numbers=missing_numbers,
-            missing_categories=missing_categories,
-            device=str(device),
-            dtype=dtype,
-            seed=seed,
-            fairness=parity,
-            rho=_coefficient("rho", rho),
+        if unknown := set(values) - set(SETTINGS):
+            raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
+        checked = cls(
+            **{name: item.rule(name, values.get(name, item.default)) for name, item in SETTINGS.items()}
         )
+        family = make_family(checked.leaf)
+        if checked.init == "cox" and not isinstance(family, Spline):
+            raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
+        if checked.fairness is not None:
+            _check_trainable(checked.fairness, checked.trainer)
+        elif checked.rho != 0:
+            raise ConfigError(
+                f"rho={values['rho']!r} has nothing to act on: choose a penalty, such as fairness='l2'"
+            )
+        return checked
 
     def facts(self) -> dict[str, object]:
-        """Every setting but the trainer by name, the leaf as a family, for comparison with another run's."""
-        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "trainer"}
-        return {**facts, "leaf": make_family(self.leaf)}
+        """Every setting that training reads but the trainer, by name, for comparison with another run's.
+
+        The leaf is there as a family.
+        """
+        names = (name for name in SETTINGS if name not in ("trainer", "prediction"))
+        return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 
     @property
     def coefficients(self) -> Coefficients:
@@ -155,25 +239,10 @@ class BatchSettings:
         return DTYPES[self.dtype]
 
 
-def _trainer(trainer: object) -> Trainer:
-    if isinstance(trainer, str) and trainer in TRAINERS:
-        return TRAINERS[trainer]()
-    if isinstance(trainer, Trainer):
-        return trainer
-    raise ConfigError(
-        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {trainer!r}"
-    )
-
-
-def _fairness(fairness: object) -> L2Parity | None:
-    if fairness is None or isinstance(fairness, L2Parity):
-        return fairness
-    if isinstance(fairness, str) and fairness in FAIRNESS:
-        return FAIRNESS[fairness]
-    raise ConfigError(
-        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), "
-        f"got {fairness!r}"
-    )
+# The declaration of every setting, by name.
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {item.name: item.metadata["setting"] for item in fields(BatchSettings)}
+)
 
 
 def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
@@ -185,21 +254,3 @@ def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
         )
     if parity.pairs == "sum" and isinstance(trainer, Adam):
         raise ConfigError("a sum over pairs depends on the batch size of trainer='adam': use pairs='mean'")
-
-
-def _positive_integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ConfigError(f"{name} must be at least 1, an integer, got {value!r}")
-    return int(value)
-
-
-def _share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
-        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
-    return float(value)
-
-
-def _coefficient(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
-    return float(value)

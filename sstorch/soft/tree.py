@@ -23,30 +23,16 @@ from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.nn import HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.reading import ReadableTree
-from sstorch.soft.settings import BatchSettings
+from sstorch.soft.settings import SETTINGS, BatchSettings
 
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION = 3
-
-# Parameters that only training reads and that need not be plain values are not kept.
-_KEPT = {
-    "n_starts": int,
-    "init": str,
-    "ridge": float,
-    "gate_ridge": float,
-    "fused": float,
-    "holdout": float,
-    "gate_sparsity": float,
-    "prediction": str,
-    "missing_numbers": str,
-    "missing_categories": str,
-}
 
 
 class SoftEstimator(SurvivalEstimator):
@@ -359,10 +345,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
 
     def settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
-        if self.prediction not in PREDICTIONS:
-            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}")
-        names = set(BatchSettings.__dataclass_fields__) - {"seed"}
-        values = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in SETTINGS if name != "seed"}
         return BatchSettings.check(**values, seed=self._seed())
 
     def adopt(
@@ -410,7 +393,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         """
         state, tensors = self._tree.state()
         # Depth and type are those of the fitted tree: parameters may have been set anew since.
-        state["parameters"] |= {name: kind(getattr(self, name)) for name, kind in _KEPT.items()}
+        state["parameters"] |= {
+            name: type(item.default)(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
+        }
         state |= {
             "feature_names": [str(name) for name in self.feature_names_in_],
             "event_times": self.event_times_.tolist(),

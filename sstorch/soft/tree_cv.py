@@ -40,19 +40,6 @@ TREE_FOLDER = "tree"
 
 Strategy = Literal["growing", "grid", "halving"]
 
-# Parameters that all candidates have.
-_SHARED = (
-    "trainer",
-    "holdout",
-    "prediction",
-    "device",
-    "dtype",
-    "random_state",
-    "verbose",
-    "missing_numbers",
-    "missing_categories",
-)
-
 
 class SoftSurvivalTreeCV(SoftEstimator):
     """Soft survival tree with depth, leaf, penalties and starts chosen by cross-validation.
@@ -236,7 +223,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
 
     def shared(self) -> dict[str, Any]:
         """Parameters of :class:`SoftSurvivalTree` that all candidates have."""
-        return {name: getattr(self, name) for name in _SHARED} | {"random_state": self._seed()}
+        of_a_tree = SoftSurvivalTree._get_param_names()
+        values = self.get_params(deep=False)
+        shared = {name: values[name] for name in of_a_tree if name in values and name not in SEARCHED}
+        return shared | {"random_state": self._seed()}
 
     # ------------------------------------------------------------------ predict
 
