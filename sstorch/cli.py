@@ -1,4 +1,4 @@
-"""The ``sstorch`` command: one Hydra app that trains, cross-validates and writes a run folder."""
+"""The ``sstorch`` command: one Hydra app that carries out a run or a study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TextIO, cast
+from typing import NoReturn, TextIO
 
 import hydra
 import pandas as pd
@@ -24,7 +24,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sstorch.checks import nearest_text
-from sstorch.config import Config, DatasetConfig, StudyConfig, register_schemas
+from sstorch.config import (
+    Config,
+    DatasetConfig,
+    StudyConfig,
+    config_path,
+    override_text,
+    register_schemas,
+    to_config,
+)
 from sstorch.evaluation import (
     SCORES,
     CrossValidation,
@@ -47,150 +55,87 @@ from sstorch.exceptions import (
     ConfigError,
     JobError,
     SstorchError,
+    exit_codes,
     print_refusal,
 )
 from sstorch.files import write_whole
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar, TensorBoardLogger
 from sstorch.optim import Checkpoint
 
-# What is told of every task, and of every model at the end.
-_TOLD = {"c_harrell": "C", "ibs_graf": "IBS"}
-
-
-def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
-    """Carry out a study, or what is left of it.
-
-    Args:
-        config: the whole configuration.
-        study: its study.
-        config_text: its resolved YAML.
-
-    Returns:
-        How many tasks failed.
-
-    Raises:
-        SstorchError: something cannot be used; raised before any work.
-        OSError: results cannot be written.
-    """
-    if config.fairness.sensitive is not None:
-        raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
-    sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
-    store, models = ResultStore(study.folder), study_models(config, study)
-    engine = make_engine(study.engine, study.n_jobs, config.device.name, study.address)
-    begin = time.perf_counter()
-    tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
-    write_whole(store.path / "config.yaml", config_text.encode())
-    left = [task for task in tasks if not store.holds(task.key)]
-    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
-    print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
-    done = 0
-
-    def tell(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
-        text = f"[{done}/{len(left)}] {outcome.task.key}: "
-        if outcome.failure is not None:
-            print(
-                f"{text}FAILED, {outcome.failure.error}\n{outcome.failure.traceback}",
-                file=sys.stderr,
-                flush=True,
-            )
-            return
-        print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
-
-    failed = run_tasks(tasks, store, engine, tell)
-    if len(failed) < len(tasks):
-        print(f"\n{_averages(store, tasks)}\n")
-    for outcome in failed:
-        print(f"failed   {outcome.task.key}: {outcome.failure.error if outcome.failure else ''}")
-    seconds = time.perf_counter() - begin
-    state = (
-        f"{len(failed)} of {len(tasks)} tasks failed; run it again to try them again" if failed else "done"
-    )
-    print(f"{state}: {len(tasks) - len(failed)} tasks are in {store.path}; {seconds:.0f} s")
-    return len(failed)
-
-
-def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
-    """The models of a study, in the order of its configuration.
-
-    Raises:
-        ConfigError: there is no such model, parameter or value.
-    """
-    known = [*study.soft_trees, *study.searches, *study.baselines]
-    wanted = known if study.models is None else study.models
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(
-                f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
-            )
-    trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
-    baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
-    searches = {name: entry for name, entry in study.searches.items() if name in wanted}
-    soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
-    return soft + baseline_models(baselines, config.seed)
-
-
-def _scores_text(outcome: Outcome) -> str:
-    assert outcome.rows is not None
-    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean()
-    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in _TOLD.items())
-
-
-def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
-    """Means on test folds by model, over the data sets that all of these models have."""
-    table, asked = store.table(), {task.key.config for task in tasks}
-    own = table[table["config"].isin(asked) & (table["part"] == "test") & table["metric"].isin(_TOLD)]
-    depth = own["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
-    own = own.assign(model=own["model"] + depth.astype("string"))
-    cells = own.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
-    whole = cells.dropna(axis=1)
-    if whole.empty:
-        return "no data set has results of every model"
-    count = whole.columns.get_level_values("dataset").nunique()
-    means = whole.T.groupby("metric").mean().T[list(_TOLD)].rename(columns=_TOLD)
-    return f"Test folds, mean over {count} data sets\n{means.round(4).to_string()}"
-
-
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
-# Whoever sets Hydra's variable wants tracebacks of refusals too.
-_debugging = "HYDRA_FULL_ERROR" in os.environ
+# Metrics that are printed of every task, and of every model at the end.
+_PRINTED = {"c_harrell": "C", "ibs_graf": "IBS"}
 
 # Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
 # it on a busy machine costs up to ten times the run.
 _SMALL_BATCH = 2**19
 
+# Whoever sets Hydra's variable wants tracebacks of refusals too.
+_debugging = "HYDRA_FULL_ERROR" in os.environ
+
 register_schemas()
 
 
-class _Interruption(Callback):
-    """Ctrl-C and a scheduler's request to stop.
+def main() -> None:
+    """Entry point of the ``sstorch`` command.
 
-    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
-    request is noted, and raised once more at the end of the pass.
+    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
+    with its other jobs when one has failed, and ends with the exit code of the first that has.
     """
+    # A scheduler's request to stop is treated as Ctrl-C is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Hydra's own refusals come here instead of being printed at length.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with exit_codes("sstorch", () if _debugging else REFUSALS):
+            _compose_and_run()
+    finally:
+        if not _debugging:
+            del os.environ["HYDRA_FULL_ERROR"]
 
-    def __init__(self) -> None:
-        self._asked = False
 
-    def __enter__(self) -> _Interruption:
-        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
+def _compose_and_run() -> None:
+    try:
+        _app()
+    except HydraException as error:
+        if text := override_text(error):
+            raise ConfigError(text) from error
+        raise
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        raise KeyboardInterrupt
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Stop if asked."""
-        if self._asked:
-            raise KeyboardInterrupt
+@hydra.main(version_base="1.3", config_path=config_path(), config_name="config")
+def _app(composed: DictConfig) -> None:
+    warnings.showwarning = _show_warning
+    folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
+    try:
+        config, text = to_config(composed), OmegaConf.to_yaml(composed, resolve=True)
+        if config.study is None:
+            run(config, text, folder)
+            return
+        if config.study.datasets is not None and (unread := _overrides_of("dataset")):
+            raise ConfigError(
+                f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
+                "study.datasets=null"
+            )
+        if run_study(config, config.study, text):
+            _end_job(EXIT_FAILED)
+    except KeyboardInterrupt:
+        print(f"\nsstorch: {_interruption_text(folder, composed.study is not None)}", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except JobError:
+        raise
+    except Exception as error:
+        folder.end_early("failed", error=str(error) or repr(error))
+        if isinstance(error, REFUSALS) and not _debugging:
+            print_refusal("sstorch", error, _job_text() if _is_swept() else "")
+            _end_job(EXIT_REFUSED)
+        if _is_swept():  # of several, Hydra would show the first alone
+            traceback.print_exc()
+            print(f"sstorch: error: {_job_text()}failed unexpectedly, see above", file=sys.stderr)
+            raise JobError(EXIT_FAILED) from error
+        raise
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
@@ -263,78 +208,117 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     return result
 
 
-@hydra.main(version_base="1.3", config_path="pkg://sstorch.configs", config_name="config")
-def _app(composed: DictConfig) -> None:
-    warnings.showwarning = _show_warning
-    folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
-    try:
-        config = cast(Config, OmegaConf.to_object(composed))
-        text = OmegaConf.to_yaml(composed, resolve=True)
-        if config.study is not None:
-            if config.study.datasets is not None and (unread := _overrides_of("dataset")):
-                raise ConfigError(
-                    f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
-                    "study.datasets=null"
-                )
-            if run_study(config, config.study, text):
-                _end_job(EXIT_FAILED)
-        else:
-            run(config, text, folder)
-    except KeyboardInterrupt:
-        if composed.study is not None:
-            print(
-                "\nsstorch: interrupted; the same command goes on with the tasks that are left",
-                file=sys.stderr,
-            )
-            sys.exit(EXIT_INTERRUPTED)
-        if folder.end_early("interrupted"):
-            hydra_config = HydraConfig.get()
-            sweep_folder = f"hydra.sweep.dir={hydra_config.sweep.dir}"
-            place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
-            print(
-                f"\nsstorch: interrupted; what was done so far is in {folder.path}; the same command with "
-                f"{place} goes on from there",
-                file=sys.stderr,
-            )
-        else:
-            print("\nsstorch: interrupted before training began; nothing was written", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-    except JobError:
-        raise
-    except Exception as error:
-        folder.end_early("failed", error=str(error) or repr(error))
-        if isinstance(error, REFUSALS) and not _debugging:
-            print_refusal("sstorch", error, _job_text() if _is_swept() else "")
-            _end_job(EXIT_REFUSED)
-        if _is_swept():  # of several, Hydra would show the first alone
-            traceback.print_exc()
-            print(f"sstorch: error: {_job_text()}failed unexpectedly, see above", file=sys.stderr)
-            raise JobError(EXIT_FAILED) from error
-        raise
+def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
+    """Carry out a study, or what is left of it.
 
+    Args:
+        config: the whole configuration.
+        study: its study.
+        config_text: its resolved YAML.
 
-def main() -> None:
-    """Entry point of the ``sstorch`` command.
+    Returns:
+        How many tasks failed.
 
-    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
-    with its other jobs when one has failed, and ends with the exit code of the first that has.
+    Raises:
+        SstorchError: something cannot be used; raised before any work.
+        OSError: results cannot be written.
     """
-    # A scheduler's request to stop is treated as Ctrl-C is.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Hydra's own refusals come here instead of being printed at length.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        _app()
-    except JobError as error:
-        sys.exit(error.exit_code)
-    except REFUSALS as error:
-        if _debugging:
-            raise
-        print_refusal("sstorch", error)
-        sys.exit(EXIT_REFUSED)
-    finally:
-        if not _debugging:
-            del os.environ["HYDRA_FULL_ERROR"]
+    if config.fairness.sensitive is not None:
+        raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
+    sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
+    store, models = ResultStore(study.folder), study_models(config, study)
+    engine = make_engine(study.engine, study.n_jobs, config.device.name, study.address)
+    begin = time.perf_counter()
+    tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
+    write_whole(store.path / "config.yaml", config_text.encode())
+    left = [task for task in tasks if not store.holds(task.key)]
+    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
+    print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
+    done = 0
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        text = f"[{done}/{len(left)}] {outcome.task.key}: "
+        if outcome.failure is not None:
+            failure = outcome.failure
+            print(f"{text}FAILED, {failure.error}\n{failure.traceback}", file=sys.stderr, flush=True)
+            return
+        print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
+
+    failed = run_tasks(tasks, store, engine, tell)
+    if len(failed) < len(tasks):
+        print(f"\n{_averages(store, tasks)}\n")
+    for outcome in failed:
+        print(f"failed   {outcome.task.key}: {outcome.failure.error if outcome.failure else ''}")
+    seconds = time.perf_counter() - begin
+    state = (
+        f"{len(failed)} of {len(tasks)} tasks failed; run it again to try them again" if failed else "done"
+    )
+    print(f"{state}: {len(tasks) - len(failed)} tasks are in {store.path}; {seconds:.0f} s")
+    return len(failed)
+
+
+def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
+    """The models of a study, in the order of its configuration.
+
+    Raises:
+        ConfigError: there is no such model, parameter or value.
+    """
+    known = [*study.soft_trees, *study.searches, *study.baselines]
+    wanted = known if study.models is None else study.models
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(
+                f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
+            )
+    trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
+    baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
+    searches = {name: entry for name, entry in study.searches.items() if name in wanted}
+    soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
+    return soft + baseline_models(baselines, config.seed)
+
+
+class _Interruption(Callback):
+    """Ctrl-C and a scheduler's request to stop.
+
+    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
+    request is noted, and raised once more at the end of the pass.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Interruption:
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        """Stop if asked."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+def _interruption_text(folder: RunFolder, is_study: bool) -> str:
+    """Note in the folder that the run was interrupted; how to go on with it, in words."""
+    if is_study:
+        return "interrupted; the same command goes on with the tasks that are left"
+    if not folder.end_early("interrupted"):
+        return "interrupted before training began; nothing was written"
+    sweep_folder = f"hydra.sweep.dir={HydraConfig.get().sweep.dir}"
+    place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
+    return (
+        f"interrupted; what was done so far is in {folder.path}; the same command with {place} goes on from "
+        "there"
+    )
 
 
 def _is_swept() -> bool:
@@ -361,6 +345,27 @@ def _end_job(exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
+def _scores_text(outcome: Outcome) -> str:
+    assert outcome.rows is not None
+    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean()
+    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in _PRINTED.items())
+
+
+def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
+    """Means on test folds by model, over the data sets that all of these models have."""
+    table, planned = store.table(), {task.key.config for task in tasks}
+    scores = table[table["config"].isin(planned) & (table["part"] == "test") & table["metric"].isin(_PRINTED)]
+    depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
+    scores = scores.assign(model=scores["model"] + depth.astype("string"))
+    cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
+    whole = cells.dropna(axis=1)
+    if whole.empty:
+        return "no data set has results of every model"
+    count = whole.columns.get_level_values("dataset").nunique()
+    means = whole.T.groupby("metric").mean().T[list(_PRINTED)].rename(columns=_PRINTED)
+    return f"Test folds, mean over {count} data sets\n{means.round(4).to_string()}"
+
+
 def _table_text(result: CrossValidation) -> str:
     table = result.table()
     text = {
@@ -375,8 +380,8 @@ def _table_text(result: CrossValidation) -> str:
 
 
 def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
-    own = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
-    return {score: float(own[score].mean()) for score in SCORES}
+    scores = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
+    return {score: float(scores[score].mean()) for score in SCORES}
 
 
 def _hparams(config: Config) -> dict[str, bool | str | float | int]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from hydra.errors import HydraException
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
+from sstorch.checks import nearest_text
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import optional_columns
-from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import Prediction, make_family
+from sstorch.nn import make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
 from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
 from sstorch.soft import SoftSurvivalTree
+from sstorch.soft.settings import SETTINGS
 
 
 @dataclass
@@ -65,20 +68,12 @@ class DatasetConfig:
         return load_dataset("csv", drop=tuple(self.drop), **options)
 
 
-@dataclass
-class TreeConfig:
-    """Shape, prediction and penalties of the tree, and what becomes of missing values."""
-
-    depth: int = 2
-    prediction: str = "hbp"
-    ridge: float = 1e-3
-    gate_ridge: float = 1e-4
-    fused: float = 0.0
-    holdout: float = 0.0
-    n_shards: int = 1
-    gate_sparsity: float = 0.0
-    missing_numbers: str = "mean"
-    missing_categories: str = "zeros"
+# Shape, prediction and penalties of the tree, and what becomes of missing values.
+TreeConfig = make_dataclass(
+    "TreeConfig",
+    [(name, type(item.default), item.default) for name, item in SETTINGS.items() if item.in_tree_group],
+    namespace={"__module__": __name__},
+)
 
 
 @dataclass
@@ -127,61 +122,91 @@ class FairnessConfig:
         return L2Parity(_GATES[self.name], cast(Pairs, self.pairs), cast(ParityRule, self.rule), self.n_nodes)
 
 
-_NODEC_FIELDS = (
-    "eps",
-    "macro_iterations",
-    "zeta",
-    "patience",
-    "race",
-)
-# What each trainer reads of its configuration.
-_TRAINER_FIELDS = {
-    "nodec": _NODEC_FIELDS,
-    "joint": ("max_iterations", "race"),
-    "nodec+joint": (*_NODEC_FIELDS, "max_iterations"),
-    "adam": ("epochs", "batch_size", "learning_rate"),
-}
-
-
 @dataclass
 class TrainerConfig:
-    """Settings of a trainer: :class:`sstorch.optim.Nodec`, ``Joint``, ``NodecJoint`` or ``Adam``."""
+    """Settings of a trainer; each has a class of its own, which is an option of the group ``trainer``."""
 
     name: str = MISSING
-    eps: str = "eps_paper"
-    macro_iterations: int = 10
-    zeta: float = 0.8
-    patience: int | None = None
-    race: bool = True
-    max_iterations: int = 1000
-    epochs: int = 50
-    batch_size: int = 256
-    learning_rate: float = 0.02
 
     def build(self) -> Trainer:
         """Build the trainer.
 
         Raises:
-            ConfigError: a value does not exist or is out of range, or is not read by the trainer.
+            ConfigError: a value does not exist or is out of range.
         """
-        if self.name not in _TRAINER_FIELDS:
-            raise ConfigError(f"trainer.name must be one of {', '.join(_TRAINER_FIELDS)}, got {self.name!r}")
-        plain = TrainerConfig(name=self.name)
-        for name, value in vars(self).items():
-            if value != getattr(plain, name) and name not in _TRAINER_FIELDS[self.name]:
-                raise ConfigError(f"trainer.{name} is not used by trainer={self.name}")
-        nodec = Nodec(
-            eps=self.eps,
-            macro_iterations=self.macro_iterations,
-            zeta=self.zeta,
-            patience=self.patience,
-            race=Race() if self.race else None,
-        )
-        joint = Joint(LBFGSOptions(max_iterations=self.max_iterations))
-        if self.name == "adam":
-            return Adam(self.epochs, self.batch_size, self.learning_rate)
-        racing = replace(joint, race=JOINT_RACE if self.race else None)
-        return {"nodec": nodec, "joint": racing, "nodec+joint": NodecJoint(nodec, joint)}[self.name]
+        if self.name != type(self)().name:
+            raise ConfigError(
+                f"trainer.name={self.name} does not choose a trainer: write trainer=NAME, NAME being one of "
+                f"{', '.join(TRAINER_CONFIGS)}"
+            )
+        return self._trainer()
+
+    def _trainer(self) -> Trainer:
+        raise NotImplementedError
+
+
+@dataclass
+class NodecConfig(TrainerConfig):
+    """:class:`sstorch.optim.Nodec`; ``race`` drops the worse half of the starts of a fold after pass 3."""
+
+    name: str = "nodec"
+    eps: str = "eps_paper"
+    macro_iterations: int = 10
+    zeta: float = 0.8
+    patience: int | None = None
+    race: bool = True
+
+    def _trainer(self) -> Trainer:
+        return self._nodec()
+
+    def _nodec(self) -> Nodec:
+        race = Race() if self.race else None
+        return Nodec(self.eps, self.macro_iterations, self.zeta, self.patience, race)
+
+
+@dataclass
+class JointConfig(TrainerConfig):
+    """:class:`sstorch.optim.Joint`; ``race`` drops the worse half after 50, 100 and 150 iterations."""
+
+    name: str = "joint"
+    max_iterations: int = 1000
+    race: bool = True
+
+    def _trainer(self) -> Trainer:
+        return Joint(LBFGSOptions(max_iterations=self.max_iterations), JOINT_RACE if self.race else None)
+
+
+@dataclass
+class NodecJointConfig(NodecConfig):
+    """:class:`sstorch.optim.NodecJoint`; ``max_iterations`` is of the joint polish."""
+
+    name: str = "nodec+joint"
+    max_iterations: int = 1000
+
+    def _trainer(self) -> Trainer:
+        return NodecJoint(self._nodec(), Joint(LBFGSOptions(max_iterations=self.max_iterations)))
+
+
+@dataclass
+class AdamConfig(TrainerConfig):
+    """:class:`sstorch.optim.Adam`: mini-batches, for very many rows."""
+
+    name: str = "adam"
+    epochs: int = 50
+    batch_size: int = 256
+    learning_rate: float = 0.02
+
+    def _trainer(self) -> Trainer:
+        return Adam(self.epochs, self.batch_size, self.learning_rate)
+
+
+# By the name of the option of the group ``trainer``.
+TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
+    "nodec": NodecConfig,
+    "joint": JointConfig,
+    "nodec_joint": NodecJointConfig,
+    "adam": AdamConfig,
+}
 
 
 @dataclass
@@ -244,9 +269,9 @@ class Config:
     """The whole configuration."""
 
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
-    tree: TreeConfig = field(default_factory=TreeConfig)
+    tree: Any = field(default_factory=TreeConfig)
     leaf: LeafConfig = field(default_factory=LeafConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    trainer: TrainerConfig = MISSING
     init: InitConfig = field(default_factory=InitConfig)
     cv: CVConfig = field(default_factory=CVConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
@@ -265,30 +290,77 @@ class Config:
 
     def estimator(self) -> SoftSurvivalTree:
         """Build the unfitted tree that the configuration describes."""
-        tree, parity = self.tree, self.fairness.build()
+        parity = self.fairness.build()
         return SoftSurvivalTree(
-            depth=tree.depth,
+            **vars(self.tree),
             leaf=make_family(self.leaf.name, **self.leaf.options),
             n_starts=self.cv.n_starts,
             trainer=self.trainer.build(),
             init=self.init.name,
-            ridge=tree.ridge,
-            gate_ridge=tree.gate_ridge,
-            fused=tree.fused,
-            holdout=tree.holdout,
-            n_shards=tree.n_shards,
-            gate_sparsity=tree.gate_sparsity,
-            prediction=cast(Prediction, tree.prediction),
             device=self.device.name,
             dtype=self.device.dtype,
             random_state=self.seed,
-            missing_numbers=cast(Numeric, tree.missing_numbers),
-            missing_categories=cast(Categorical, tree.missing_categories),
             fairness=parity,
             rho=self.fairness.rho if parity is not None else 0.0,
         )
 
 
+def to_config(composed: DictConfig) -> Config:
+    """The configuration as objects.
+
+    Raises:
+        ConfigError: a setting was added with ``+`` to a group that has none of that name.
+    """
+    config = cast(Config, OmegaConf.to_object(composed))
+    for group in fields(Config):
+        node = getattr(config, group.name)
+        if is_dataclass(node):
+            for name in set(vars(node)) - {item.name for item in fields(node)}:
+                raise ConfigError(no_setting_text(f"{group.name}.{name}", type(node)))
+    return config
+
+
+def no_setting_text(setting: str, group: type) -> str:
+    """Say that a group of the configuration has no such setting.
+
+    Args:
+        setting: dotted name.
+        group: class of the group.
+    """
+    known = [item.name for item in fields(group) if item.name != "name"]
+    if issubclass(group, TrainerConfig):
+        return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"
+    return f"there is no setting {setting}.{nearest_text(setting.rpartition('.')[2], known)}"
+
+
+def override_text(error: HydraException) -> str | None:
+    """Say which setting does not exist or has a value of another type, if that is what Hydra refuses."""
+    cause = error.__cause__
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return None
+    group = cause.object_type
+    if isinstance(cause, ValidationError):
+        return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
+    known = is_dataclass(group) and isinstance(group, type) and group is not TrainerConfig
+    if known and isinstance(cause, ConfigAttributeError | ConfigKeyError):
+        return no_setting_text(cause.full_key, group)
+    return None
+
+
+def config_path() -> str:
+    """Where Hydra finds the configuration: in the checkout around this package, else in the package.
+
+    A package that was installed elsewhere must not lend its configuration to a checkout.
+    """
+    root = Path(__file__).parents[1]
+    if (root / "pyproject.toml").is_file() and (root / "configs" / "config.yaml").is_file():
+        return str(root / "configs")
+    return "pkg://sstorch.configs"
+
+
 def register_schemas() -> None:
-    """Make the schema known to Hydra under the name ``schema``, on which config.yaml builds."""
-    ConfigStore.instance().store(name="schema", node=Config)
+    """Make the schema known to Hydra, on which config.yaml builds, and the trainers as options of a group."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for name, node in TRAINER_CONFIGS.items():
+        store.store(group="trainer", name=name, node=node)

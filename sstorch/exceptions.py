@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class SstorchError(Exception):
@@ -52,7 +54,7 @@ EXIT_PIPE_CLOSED = 141
 
 
 def print_refusal(command: str, error: Exception | str, where: str = "") -> None:
-    """Print in one line why a command stops; the caller ends it with `EXIT_REFUSED`.
+    """Print in one line why a command, or a job of a sweep, stops.
 
     Args:
         command: its name, which begins the line.
@@ -64,3 +66,20 @@ def print_refusal(command: str, error: Exception | str, where: str = "") -> None
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_PIPE_CLOSED)
     print(f"{command}: error: {where}{' '.join(str(error).split())}", file=sys.stderr)
+
+
+@contextmanager
+def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
+    """End a command with the exit code that stands for the error in its body.
+
+    Args:
+        command: its name.
+        refusals: errors that are told in one line; any other is a defect and keeps its traceback.
+    """
+    try:
+        yield
+    except JobError as error:
+        sys.exit(error.exit_code)
+    except refusals as error:
+        print_refusal(command, error)
+        sys.exit(EXIT_REFUSED)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from sstorch.cli import main
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def sstorch(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:

@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.cli import _Interruption
-from sstorch.config import Config, register_schemas
+from sstorch.config import TRAINER_CONFIGS, Config, register_schemas
 from sstorch.evaluation import SCORES
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -28,7 +28,7 @@ from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
-from tests.app import sstorch
+from tests.app import CONFIGS, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
 SMALL = ("cv.n_folds=2", "cv.n_starts=1")
@@ -291,6 +291,11 @@ def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path
     (tmp_path / "config.yaml").write_text(now + "  annealing: 0.1\n  annealing_passes: 3\n")
     with pytest.raises(ConfigError, match=r"config.trainer.annealing is 0.1 there and None here"):
         folder.is_completed(now, "data")
+    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.8\n  epochs: 50\n  batch_size: 256\n")
+    assert folder.is_completed(now + "  zeta: 0.8\n", "data")
+    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.5\n  epochs: 50\n")
+    with pytest.raises(ConfigError, match=r"config.trainer.zeta is 0.5 there and 0.8 here"):
+        folder.is_completed(now + "  zeta: 0.8\n", "data")
 
 
 def test_a_sweep_goes_on_when_a_job_is_refused(
@@ -518,7 +523,7 @@ def test_bad_leaves_and_trainers_are_refused_in_one_line(
 def _compose(*overrides: str) -> Config:
     register_schemas()
     GlobalHydra.instance().clear()
-    with initialize_config_module(version_base="1.3", config_module="sstorch.configs"):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = compose("config", overrides=list(overrides))
     from omegaconf import OmegaConf
 
@@ -567,9 +572,36 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
         assert trainer.epochs == 3
 
 
-def test_a_setting_that_the_trainer_does_not_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"trainer\.zeta is not used by trainer=joint"):
-        _compose("trainer=joint", "trainer.zeta=0.5").trainer.build()
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["trainer=joint", "trainer.zeta=0.5"],
+            "trainer.zeta is not used by trainer=joint, which has max_it",
+        ),
+        (
+            ["trainer=joint", "+trainer.zeta=0.5"],
+            "trainer.zeta is not used by trainer=joint, which has max_it",
+        ),
+        (["trainer=nodec_joint", "trainer.epochs=5"], "trainer.epochs is not used by trainer=nodec+joint, "),
+        (["trainer.name=joint"], "trainer.name=joint does not choose a trainer: write trainer=NAME"),
+        (["tree.dept=3"], "there is no setting tree.dept. Did you mean 'depth'?"),
+        (["+tree.dept=3"], "there is no setting tree.dept. Did you mean 'depth'?"),
+        (["sede=1"], "there is no setting sede. Did you mean 'seed'?"),
+        (["tree.depth=deep"], "tree.depth: Value 'deep' of type 'str' could not be converted to Integer"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused_in_one_line(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _sstorch(monkeypatch, tmp_path / "run", *overrides) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sstorch: error: {message}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_leaf_has_a_file_with_all_its_options() -> None:
@@ -590,9 +622,11 @@ def test_every_leaf_has_a_file_with_all_its_options() -> None:
 )
 def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     options = Path(__file__).parents[1] / "configs" / group
-    names = sorted(path.stem for path in options.glob("*.yaml"))
+    names = {path.stem for path in options.glob("*.yaml")} | set(
+        TRAINER_CONFIGS if group == "trainer" else ()
+    )
     assert names
-    for name in names:
+    for name in sorted(names):
         assert isinstance(_compose(f"{group}={name}"), Config)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from sstorch.cli import study_models
@@ -25,7 +25,7 @@ from sstorch.evaluation.study import StudyTask as Task
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
-from tests.app import sstorch
+from tests.app import CONFIGS, sstorch
 
 PAPER_SETS = {
     "aids", "aids2", "aids_death", "churn", "credit", "dialysis", "employee", "flchain", "framingham",
@@ -171,7 +171,7 @@ def _compose(*overrides: str) -> Config:
 
     register_schemas()
     GlobalHydra.instance().clear()
-    with initialize_config_module("sstorch.configs", version_base="1.3"):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = OmegaConf.to_object(compose("config", list(overrides)))
     assert isinstance(config, Config)
     return config
@@ -280,7 +280,7 @@ def test_launchers_compose(launcher: str) -> None:
     )
     register_schemas()
     GlobalHydra.instance().clear()
-    with initialize_config_module("sstorch.configs", version_base="1.3"):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         whole = compose(
             "config", [f"hydra/launcher={launcher}", "experiment=paper"], return_hydra_config=True
         )

@@ -20,8 +20,13 @@ from sstorch.files import write_whole
 from sstorch.optim.checkpoint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
 
-# Settings of the trainer that earlier versions wrote, at the values that stand for what is done now.
-_RETIRED = {"annealing": None, "annealing_passes": 3, "precision": "double"}
+# Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
+# wrote those of all trainers, and refused other values for those that the chosen one does not read.
+_RETIRED = {
+    **{"annealing": None, "annealing_passes": 3, "precision": "double"},
+    **{"eps": "eps_paper", "macro_iterations": 10, "zeta": 0.8, "patience": None, "race": True},
+    **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
+}
 
 
 @dataclass

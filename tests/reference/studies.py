@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
@@ -63,6 +63,7 @@ STUDY = [
 ]
 # Files of a run that hold no durations, dates or paths.
 RUN_FILES = ("scores.csv", "summary.csv", "folds.csv", "leaf_groups.csv", "tree.txt")
+CONFIGS = Path(__file__).parents[2] / "configs"
 PLANNED = ("paper", "paper_quick", "accuracy")
 
 
@@ -159,7 +160,7 @@ def planned(experiment: str) -> Entry:
     dataset = _located("DatasetConfig", "sstorch.config")
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_module("sstorch.configs", version_base="1.3"):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config: Any = OmegaConf.to_object(compose("config", [f"experiment={experiment}"]))
     GlobalHydra.instance().clear()
     entry: Entry = {}

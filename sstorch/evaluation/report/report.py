@@ -32,7 +32,7 @@ from sstorch.evaluation.report.tables import (
     undefined_section,
 )
 from sstorch.evaluation.store import ResultStore
-from sstorch.exceptions import EXIT_REFUSED, ConfigError, SstorchError, print_refusal
+from sstorch.exceptions import ConfigError, SstorchError, exit_codes
 from sstorch.files import write_whole
 
 
@@ -121,8 +121,7 @@ def _write(path: Path, content: bytes) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print_refusal("sstorch-report", f"{message}; see sstorch-report --help")
-        sys.exit(EXIT_REFUSED)
+        raise ConfigError(f"{message}; see sstorch-report --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -149,30 +148,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="no report: move all results from results/ into one small file, RUN/results.parquet, from which "
         "reports are made and the study goes on as before",
     )
+    with exit_codes("sstorch-report", (SstorchError, OSError)):
+        _carry_out(parser, arguments)
+
+
+def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> None:
     asked = parser.parse_args(arguments)
     others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
     if asked.pack and others:
         parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
-    try:
-        store = ResultStore(asked.run)
-        if asked.pack:
-            n = store.pack()
-            size = store.packed.stat().st_size if store.packed.exists() else 0
-            print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
-            return
-        results = Results(
-            store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
-        )
-        files = write_report(results, asked.run / "report" if asked.out is None else asked.out)
-        for note in results.notes:
-            print(f"sstorch-report: note: {note}", file=sys.stderr)
-        n, k = len(results.datasets), len(results.models)
-        print(f"{_text(average_table(results))}\n")
-        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
-        print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}", flush=True)
-    except (SstorchError, OSError) as error:
-        print_refusal("sstorch-report", error)
-        sys.exit(EXIT_REFUSED)
+    store = ResultStore(asked.run)
+    if asked.pack:
+        n = store.pack()
+        size = store.packed.stat().st_size if store.packed.exists() else 0
+        print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
+        return
+    results = Results(
+        store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
+    )
+    files = write_report(results, asked.run / "report" if asked.out is None else asked.out)
+    for note in results.notes:
+        print(f"sstorch-report: note: {note}", file=sys.stderr)
+    n, k = len(results.datasets), len(results.models)
+    print(f"{_text(average_table(results))}\n")
+    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+    print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}", flush=True)
 
 
 def _text(table: Table) -> str:
