@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,6 +52,35 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     for name in ("published.csv", "page.css", "report.html.jinja", "report.md.jinja"):
         assert f"sstorch/evaluation/report/{name}" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
+
+
+@pytest.mark.parametrize("place", ["wheel", "checkout"])
+def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Path, tmp_path: Path) -> None:
+    """Not that of another checkout that is installed, such as the one under test."""
+    if place == "wheel":
+        zipfile.ZipFile(wheel).extractall(tmp_path)
+        configs = tmp_path / "sstorch" / "configs"
+    else:
+        for name in ("sstorch", "configs"):
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", tmp_path)
+        configs = tmp_path / "configs"
+    plain = (configs / "config.yaml").read_text()
+    (configs / "config.yaml").write_text(plain.replace("\nseed: 0\n", "\nseed: 7\n"))
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "sstorch.cli", "--cfg", "job", "trainer=short"],
+        cwd=tmp_path / "elsewhere",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    config = yaml.safe_load(done.stdout)
+    assert config["seed"] == 7
+    assert (config["trainer"]["name"], config["trainer"]["macro_iterations"]) == ("nodec", 2)
 
 
 USER_CODE = """
