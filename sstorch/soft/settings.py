@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_args
 
 import torch
 
-from sstorch.checks import check_device, is_number_of
+from sstorch.checks import check_device, check_integer, is_number_of
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
@@ -62,13 +62,7 @@ def setting(default: object, rule: Rule, text: str, *, in_tree_group: bool = Tru
 
 def integer_from(least: int) -> Rule:
     """An integer that is at least ``least``."""
-
-    def rule(name: str, value: Any) -> int:
-        if not is_number_of(value, Integral) or value < least:
-            raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
-        return int(value)
-
-    return rule
+    return lambda name, value: check_integer(name, value, least)
 
 
 def coefficient(name: str, value: Any) -> float:
