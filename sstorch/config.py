@@ -341,8 +341,9 @@ def override_text(error: HydraException) -> str | None:
     group = cause.object_type
     if isinstance(cause, ValidationError):
         return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
-    known = is_dataclass(group) and isinstance(group, type) and group is not TrainerConfig
-    if known and isinstance(cause, ConfigAttributeError | ConfigKeyError):
+    if not isinstance(cause, ConfigAttributeError | ConfigKeyError) or group is TrainerConfig:
+        return None
+    if isinstance(group, type) and is_dataclass(group):
         return no_setting_text(cause.full_key, group)
     return None
 
