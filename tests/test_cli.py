@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
 from sstorch.cli import _Interruption
 from sstorch.config import TRAINER_CONFIGS, Config, register_schemas
 from sstorch.evaluation import SCORES
@@ -28,6 +28,8 @@ from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim.checkpoint import fingerprint
+from sstorch.soft.search import CONTINUOUS_LEAVES
 from tests.app import CONFIGS, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
@@ -532,7 +534,7 @@ def _compose(*overrides: str) -> Config:
     return config
 
 
-def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
+def test_yaml_defaults_equal_the_schemas() -> None:
     config = _compose()
     for group in dataclasses.fields(Config):
         ours = getattr(config, group.name)
@@ -542,11 +544,21 @@ def test_yaml_defaults_equal_the_schemas_and_the_estimator() -> None:
             if item.name not in ("name", "options"):
                 default = item.default if item.default is not dataclasses.MISSING else item.default_factory()  # type: ignore[misc]
                 assert getattr(ours, item.name) == default, (group.name, item.name)
-    from_app, plain = config.estimator().get_params(), SoftSurvivalTree().get_params()
-    differing = {name for name in plain if name != "trainer" and from_app[name] != plain[name]}
-    assert differing <= {"n_starts", "init", "leaf"}
-    assert from_app["leaf"].name == plain["leaf"]
-    assert from_app["leaf"].options() == make_family(plain["leaf"]).options()
+
+
+def test_command_line_python_and_search_begin_with_the_same_tree() -> None:
+    trees = [_compose().estimator(), SoftSurvivalTree()]
+    ours, plain = (tree.settings() for tree in trees)
+    assert (ours.trainer, trees[0].prediction) == (plain.trainer, trees[1].prediction)
+    assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
+    search = SoftSurvivalTreeCV().get_params()
+    shared = {name: value for name, value in trees[1].get_params().items() if name in search}
+    several = {"depth", "leaf", "ridge", "gate_ridge"}
+    assert {name for name, value in shared.items() if search[name] != value} == several
+    assert plain.depth in search["depth"]
+    assert plain.ridge in search["ridge"]
+    assert plain.gate_ridge in search["gate_ridge"]
+    assert plain.leaf in CONTINUOUS_LEAVES
 
 
 @pytest.mark.parametrize(

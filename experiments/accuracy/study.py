@@ -33,6 +33,8 @@ NEW, PACKED = HERE / "candidates", HERE / "candidates.parquet"
 TASK = ["data", "lever", "repeat", "fold"]
 SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
+# How the candidates of all searches are trained.
+TRAINED: dict[str, object] = {"init": "random", "n_starts": 8, "trainer": "joint"}
 # Parameters of the search that one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},
@@ -104,7 +106,7 @@ def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
     data = load_dataset(name)
     outer, schema = make_folds(data, 5, repeat), Schema.of(data.frame)
     train, test = data.subset(outer != fold), data.subset(outer == fold)
-    search = SoftSurvivalTreeCV(**LEVERS[lever])
+    search = SoftSurvivalTreeCV(**(TRAINED | LEVERS[lever]))
     watched = Watched(search, train, test, schema)
     watched.growing(search.candidates(train))
     about = {"data": name, "repeat": repeat, "fold": fold, "lever": lever}

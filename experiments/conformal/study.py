@@ -20,11 +20,11 @@ N_ROWS, N_TEST = 1000, 2000
 # The right family and the wrong one: hazards of the simulated times rise.
 MODELS = {
     "log_logistic": SoftSurvivalTree(1, "log_logistic", n_starts=1, init="kmeans", trainer="joint"),
-    "exponential": SoftSurvivalTree(0, "exponential", n_starts=1, trainer="joint"),
+    "exponential": SoftSurvivalTree(0, "exponential", n_starts=1, init="kmeans", trainer="joint"),
 }
 CENSORING = {
     "kaplan_meier": "kaplan_meier",
-    "tree": SoftSurvivalTree(0, "weibull", n_starts=1, trainer="joint"),
+    "tree": SoftSurvivalTree(0, "weibull", n_starts=1, init="kmeans", trainer="joint"),
 }
 
 

@@ -163,9 +163,9 @@ class BatchSettings:
     leaf: str | HazardFamily = setting(
         "log_logistic", _leaf, "hazard family", in_tree_group=False, saved=False
     )
-    n_starts: int = setting(20, integer_from(1), "initial solutions tried", in_tree_group=False)
+    n_starts: int = setting(10, integer_from(1), "initial solutions tried", in_tree_group=False)
     trainer: Trainer = setting("nodec", _trainer, "training algorithm", in_tree_group=False, saved=False)
-    init: str = setting("kmeans", one_of(INITS), "kind of initial solutions", in_tree_group=False)
+    init: str = setting("random", one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
     fused: float = setting(0.0, coefficient, "coefficient of Fused, on differences between leaves")

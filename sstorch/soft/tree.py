@@ -157,7 +157,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
             macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
             after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
-        init: initial solutions: ``"kmeans"``, ``"random"``, ``"greedy"`` (hard trees grown by log-rank
+        init: initial solutions: ``"random"``, ``"kmeans"``, ``"greedy"`` (hard trees grown by log-rank
             splits), ``"grown"`` (level by level: leaves are split where their own model fits worst, and all
             is trained before the next level), or ``"cox"`` for spline leaves.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
@@ -220,9 +220,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self,
         depth: int = 2,
         leaf: str | HazardFamily = "log_logistic",
-        n_starts: int = 20,
+        n_starts: int = 10,
         trainer: str | Trainer = "nodec",
-        init: str = "kmeans",
+        init: str = "random",
         ridge: float = 1e-3,
         gate_ridge: float = 1e-4,
         fused: float = 0.0,

@@ -47,8 +47,9 @@ class SoftSurvivalTreeCV(SoftEstimator):
     Every parameter from ``depth`` to ``n_starts`` takes one value or several; each choice of one of each is a
     candidate. Candidates of the same depth, leaf and ``init`` are one tensor program: folds x penalties x
     starts. Preprocessing, starts and, within a fold, the choice of the start see the training rows of that
-    fold only. The chosen candidate is then trained on all rows. The defaults come from the studies in
-    ``experiments/accuracy`` and ``experiments/tree_search``.
+    fold only. The chosen candidate is then trained on all rows. What is compared by default comes from the
+    studies in ``experiments/accuracy`` and ``experiments/tree_search``; all else is the default of
+    :class:`~sstorch.SoftSurvivalTree`.
 
     Args:
         depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
@@ -117,12 +118,12 @@ class SoftSurvivalTreeCV(SoftEstimator):
         gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
         fused: float | Sequence[float] = 0.0,
         init: str | Sequence[str] = "random",
-        n_starts: int | Sequence[int] = 8,
+        n_starts: int | Sequence[int] = 10,
         cv: int = 5,
         scoring: Scoring | Callable[[Any, Any, Any], float] = "c_harrell",
         search: Strategy = "growing",
         one_standard_error: bool = False,
-        trainer: str | Trainer = "joint",
+        trainer: str | Trainer = "nodec",
         holdout: float = 0.0,
         prediction: Prediction = "hbp",
         device: str = "cpu",
