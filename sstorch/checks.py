@@ -21,8 +21,6 @@ import torch
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import ConfigError, DataError
 
-IntArray = npt.NDArray[np.intp]
-
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
 # What the kinds of NumPy types that are no numbers are called in messages.
@@ -461,9 +459,13 @@ def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -
 
 
 def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
-    """Consecutive slices of rows, so that a block of so wide rows has at most so many elements (or one row).
+    """Slices of consecutive rows, each with at most so many elements (but at least one row).
 
-    The 2**20 elements are 8 MB of float64: checks and metrics take no more beside the curves, a few times.
+    The default is 8 MB of float64, so that a few such arrays are small beside the curves themselves.
+
+    Examples:
+        >>> list(blocks(5, width=10, elements=30))
+        [slice(0, 3, None), slice(3, 6, None)]
     """
     step = max(1, elements // width)
     return (slice(start, start + step) for start in range(0, n_rows, step))

@@ -243,9 +243,9 @@ def fairness_path(
     batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
     rows: list[dict[str, Any]] = []
     for about, tree, part, train in _trees_on_parts(batch, estimator, splits, data, folds, values):
-        table = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"]
-        accuracy = {str(name): value for name, value in table.items()}
-        rows.append({**about, "objective": tree.objective_, **accuracy, **score_fairness(tree, part, train)})
+        accuracy = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"]
+        scores = dict(zip(ACCURACY, accuracy, strict=True)) | score_fairness(tree, part, train)
+        rows.append({**about, "objective": tree.objective_, **scores})
     return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
 
 
@@ -270,9 +270,8 @@ def _trees_on_parts(
             for start in range(batch.n_starts):
                 tree = clone(estimator).adopt(batch, train, fold, start, k)
                 for part, rows in parts.items():
-                    about: dict[str, Any] = {"rho": rho} if rhos else {}
-                    about |= {"fold": fold, "start": start, "part": part, "chosen": start == best}
-                    yield about, tree, rows, train
+                    about = dict[str, Any](fold=fold, start=start, part=part, chosen=start == best)
+                    yield (about if rho is None else {"rho": rho, **about}), tree, rows, train
 
 
 def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:

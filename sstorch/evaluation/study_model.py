@@ -130,9 +130,9 @@ class StudyModel(ABC):
     def settings(self) -> Fingerprint:
         """Everything that shapes its results, as plain values by name."""
 
-    @abstractmethod
     def versions(self) -> dict[str, str]:
-        """Versions of the packages that it comes from."""
+        """Versions of the packages that it comes from, of soft trees that of torch."""
+        return {"torch": importlib.metadata.version("torch")}
 
     @abstractmethod
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
@@ -179,10 +179,6 @@ class SoftTreeModel(StudyModel):
             **fingerprint(checked.trainer, "trainer"),
             "tree.prediction": self.estimator.prediction,
         }
-
-    def versions(self) -> dict[str, str]:
-        """That of torch."""
-        return {"torch": importlib.metadata.version("torch")}
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Train the batch, then hand out its trees."""
@@ -280,10 +276,6 @@ class SoftTreeCVModel(StudyModel):
             **fingerprint(how, "search"),
             "tree.prediction": search.prediction,
         }
-
-    def versions(self) -> dict[str, str]:
-        """That of torch."""
-        return {"torch": importlib.metadata.version("torch")}
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Search and train one fold after the other."""

@@ -6,9 +6,8 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
-    IntArray,
     as_numbers,
     check_choice,
     check_event,

@@ -9,9 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import t as student
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
-    IntArray,
     as_numbers,
     check_same_order,
     check_share,

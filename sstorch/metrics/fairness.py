@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray
-from sstorch.checks import IntArray, check_time_event, check_vector
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_time_event, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.concordance import concordance_harrell

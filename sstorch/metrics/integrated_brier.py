@@ -37,9 +37,8 @@ reading is taken where the source leaves one open:
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
-    IntArray,
     blocks,
     check_convention,
     check_grid_unit,

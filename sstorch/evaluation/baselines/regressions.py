@@ -350,16 +350,14 @@ class AcceleratedFailureTime(Baseline):
     """
 
     packages: ClassVar = (LIFELINES,)
+    # The fitter of lifelines, and its names of the scale and of the shape.
+    fitter: ClassVar[tuple[str, str, str]]
 
     penalizer: float = 0.01
 
     def __post_init__(self) -> None:
         # Without any penalty the coefficients of all categories of a column are not determined.
         check_range("penalizer", self.penalizer, 1e-8)
-
-    @abstractmethod
-    def _fitter(self, penalizer: float) -> tuple[Any, str, str]:
-        """The fitter of lifelines, and its names of the scale and of the shape."""
 
     @abstractmethod
     def cumulative_hazard(self, z: FloatArray) -> FloatArray:
@@ -370,8 +368,10 @@ class AcceleratedFailureTime(Baseline):
         """Log derivative of H with respect to z."""
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> AFTCurves:
+        import lifelines
         from lifelines.exceptions import ConvergenceError
 
+        kind, scale, shape = self.fitter
         encoder = Encoder(schema, train)
         unit = float(np.exp(np.log(train.time).mean()))  # far from 1 the optimiser starts badly
         names = [f"x{j}" for j in range(encoder.x.shape[1])]
@@ -379,7 +379,7 @@ class AcceleratedFailureTime(Baseline):
             time=train.time / unit, event=train.event.astype(float)
         )
         for penalizer in self.penalizer * 10.0 ** np.arange(_TRIES):
-            fitter, scale, shape = self._fitter(float(penalizer))
+            fitter = getattr(lifelines, kind)(penalizer=float(penalizer))
             try:
                 with warnings.catch_warnings():
                     # Of rare categories, and of standard errors, which are not used.
@@ -417,11 +417,7 @@ class WeibullAFT(AcceleratedFailureTime):
     """Weibull regression: H = (t e^-μ)^a."""
 
     name: ClassVar[str] = "weibull_aft"
-
-    def _fitter(self, penalizer: float) -> tuple[Any, str, str]:
-        from lifelines import WeibullAFTFitter
-
-        return WeibullAFTFitter(penalizer=penalizer), "lambda_", "rho_"
+    fitter: ClassVar = ("WeibullAFTFitter", "lambda_", "rho_")
 
     def cumulative_hazard(self, z: FloatArray) -> FloatArray:
         """H at z = a (log t - μ)."""
@@ -437,11 +433,7 @@ class LogLogisticAFT(AcceleratedFailureTime):
     """Log-logistic regression: H = log(1 + (t e^-μ)^a)."""
 
     name: ClassVar[str] = "log_logistic_aft"
-
-    def _fitter(self, penalizer: float) -> tuple[Any, str, str]:
-        from lifelines import LogLogisticAFTFitter
-
-        return LogLogisticAFTFitter(penalizer=penalizer), "alpha_", "beta_"
+    fitter: ClassVar = ("LogLogisticAFTFitter", "alpha_", "beta_")
 
     def cumulative_hazard(self, z: FloatArray) -> FloatArray:
         """H at z = a (log t - μ)."""
