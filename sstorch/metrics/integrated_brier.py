@@ -263,7 +263,8 @@ def integrated_brier_score(
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
         train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
         convention: "graf", "sksurv", "surtree" or "osst".
-        min_censoring_prob: as in `brier_score`.
+        min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G. The others have
+            no floor: a term with G = 0 is left out.
         sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
 
     Returns:

@@ -43,7 +43,7 @@ class SurvivalScorer:
         all_rows: y of all rows that are split: the training rows are those of them that are not scored. Times
             and events are compared as a bag, so that the order does not matter. Not for nested loops, nor
             with `train_size` or `return_train_score`: see the module's description.
-        tau: as in `evaluate`.
+        tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
 
     Raises:
         ConfigError: an unknown metric, both or neither of `train` and `all_rows`, or tau is no time > 0.
