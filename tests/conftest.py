@@ -4,6 +4,8 @@ import os
 
 # Many tiny operations: a second thread gains nothing, and on a busy machine waiting for it costs much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# pycox computes with numba, which would set the number of threads of torch to its own.
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 from collections.abc import Container, Iterable, Sequence
 from itertools import combinations, product
