@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -98,14 +99,6 @@ class TrainedBatch:
         return FittedTree(module, self.preprocessors[split], prediction)
 
 
-def training_rows(
-    X: object, y: object, sample_weight: object = None, entry: object = None, sensitive: object = None
-) -> SurvivalData:
-    """The rows of positive weight of what an estimator is fitted to."""
-    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
-    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
-
-
 def train_batch(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
@@ -149,11 +142,10 @@ def train_encoded(
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
-    if checkpoint is None:
-        return _train(splits, settings, schema, callbacks, None, coefficients)
-    with Checkpoint.of(checkpoint).held() as held:
-        # Before initial solutions are made, which can take long.
-        held.identify(settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients)
+    with nullcontext() if checkpoint is None else Checkpoint.of(checkpoint).held() as held:
+        if held is not None:
+            # Before initial solutions are made, which can take long.
+            held.identify(settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
 
 

@@ -26,13 +26,21 @@ from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
-from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
+from sstorch.soft.batch import TrainedBatch, train_encoded
 from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.settings import SETTINGS, BatchSettings
 
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION = 3
+
+
+def training_rows(
+    X: object, y: object, sample_weight: object = None, entry: object = None, sensitive: object = None
+) -> SurvivalData:
+    """The rows of positive weight of what an estimator is fitted to."""
+    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
+    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
 
 class SoftEstimator(SurvivalEstimator):
@@ -363,8 +371,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             setting: position of its coefficients in ``batch.coefficients``.
         """
         position = batch.position(split, start, setting)
-        tree = batch.fitted(split, start, setting)
-        self.module_, self.preprocessor_ = tree.module, tree.preprocessor
+        self.module_, self.preprocessor_ = batch.tree.select(position), batch.preprocessors[split]
         self.history_ = batch.history.of_problem(position)
         self.objective_ = float(batch.objective[position])
         self.event_times_ = np.unique(data.time[data.event])

@@ -20,7 +20,6 @@ from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
-from sstorch.soft.batch import training_rows
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.search import (
     SCORINGS,
@@ -32,7 +31,7 @@ from sstorch.soft.search import (
     automatic_leaves,
     candidates,
 )
-from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
+from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree, training_rows
 
 FORMAT = "sstorch.soft_survival_tree_cv"
 FORMAT_VERSION = 1

@@ -15,8 +15,8 @@ from sstorch.data import Schema
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Prediction
-from sstorch.soft.batch import TrainedBatch, train_batch, training_rows
-from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.tree import SoftSurvivalTree, training_rows
 
 
 class Band(NamedTuple):
