@@ -338,7 +338,6 @@ def override_text(error: HydraException) -> str | None:
     cause = error.__cause__
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
         return None
-    group = cause.object_type
     if isinstance(cause, ValidationError):
         return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
     if not isinstance(cause, ConfigAttributeError | ConfigKeyError) or group is TrainerConfig:
