@@ -340,11 +340,11 @@ def override_text(error: HydraException) -> str | None:
         return None
     if isinstance(cause, ValidationError):
         return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
-    if not isinstance(cause, ConfigAttributeError | ConfigKeyError) or group is TrainerConfig:
+    group = cause.object_type
+    if group is None or group is TrainerConfig or not is_dataclass(group):
         return None
-    if isinstance(group, type) and is_dataclass(group):
-        return no_setting_text(cause.full_key, group)
-    return None
+    missing = isinstance(cause, ConfigAttributeError | ConfigKeyError)
+    return no_setting_text(cause.full_key, group) if missing else None
 
 
 def config_path() -> str:
