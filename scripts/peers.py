@@ -14,8 +14,7 @@ from scipy.optimize import minimize as scipy_minimize
 from torch import Tensor
 
 from sstorch.optim import LBFGSOptions, OptimizationResult, Status, run
-from sstorch.optim.steps import Step
-from sstorch.optim.steps.sharded import ShardedStep
+from sstorch.optim.steps import ShardedStep, Step
 
 
 class OneStep(Protocol):

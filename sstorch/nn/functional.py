@@ -11,10 +11,18 @@ from torch import Tensor
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-class _LogSigmoidPair(torch.autograd.Function):
-    """log sigmoid(z) and log sigmoid(-z) from one exponential and one logarithm."""
+class _Elementwise(torch.autograd.Function):
+    """A function of one tensor, which its gradient needs."""
 
     generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Any) -> None:
+        ctx.save_for_backward(inputs[0])
+
+
+class _LogSigmoidPair(_Elementwise):
+    """log sigmoid(z) and log sigmoid(-z) from one exponential and one logarithm."""
 
     @staticmethod
     def forward(logit: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,28 +31,18 @@ class _LogSigmoidPair(torch.autograd.Function):
         return below - tail, (below - logit) - tail
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(inputs[0])
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (logit,) = ctx.saved_tensors
         grad_left, grad_right = grads
         return grad_left - torch.sigmoid(logit) * (grad_left + grad_right)
 
 
-class _Softplus(torch.autograd.Function):
+class _Softplus(_Elementwise):
     """log(1 + exp z), exact for every z (torch switches to the identity at a threshold)."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         return z.clamp(min=0) + torch.log1p(torch.exp(-z.abs()))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
@@ -53,14 +51,9 @@ class _Softplus(torch.autograd.Function):
 
 
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Logarithms of the two probabilities of a gate.
+    """Logarithms of the two probabilities of a gate, log sigmoid(logit) and log sigmoid(-logit), any shape.
 
-    Args:
-        logit: any shape.
-
-    Returns:
-        log sigmoid(logit) and log sigmoid(-logit), each of the shape of ``logit``. Both are exact to
-        rounding for every finite logit, and differentiable everywhere.
+    Both are exact to rounding for every finite logit, and differentiable everywhere.
     """
     return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
 
@@ -82,10 +75,8 @@ def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
     return sigmoid, z.clamp(min=math.log(least)).sub_(sigmoid.clamp(min=least).log_())
 
 
-class _SaturatingExp(torch.autograd.Function):
+class _SaturatingExp(_Elementwise):
     """exp(z), +inf where it overflows, with a gradient that stays finite there."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
@@ -111,19 +102,13 @@ def saturating_exp(z: Tensor) -> Tensor:
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
 
 
-class _NormalCumulativeHazard(torch.autograd.Function):
+class _NormalCumulativeHazard(_Elementwise):
     """-log Phi(-z), whose gradient, the hazard of the normal distribution, stays finite."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         log_survival: Tensor = torch.special.log_ndtr(-z)
         return -log_survival
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.batched import Batched
+from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import Features, project
 from sstorch.nn.functional import log_sigmoid_pair
@@ -30,10 +31,8 @@ class Topology:
     depth: int
 
     def __post_init__(self) -> None:
-        depth: object = self.depth
-        is_integer = isinstance(depth, Integral) and not isinstance(depth, bool)
-        if not is_integer or int(self.depth) not in range(MAX_DEPTH + 1):
-            raise ConfigError(f"depth must be an integer from 0 to {MAX_DEPTH}, got {depth!r}")
+        if not is_number_of(self.depth, Integral) or self.depth not in range(MAX_DEPTH + 1):
+            raise ConfigError(f"depth must be an integer from 0 to {MAX_DEPTH}, got {self.depth!r}")
         object.__setattr__(self, "depth", int(self.depth))
 
     @property
@@ -123,15 +122,10 @@ class GateParameters(Batched):
 
 
 def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> Tensor:
-    """Log probability of reaching each leaf under ``node``, for a row that is at ``node``.
+    """Log probability of reaching each leaf under ``node``, left to right, for a row that is at ``node``.
 
-    Args:
-        topology: the tree.
-        logits: of the branch nodes under ``node`` in heap order, shape (..., B', N).
-        node: root of the subtree.
-
-    Returns:
-        shape (..., L', N), leaves from left to right; the probabilities sum to one over L'.
+    ``logits`` (..., B', N) are those of the branch nodes under ``node`` in heap order; the result is
+    (..., L', N), and its probabilities sum to one over L'.
 
     References:
         Consolo, Amaldi and Carrizosa, P_in; computed as a sum of log sigmoids, level by level.
@@ -151,12 +145,8 @@ def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> T
 def most_probable_leaf(topology: Topology, logits: Tensor) -> Tensor:
     """Leaf of the highest-branch-probability path: at each gate, left iff its probability is >= 1/2.
 
-    Args:
-        topology: the tree.
-        logits: of all branch nodes in heap order, shape (..., B, N).
-
-    Returns:
-        Position of the leaf from left to right, 0 .. L - 1, shape (..., N), integer.
+    ``logits`` (..., B, N) are those of all branch nodes in heap order; the leaves (..., N) are positions from
+    left to right, 0 .. L - 1.
     """
     goes_right = (logits < 0).long()
     shape = (*logits.shape[:-2], 1, logits.shape[-1])
@@ -190,16 +180,7 @@ def path_is_faster(topology: Topology, n_features: int) -> bool:
 
 
 def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor:
-    """Leaf of each row's most probable path in one tree, by the gates on it.
-
-    Args:
-        topology: of the tree.
-        gates: all gates, without batch dimension.
-        x: features, shape (N, p).
-
-    Returns:
-        Position of the leaf from left to right, 0 .. L - 1, shape (N,), integer.
-    """
+    """:func:`most_probable_leaf` of rows (N, p) in one tree, by the gates on each row's path alone, (N,)."""
     node = torch.ones(x.shape[0], dtype=torch.long, device=x.device)
     for _ in range(topology.depth):
         right = score_at(x, gates.weight, gates.bias, node - 1) < 0
@@ -208,15 +189,5 @@ def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor
 
 
 def score_at(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
-    """Score of each row at a single node, which differs by row: weight[node] . x + bias[node].
-
-    Args:
-        x: features, shape (N, p).
-        weight: of all K nodes, shape (K, p).
-        bias: shape (K,).
-        node: position of each row's node, shape (N,).
-
-    Returns:
-        shape (N,).
-    """
+    """Score weight[node] . x + bias[node] of each row (N, p) at its own one of K nodes, shape (N,)."""
     return (weight.index_select(0, node) * x).sum(-1) + bias.index_select(0, node)

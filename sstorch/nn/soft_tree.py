@@ -126,12 +126,7 @@ class LeafParameters(Batched):
     def at_rows(self, x: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
         """Linear predictor and shape parameters of each row in a single leaf; no batch dimension.
 
-        Args:
-            x: features, shape (N, p).
-            leaf: position of each row's leaf, shape (N,).
-
-        Returns:
-            shapes (N,) and (N, m).
+        Features are (N, p), positions of leaves (N,), the values (N,) and (N, m).
         """
         linear = score_at(x, self.slope, self.intercept, leaf)
         n_slopes = self.shape_slope.shape[-2]

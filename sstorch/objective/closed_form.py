@@ -62,10 +62,9 @@ class _Routing:
         return cls(left, right, tuple(reach))
 
     def expected(self, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Expected loss of each row (K, M), and its derivative with respect to each logit (K, B, M).
+        """Expected loss of each row (K, M) and its derivatives in the logits (K, B, M).
 
-        Args:
-            losses: at the ends from left to right, shape (K, B + 1, M).
+        ``losses`` (K, B + 1, M) are those at the ends from left to right.
         """
         slopes, n_gates = self.left * self.right, self.left.shape[-2]
         while n_gates:
@@ -81,15 +80,10 @@ class _Routing:
 
 
 def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over the ends of a tree of gates and over rows of path probability x loss.
+    """Sum over the ends of a tree of gates and over rows of path probability x loss, (K,).
 
-    Args:
-        x: rows of K problems.
-        gates: of a full binary tree in heap order, B of them.
-        losses: at its ends from left to right, row weights multiplied in, shape (K, B + 1, M).
-
-    Returns:
-        shape (K,), and its gradient in the gates, (K, B, p + 1).
+    ``losses`` (K, B + 1, M) are those at the ends from left to right, row weights multiplied in. The second
+    value is its gradient in the B gates, (K, B, p + 1), which are in heap order.
     """
     expected, slopes = _Routing.of(gates.logits(x)).expected(losses)
     return expected.sum(-1), x.pull_back(slopes)
@@ -103,16 +97,10 @@ def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
 def logistic_value_and_gradient(
     x: DesignMatrix, gate: GateParameters, weight: Tensor, left_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weighted logistic loss of one gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i.
+    """Weighted logistic loss of a single gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,).
 
-    Args:
-        x: rows of K problems.
-        gate: a single gate.
-        weight: o, shape (K, M).
-        left_weight: l, the weight of rows whose label is left, else 0, shape (K, M).
-
-    Returns:
-        shape (K,), and its gradient in the gate, (K, 1, p + 1).
+    ``weight`` o and ``left_weight`` l, the weight of rows whose label is left, else 0, are (K, M). The second
+    value is its gradient in the gate, (K, 1, p + 1).
     """
     logits = gate.logits(x).squeeze(-2)
     left, loss = sigmoid_and_softplus(logits)
@@ -128,17 +116,10 @@ def leaf_value_and_gradient(
     probability: Tensor,
     basis: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum over leaves and rows of probability x loss.
+    """Sum over leaves and rows of probability x loss, (K,), for rows observed from time zero.
 
-    Args:
-        family: of the leaves, for K problems.
-        leaves: L leaves.
-        sample: rows, observed from time zero.
-        probability: of the leaves, row weights multiplied in, shape (K, L, M).
-        basis: :meth:`HazardFamily.basis` of the log times.
-
-    Returns:
-        shape (K,), and its gradient in the leaves, (K, L, d) as :meth:`LeafParameters.unflatten` has it.
+    ``probability`` (K, L, M) has the row weights multiplied in; ``basis`` is that of the log times. The
+    second value is its gradient in the leaves, (K, L, d) as :meth:`LeafParameters.unflatten` has it.
     """
     loss, slopes = _row_losses(family, leaves, sample, basis, probability)
     value = torch.mul(probability, loss, out=loss).sum((-2, -1))
@@ -153,18 +134,10 @@ def tree_value_and_gradients(
     weight: Tensor,
     basis: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum over leaves and rows of path probability x row weight x loss.
+    """Sum over leaves and rows of path probability x row weight (K, M) x loss, (K,).
 
-    Args:
-        gates: all gates of the tree.
-        leaves: all leaves.
-        family: of the leaves, for K problems.
-        sample: rows, observed from time zero.
-        weight: row weights, shape (K, M).
-        basis: :meth:`HazardFamily.basis` of the log times.
-
-    Returns:
-        shape (K,), and its gradients in gates, (K, B, p + 1), and leaves, (K, L, d).
+    Rows are observed from time zero; ``basis`` is that of the log times. The other values are its gradients
+    in all gates, (K, B, p + 1), and in all leaves, (K, L, d).
     """
     routing = _Routing.of(gates.logits(sample.x), to_ends=True)
     probability = routing.reach[-1] * weight[:, None, :]

@@ -235,17 +235,10 @@ _NAMES = ("linear", "shape", "probability")
 
 
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
-    """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2.
+    """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0.
 
-    Each pair counts once. Time is O(M Q L'), memory that of a chunk and of the arguments.
-
-    Args:
-        rows: whose curves are compared; differentiable in ``linear``, ``shape`` and ``probability``.
-        grid: nodes and their weights.
-        frozen: moments of further rows, constants.
-
-    Returns:
-        shape (R,), >= 0, in the unit of the measure.
+    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable in
+    ``linear``, ``shape`` and ``probability``. Time is O(M Q L'), memory that of a chunk and of the arguments.
     """
     return _PairSum.apply(  # type: ignore[no-any-return, no-untyped-call]
         rows.linear, rows.shape, rows.probability, rows, grid, frozen

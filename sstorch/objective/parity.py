@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf, visits
@@ -187,16 +187,7 @@ def counted(sample: Sample) -> Tensor:
 
 
 def merge_equal_rows(features: FloatArray, group: npt.NDArray[np.int64], weight: FloatArray) -> FloatArray:
-    """The weights of the rows of one problem with equal rows merged: its :attr:`Sample.merged_weight`.
-
-    Args:
-        features: shape (M, p).
-        group: shape (M,).
-        weight: shape (M,), >= 0.
-
-    Returns:
-        shape (M,), the same sum in each group.
-    """
+    """:attr:`Sample.merged_weight` of one problem (M,) from its features (M, p), groups and weights (M,)."""
     merged = np.zeros_like(weight)
     rows = np.flatnonzero(weight > 0)
     keys = np.column_stack([features[rows], group[rows]])
@@ -210,7 +201,8 @@ def routed_rows(
 ) -> CurveRows:
     """Curves of the leaf at the end of each row's most probable path."""
     with torch.no_grad():
-        leaf = most_probable_leaf(_topology(leaves), gates.logits(sample.x))
+        logits = gates.logits(sample.x)
+        leaf = most_probable_leaf(_topology(logits), logits)
     return _rows_of_leaf(leaves, family, sample, membership(sample), leaf[:, None, :])
 
 
@@ -238,16 +230,15 @@ def _rows_of_leaf(
 def _probability(gates: GateParameters, sample: Sample) -> Tensor:
     """Probability of each leaf, (K, L, M)."""
     logits = gates.logits(sample.x)
-    topology = Topology((logits.shape[1] + 1).bit_length() - 1)
-    return log_path_probability(topology, logits).exp()
+    return log_path_probability(_topology(logits), logits).exp()
+
+
+def _topology(logits: Tensor) -> Topology:
+    return Topology(logits.shape[1].bit_length())
 
 
 def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
     return tree.gate_parameters(), tree.leaf_parameters(), tree.family
-
-
-def _topology(leaves: LeafParameters) -> Topology:
-    return Topology(leaves.intercept.shape[-1].bit_length() - 1)
 
 
 ParityRule = Literal["quadrature", "observed_times"]
@@ -288,17 +279,11 @@ class L2Parity:
     n_nodes: int = 64
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("gates", get_args(Gates)),
-            ("pairs", get_args(Pairs)),
-            ("rule", get_args(ParityRule)),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"fairness {name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}"
-                )
-        if not _is_integer(self.n_nodes) or self.n_nodes < 2:
-            raise ConfigError(f"fairness n_nodes must be at least 2, an integer, got {self.n_nodes!r}")
+        for name, literal in (("gates", Gates), ("pairs", Pairs), ("rule", ParityRule)):
+            choices, value = get_args(literal), getattr(self, name)
+            if value not in choices:
+                raise ConfigError(f"fairness {name} must be one of {', '.join(choices)}, got {value!r}")
+        check_integer("fairness n_nodes", self.n_nodes, least=2)
 
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
         """Nodes and their weights.
@@ -360,29 +345,14 @@ class L2Parity:
         return GroupParity(rho, grid, self.pairs, self.gates)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-@lru_cache(maxsize=32)
-def _legendre(n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    nodes, weight = roots_legendre(n_nodes)
-    return nodes, weight
+_legendre = lru_cache(maxsize=32)(roots_legendre)
 
 
 def log_time_quadrature(first: float, last: float, n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre nodes in log time for integrals over time.
+    """Gauss-Legendre nodes (Q,) in log time and weights of integrals over time, between limits > 0.
 
     Survival curves of the families here are smooth in log time; in time itself they may have a singularity
     at zero, next to the first node, and the same number of nodes gives up to six digits less.
-
-    Args:
-        first: lower limit, > 0.
-        last: upper limit.
-        n_nodes: number of nodes.
-
-    Returns:
-        nodes (Q,) and weights (Q,), in the unit of the limits.
     """
     x, weight = _legendre(n_nodes)
     half = (np.log(last) - np.log(first)) / 2

@@ -22,15 +22,9 @@ OTHER_ELEMENTS = 2**25
 
 
 def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> list[slice]:
-    """Cut a batch into blocks.
+    """Slices of K problems with ``n_elements`` in the largest intermediate of one, in blocks of that budget.
 
-    Args:
-        n_problems: K.
-        n_elements: of the largest intermediate for one problem.
-        device: that they are on.
-
-    Returns:
-        slices of at least one problem each; a single one if K is 0.
+    Each has at least one problem; there is a single one if K is 0.
     """
     budget = CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS
     size = max(1, budget // max(1, n_elements))

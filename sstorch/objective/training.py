@@ -50,14 +50,9 @@ def leaf_losses(
 def parameter_losses(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, relevant: Tensor | None = None
 ) -> Tensor:
-    """:func:`leaf_losses` of parameters.
+    """:func:`leaf_losses` of parameters, (K, L, M).
 
-    Args:
-        family: of the leaves, prepared for the K problems.
-        leaves: parameters of L leaves.
-        sample: rows of the problems.
-        relevant: boolean (K, L, M), false where the loss will be multiplied by zero. There it is set to zero,
-            and its gradient kept finite, since 0 x inf is not 0; all if None.
+    Where ``relevant`` is false the loss is zero and its gradient finite, since 0 x inf is not 0.
     """
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     log_time = sample.log_time[:, None, :]
@@ -185,18 +180,7 @@ class TrainingObjective(nn.Module):
         sample: Sample,
         weight: Tensor,
     ) -> Tensor:
-        """The expected negative log-likelihood of K problems given as parameters, by plain autograd.
-
-        Args:
-            gates: all gates.
-            leaves: all leaves.
-            family: of the leaves, for the K problems.
-            sample: rows.
-            weight: normalised row weights, shape (K, M).
-
-        Returns:
-            shape (K,), differentiable.
-        """
+        """The data term of K problems by plain autograd, (K,); row weights (K, M) are normalised."""
         topology = Topology(leaves.intercept.shape[-1].bit_length() - 1)
         probability = log_path_probability(topology, gates.logits(sample.x)).exp()
         weighted = probability * weight[:, None, :]
@@ -233,11 +217,8 @@ class TrainingObjective(nn.Module):
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:
         """Set to zero the gate weights of features that a :class:`GateGroupLasso` has driven out.
 
-        A problem whose objective would rise by more than a millionth keeps its weights.
-
-        Args:
-            tree: R problems, trained; changed in place.
-            sample: their rows.
+        The tree is changed in place. A problem whose objective would rise by more than a millionth keeps its
+        weights.
         """
         for penalty in self.gate_penalties:
             if not isinstance(penalty, GateGroupLasso) or not tree.topology.branches:

@@ -16,7 +16,7 @@ from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, 
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.grown import initialize_grown
 from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, initialize_hard
-from sstorch.optim.steps.sharded import minimize_step
+from sstorch.optim.steps import minimize_step
 
 __all__ = [
     "JOINT_RACE",

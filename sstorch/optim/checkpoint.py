@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
@@ -34,15 +34,11 @@ _NAMED = 6
 
 
 def fingerprint(value: object, name: str) -> Fingerprint:
-    """Describe settings or data by dotted names; tensors by dtype, shape and checksum.
-
-    Args:
-        value: plain values, functions, tensors, trees, other modules, and dataclasses, mappings and sequences
-            of them.
-        name: of the value.
+    """Settings or data by dotted names that begin with ``name``; tensors by dtype, shape and checksum.
 
     Raises:
-        ConfigError: something else is among them, which need not look alike in two processes.
+        ConfigError: beside plain values, functions, tensors, trees, other modules, and dataclasses, mappings
+            and sequences of them there is something else, which need not look alike in two processes.
     """
     return dict(_entries(value, name))
 
@@ -103,16 +99,12 @@ def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         for number, part in enumerate(value):
             yield from _entries(part, f"{name}.{number}")
     elif isinstance(value, FunctionType):
-        yield name, _function_text(value)
+        yield name, f"{value.__module__}.{value.__qualname__}"
     else:
         raise ConfigError(
             f"{name} is a {type(value).__name__}, which a checkpoint cannot compare with that of a later "
             "run; use plain values, dataclasses, tensors, modules or functions, or train without a checkpoint"
         )
-
-
-def _function_text(function: Callable[..., object]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _tensor_text(tensors: Mapping[str, Tensor]) -> str:

@@ -6,20 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.checks import is_number_of
+from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
 from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
-from sstorch.optim.steps import JointStep, freeze_except
-from sstorch.optim.steps.sharded import ShardedStep
+from sstorch.optim.steps import JointStep, ShardedStep, freeze_except
 
 # The race of ``trainer=joint``: of eight starts one is left after three laps.
 JOINT_RACE = Race((1, 2, 3))
@@ -45,8 +43,7 @@ class Joint(Trainer):
     retired: ClassVar[Mapping[str, str | None]] = RETIRED_MINIMIZER
 
     def __post_init__(self) -> None:
-        if not is_number_of(self.lap, Integral) or self.lap < 1:
-            raise ConfigError(f"lap must be at least 1, an integer, got {self.lap!r}")
+        check_integer("lap", self.lap, least=1)
 
     @property
     def n_passes(self) -> int:

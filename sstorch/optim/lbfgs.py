@@ -69,25 +69,14 @@ class BatchedFunction(Protocol):
     """K scalar functions of d variables each."""
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluate each function at its own point.
+        """Values (K,) and gradients (K, d), each function at its own row of x (K, d), which stays unchanged.
 
-        Args:
-            x: (K, d), one point per problem, to be left unchanged. It carries no graph.
-
-        Returns:
-            Values (K,) and gradients (K, d). Entries that are not finite mark a point outside the domain.
+        Entries that are not finite mark a point outside the domain.
         """
         ...
 
     def select(self, problems: Tensor) -> BatchedFunction:
-        """Restrict to some of the problems.
-
-        Args:
-            problems: (J,) int64, ascending positions among the current K problems.
-
-        Returns:
-            The function of these J problems, in this order.
-        """
+        """The function of the problems at ascending positions (J,) among the current K."""
         ...
 
 

@@ -32,14 +32,7 @@ _EXTEND = (2.1, 5.0)
 
 
 def rounding_error(value: Tensor) -> Tensor:
-    """Size of a difference of values that may be rounding alone.
-
-    Args:
-        value: (K,), values of the function.
-
-    Returns:
-        (K,), ten units in the last place of max(|value|, 1).
-    """
+    """A change of values (K,) that may be rounding alone: ten units in the last place of max(|value|, 1)."""
     return value.abs().clamp(min=1.0) * (10.0 * torch.finfo(value.dtype).eps)
 
 
@@ -64,15 +57,7 @@ class LineSearch(Batched):
 
     @classmethod
     def start(cls, value: Tensor, slope: Tensor) -> LineSearch:
-        """Begin at step zero, with 1 as the first trial.
-
-        Args:
-            value: (K,), at step zero.
-            slope: (K,), at step zero, negative.
-
-        Returns:
-            The searches, each waiting for the answer at `step`.
-        """
+        """Begin at step zero, with values (K,) and negative slopes (K,) there; the first trial is at 1."""
         origin = torch.stack((torch.zeros_like(value), value, slope), dim=-1)
         high = torch.full_like(origin, torch.inf)
         return cls(origin, origin, high, torch.ones_like(value), torch.zeros_like(value, dtype=torch.int64))
@@ -91,17 +76,15 @@ class LineSearch(Batched):
     def advance(
         self, value: Tensor, slope: Tensor, c1: float, c2: float
     ) -> tuple[LineSearch, Tensor, Tensor]:
-        """Take the answers at `step` and choose the next trials.
+        """Take the values (K,) and slopes (K,) at `step`, and choose the next trials.
 
-        Args:
-            value: (K,), at the trial; +inf where the function is not finite.
-            slope: (K,), at the trial; finite where `value` is.
-            c1: Sufficient decrease, as a fraction of the decrease the slope at the origin promises.
-            c2: Curvature: the slope must shrink to this fraction of the slope at the origin.
+        The value is +inf where the function is not finite, the slope finite where the value is. `c1` is the
+        sufficient decrease, as a fraction of the decrease that the slope at the origin promises; `c2` the
+        fraction of that slope to which the slope must shrink.
 
         Returns:
-            The searches moved on; (K,) bool, whether the trial became `low`; (K,) bool, whether it also ends
-            the search by the strong, or in flat places the approximate, Wolfe conditions.
+            The searches moved on; where the trial became `low`, (K,) bool; where it also ends the search by
+            the strong, or in flat places the approximate, Wolfe conditions, (K,) bool.
         """
         trial = torch.stack((self.step, value, slope), dim=-1)
         _, value0, slope0 = self.origin.unbind(-1)
@@ -132,13 +115,10 @@ class LineSearch(Batched):
 
 
 def _cubic_minimum(start: Tensor, end: Tensor, noise: Tensor) -> Tensor:
-    """Where the cubic through two points and slopes has its minimum (Nocedal and Wright 2006, eq. 3.59).
+    """Where the cubic through two points (K, 3) has its minimum (Nocedal and Wright 2006, eq. 3.59).
 
-    Args:
-        start: (K, 3), a point.
-        end: (K, 3), another.
-        noise: (K,), a difference in value that means nothing. The cubic is then the parabola that fits the
-            two slopes, so that its minimum is the secant step.
+    `noise` (K,) is a difference in value that means nothing: the cubic is then the parabola that fits the two
+    slopes, so that its minimum is the secant step.
 
     Returns:
         (K,), the minimum as a fraction of the way from `start` to `end`; nan where there is none.

@@ -12,15 +12,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import Batched
-from sstorch.checks import is_number_of
+from sstorch.checks import check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
-from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
-from sstorch.optim.steps.sharded import ShardedStep
+from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep, ShardedStep
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,9 @@ class BranchUpdate(Batched):
 def classify(
     tree: SoftTree, rows: Shards, node: int, thresholds: Thresholds, n_training_rows: Tensor
 ) -> BranchUpdate:
-    """Sort problems into balanced, moderately and highly imbalanced at ``node``.
+    """Sort problems into balanced, moderately and highly imbalanced at ``node``, on their rows I_s.
 
-    Args:
-        tree: K problems.
-        rows: I_s of each problem.
-        node: s.
-        thresholds: e1, e2 and e3.
-        n_training_rows: N of each problem, (K,); where e1 N < 1 every gate is balanced.
+    ``n_training_rows`` is N of each problem, (K,); where e1 N < 1 every gate is balanced.
 
     References:
         Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
@@ -153,8 +147,8 @@ def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
     weights = []
     for part, left in zip(rows.parts, update.left, strict=True):
         share = torch.where(left, update.left_share[:, None], 1 - update.left_share[:, None])
-        weight = part.weight / (2 * share.clamp(min=torch.finfo(share.dtype).tiny)) * (part.weight > 0)
-        weights.append(weight)
+        doubled = 2 * share.clamp(min=torch.finfo(share.dtype).tiny)
+        weights.append(part.weight / doubled * (part.weight > 0))
     return tuple(weights)
 
 
@@ -189,10 +183,7 @@ class Nodec(Trainer):
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
             raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
-        if not is_number_of(self.macro_iterations, Integral) or self.macro_iterations < 1:
-            raise ConfigError(
-                f"macro_iterations must be at least 1, an integer, got {self.macro_iterations!r}"
-            )
+        check_integer("macro_iterations", self.macro_iterations, least=1)
         if not is_number_of(self.zeta, Real) or not 0 < self.zeta <= 1:
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
         if self.patience is not None and (not is_number_of(self.patience, Integral) or self.patience < 1):

@@ -21,8 +21,7 @@ from sstorch.nn import SoftTree
 from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
 from sstorch.optim.checkpoint import Arrays, Checkpoint
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
-from sstorch.optim.steps import JointStep, LeafStep, freeze_except
-from sstorch.optim.steps.sharded import ShardedStep, minimize_step
+from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
 
 
 @dataclass(frozen=True)
@@ -255,14 +254,8 @@ class TrainingRun:
     ) -> None:
         """Take one step of a sub-batch and write the working set back into the batch.
 
-        Args:
-            options: of the minimisation.
-            name: of the step, for the records.
-            node: s.
-            step: of a sub-batch of K problems.
-            problems: their positions (K,) in the batch.
-            count: rows of the step, shape (K,).
-            share: routed left before the step, shape (K,).
+        ``problems`` (K,) are its positions in the batch. The name of the step, its node, the number of its
+        rows (K,) and the share that was routed left before it (K,) go into the records.
         """
         start = step.read()
         with torch.no_grad():

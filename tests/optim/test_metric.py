@@ -9,9 +9,16 @@ from sstorch.objective import TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.lbfgs import BlockMetric
-from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
+from sstorch.optim.steps import (
+    BranchStep,
+    JointStep,
+    LeafStep,
+    LogisticStep,
+    ShardedStep,
+    Step,
+    minimize_step,
+)
 from sstorch.optim.steps.base import MAX_BLOCK
-from sstorch.optim.steps.sharded import ShardedStep, minimize_step
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)

@@ -13,8 +13,7 @@ from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
 from sstorch.optim import Adam, Checkpoint, LBFGSOptions, Nodec, minimize
 from sstorch.optim.nodec import THRESHOLDS, balancing_weights, classify, reassign
-from sstorch.optim.steps import BranchStep, JointStep, LeafStep
-from sstorch.optim.steps.sharded import ShardedStep
+from sstorch.optim.steps import BranchStep, JointStep, LeafStep, ShardedStep
 from tests.batches import random_sample, random_tree
 from tests.conftest import nightly
 from tests.optim.sharded_run import train

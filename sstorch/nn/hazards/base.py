@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -79,28 +79,21 @@ class HazardFamily(nn.Module, ABC):
 
         Derived: log(dH/dy) - y by autograd. Where dH/dy underflows it is taken at the smallest normal number.
         """
-        return self._derived_terms(log_time, linear, shape)[1]
+        return self.terms(log_time, linear, shape)[1]
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """S(t | x) = exp(-H); arguments and shape of :meth:`cumulative_hazard`."""
         return torch.exp(-self.cumulative_hazard(log_time, linear, shape))
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """H and log h together, for families in which they share intermediates."""
+        """H and log h together; a family in which they share intermediates may give log h here alone."""
         if type(self).log_hazard is HazardFamily.log_hazard:
             return self._derived_terms(log_time, linear, shape)
-        return (
-            self.cumulative_hazard(log_time, linear, shape),
-            self.log_hazard(log_time, linear, shape),
-        )
+        hazard = self.cumulative_hazard(log_time, linear, shape)
+        return hazard, self.log_hazard(log_time, linear, shape)
 
     def loss(
-        self,
-        log_time: Tensor,
-        event: Tensor,
-        linear: Tensor,
-        shape: Tensor,
-        log_entry: Tensor | None = None,
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
     ) -> Tensor:
         """Negative log-likelihood of right-censored rows, H - c log h - H(entry).
 
@@ -378,6 +371,10 @@ class HazardFamily(nn.Module, ABC):
     def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
         """A constant, one value a problem, with as many dimensions as ``like``."""
         return constant.reshape(*self.batch_shape, *(1,) * (like.ndim - len(self.batch_shape)))
+
+    def _spread(self, constants: Sequence[Tensor], like: Tensor) -> Tensor:
+        """C constants, one value a problem, side by side, (..., C) for ``like`` (..., 1)."""
+        return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
 
     def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         parts = (log_time, linear, shape)

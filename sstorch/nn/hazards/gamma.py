@@ -260,10 +260,6 @@ class GeneralizedGamma(HazardFamily):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         return prentice_terms((log_time - linear) * torch.exp(-shape[..., 0]), shape[..., 1])[0]
 
-    @override
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return self.terms(log_time, linear, shape)[1]
-
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: one quadrature gives both."""
         log_sigma = shape[..., 0]

@@ -24,6 +24,7 @@ from scipy.interpolate import BSpline, PPoly
 from torch import Tensor
 
 from sstorch._types import FloatArray
+from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
 
 # Log times between which a solution is sought; exp of them neither overflows nor vanishes.
@@ -37,17 +38,10 @@ def log_time_limit(dtype: torch.dtype) -> float:
 
 
 def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
-    """Log time at which a cumulative hazard reaches ``target``, by bisection.
+    """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
 
-    The result has the gradient of the implicit function: a Newton step, which is zero up to rounding, is
-    added.
-
-    Args:
-        cumulative_hazard: H of log times, elementwise, never falling.
-        target: values of H > 0, shape (...).
-
-    Returns:
-        shape (...); +inf where H stays below the target, -inf where it is above at once.
+    By bisection; +inf where H stays below the target, -inf where it is above at once. The result has the
+    gradient of the implicit function: a Newton step, which is zero up to rounding, is added.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
@@ -71,26 +65,8 @@ def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Ten
 
 # Panels end where H reaches these values, so that each is smooth however sharp or flat the curve. To the left
 # of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
-_LEVELS = [
-    1e-11,
-    1e-9,
-    1e-7,
-    1e-5,
-    1e-3,
-    0.02,
-    0.1,
-    0.3,
-    0.6,
-    1.0,
-    1.6,
-    2.5,
-    4.0,
-    6.5,
-    10.0,
-    16.0,
-    25.0,
-    37.0,
-]
+_LEVELS = [1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6]
+_LEVELS += [1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0, 25.0, 37.0]
 _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
 
 
@@ -154,20 +130,12 @@ _TOLERANCE = 1e-11
 
 @torch.no_grad()
 def minimize_small(losses: Callable[[Tensor], Tensor], start: Tensor, active: Tensor) -> Tensor:
-    """Minimise functions of a handful of parameters.
+    """Minimise functions of a handful of parameters (R, d) in the problems that are ``active`` (R,).
 
     The Hessian comes from differences of the gradient, so that one derivative of the function is enough. It
     is made positive by the absolute values of its eigenvalues; steps are limited in length and halved until
-    the loss falls.
-
-    Args:
-        losses: values (R,) at parameters (R, d), differentiable once.
-        start: where to begin, shape (R, d).
-        active: problems to solve, boolean (R,).
-
-    Returns:
-        shape (R, d), no worse than the start up to rounding; problems whose loss is not finite come back
-        unchanged.
+    the loss falls. The end is no worse than the start up to rounding; problems whose loss is not finite come
+    back unchanged.
     """
 
     def gradients(theta: Tensor) -> Tensor:
@@ -214,22 +182,16 @@ def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:
 
 
 def check_placement(name: str, value: object, least: int, least_times: int) -> int | tuple[float, ...]:
-    """A number of points, or the points themselves.
-
-    Args:
-        name: of the option, for the message.
-        value: a number, or positive finite times, increasing, in a list, tuple or array.
-        least: smallest number.
-        least_times: fewest times.
+    """A number of points >= ``least``, or at least ``least_times`` positive increasing times of points.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the value of the option called ``name`` is neither.
     """
     if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
         return int(value)
     if isinstance(value, Iterable) and not isinstance(value, str | dict):
         times = list(value)
-        if len(times) >= least_times and all(_is_time(time) for time in times):
+        if len(times) >= least_times and all(is_number_of(t, Real) and math.isfinite(t) for t in times):
             given = tuple(float(time) for time in times)
             if all(a < b for a, b in zip((0.0, *given), given, strict=False)):
                 return given
@@ -244,13 +206,8 @@ def placement_times(
 ) -> list[npt.NDArray[np.float64]]:
     """Log times among which points are placed, one array a problem: those of the rows with an event.
 
-    A problem without events takes all its rows, with a warning.
-
-    Args:
-        log_time: shape (R, M).
-        event: shape (R, M).
-        weight: shape (R, M); rows of weight 0 do not count.
-        name: of the points, for the warning.
+    All arguments are (R, M); rows of weight 0 do not count. A problem without events takes all its rows, with
+    a warning about the points' ``name``.
     """
     times = log_time.double().cpu().numpy()
     real = (weight > 0).cpu().numpy()
@@ -267,17 +224,11 @@ def placement_times(
     return [row[mask] for row, mask in zip(times, chosen, strict=True)]
 
 
-def _is_time(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
-
-
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
     """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
 
     The percentiles are those of Royston and Parmar: 33 and 67 for two internal knots, else 100 j / (m + 1).
-
-    Returns:
-        distinct knots, increasing: m + 2 of them, or fewer where percentiles coincide.
+    Where they coincide, there are fewer than m + 2 knots.
     """
     percentiles = (
         [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
@@ -289,11 +240,9 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
 
 
 def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
-    """Coefficients of I_1 ... I_{m+1} between the knots, with I_j(0) = 0.
+    """Coefficients of I_1 ... I_{m+1} between distinct knots, with I_j(0) = 0.
 
-    Args:
-        knots: K distinct knots, K <= m + 2, increasing.
-        n_internal: m; functions that fewer knots do not have are zero.
+    With K <= m + 2 knots, functions that fewer do not have are zero.
 
     Returns:
         shape (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the
@@ -306,18 +255,15 @@ def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
     for j in range(n_inside + 1):
         weights = np.zeros(n_inside + 3)
         weights[j + 1] = 1.0
-        if j == 0:
-            weights[0] = 1.0
-        if j == n_inside:
-            weights[-1] = 1.0
+        # The first two functions are joined, and so are the last two.
+        weights[0], weights[-1] = float(j == 0), float(j == n_inside)
         slope = PPoly.from_spline(BSpline(padded, weights, 2))
         curve = slope.antiderivative()
         real = np.flatnonzero(np.diff(curve.x) > 0)
         inside = np.clip(0.0, knots[0], knots[-1])
         at_zero = float(curve(inside) + slope(inside) * (0.0 - inside))
         table[: n_inside + 1, 0] = curve.x[real]
-        columns = slice(1 + 4 * j, 5 + 4 * j)
-        table[: n_inside + 1, columns] = curve.c[::-1, real].T
+        table[: n_inside + 1, 1 + 4 * j : 5 + 4 * j] = curve.c[::-1, real].T
         table[: n_inside + 1, 1 + 4 * j] -= at_zero
     table[n_inside + 1 :] = table[n_inside]
     return table
@@ -326,16 +272,10 @@ def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
 def evaluate_basis(
     table: Tensor, ends: Tensor, log_time: Tensor, n_batch: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The functions I_j and N_j at log times.
+    """The functions I_j and N_j at log times (*batch_shape, ...), lists of m + 1 tensors of that shape.
 
-    Args:
-        table: of :func:`piecewise_polynomials`, shape (*batch_shape, m + 1, 1 + 4 (m + 1)).
-        ends: right ends of the intervals, shape (*batch_shape, m + 1).
-        log_time: shape (*batch_shape, ...).
-        n_batch: number of batch dimensions.
-
-    Returns:
-        I_j and N_j, lists of m + 1 tensors of the shape of ``log_time``.
+    ``table`` (*batch_shape, m + 1, 1 + 4 (m + 1)) is that of :func:`piecewise_polynomials`, ``ends``
+    (*batch_shape, m + 1) are the right ends of its intervals, ``n_batch`` is the number of batch dimensions.
     """
     lead = log_time.shape[:n_batch]
     y = log_time.reshape(*lead, -1)

@@ -117,13 +117,8 @@ class Weibull(HazardFamily):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         return saturating_exp(torch.exp(shape[..., 0]) * (log_time - linear))
 
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`: log a - y + a (y - g)."""
-        log_a = shape[..., 0]
-        return log_a - log_time + torch.exp(log_a) * (log_time - linear)
-
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: both hold a (y - g)."""
+        """See :meth:`HazardFamily.terms`: exp(z), and log a - y + z with z = a (y - g)."""
         log_a = shape[..., 0]
         z = torch.exp(log_a) * (log_time - linear)
         return saturating_exp(z), log_a - log_time + z
@@ -226,10 +221,6 @@ class LogNormal(HazardFamily):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: -log Phi(-z), z = (y - g) / sigma."""
         return normal_cumulative_hazard((log_time - linear) * torch.exp(-shape[..., 0]))
-
-    @override
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return self.terms(log_time, linear, shape)[1]
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: both need log Phi(-z)."""

@@ -52,10 +52,6 @@ class PiecewiseExponential(RateFamily):
         """See :meth:`HazardFamily.cumulative_hazard`: exp(g) sum of time in interval x ratio."""
         return self.terms(log_time, linear, shape)[0]
 
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`: g plus the log ratio of the interval."""
-        return self.terms(log_time, linear, shape)[1]
-
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         time = torch.exp(log_time)
@@ -116,8 +112,7 @@ class PiecewiseExponential(RateFamily):
         return f"breakpoints at t = {times}"
 
     def _corners(self, like: Tensor) -> Tensor:
-        breaks = [self._aligned(value, like) for value in self.breaks.log().unbind(-1)]
-        return torch.cat([value.expand(like.shape) for value in breaks], dim=-1)
+        return self._spread(self.breaks.log().unbind(-1), like)
 
     def _constants(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
@@ -200,10 +195,6 @@ class LogisticHazard(HazardFamily):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: a share u of interval k adds -log(1 - u h_k)."""
         return self.terms(log_time, linear, shape)[0]
-
-    @override
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return self.terms(log_time, linear, shape)[1]
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
@@ -460,8 +451,7 @@ class LogisticHazard(HazardFamily):
         return log_time <= end + _tolerance(end.dtype)
 
     def _corners(self, like: Tensor) -> Tensor:
-        ends = [self._aligned(end, like) for end in self.ends.unbind(-1)]
-        return torch.cat([end.expand(like.shape) for end in ends], dim=-1)
+        return self._spread(self.ends.unbind(-1), like)
 
 
 def _tolerance(dtype: torch.dtype) -> float:
@@ -480,16 +470,10 @@ def _log_softplus(z: Tensor) -> Tensor:
 
 
 def _interval_logit(weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
-    """Logit of an interval by maximum likelihood.
+    """Logit of an interval by maximum likelihood, (R,), within the limit; all arguments are (R, M).
 
-    Args:
-        weight: shape (R, M).
-        event: 1 for an event in the interval, shape (R, M).
-        entered: log share of the interval left when the row entered, shape (R, M).
-        left: log share left when it went, shape (R, M).
-
-    Returns:
-        shape (R,), within the limit.
+    ``event`` is 1 for an event in the interval, ``entered`` the log share of it left when the row entered,
+    and ``left`` the log share left when it went.
     """
     events = (weight * event).sum(-1)
     at_risk = (weight * (entered - left > 0) * torch.exp(entered)).sum(-1).clamp(min=1e-12)

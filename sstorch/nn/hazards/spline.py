@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch._types import FloatArray
+from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn.functional import log_expm1, log_sigmoid_pair, saturating_exp, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary
@@ -25,22 +26,6 @@ from sstorch.nn.hazards.numeric import (
     placement_times,
 )
 from sstorch.nn.hazards.parametric import RateFamily, normal_quantile, normal_terms
-
-
-def hazard_link(eta: Tensor) -> tuple[Tensor, Tensor]:
-    """Proportional hazards: H = exp(eta)."""
-    return saturating_exp(eta), eta
-
-
-def odds_link(eta: Tensor) -> tuple[Tensor, Tensor]:
-    """Proportional odds: H = log(1 + exp(eta))."""
-    log_event, log_survival = log_sigmoid_pair(eta)
-    return -log_survival, log_event
-
-
-def normal_link(eta: Tensor) -> tuple[Tensor, Tensor]:
-    """Probit: H = -log Phi(-eta)."""
-    return normal_terms(eta)
 
 
 def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,7 +89,8 @@ class Spline(RateFamily):
         super().__init__(ancillary)
         if scale not in get_args(Scale):
             raise ConfigError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
-        if theta is not None and (scale != "theta" or not _is_number(theta) or not 0 <= theta < math.inf):
+        may_be_set = scale == "theta" and is_number_of(theta, Real)
+        if theta is not None and not (may_be_set and 0 <= theta < math.inf):
             raise ConfigError(f"theta is a number >= 0 or None, for scale='theta' alone, got {theta!r}")
         if not isinstance(monotone, bool):
             raise ConfigError(f"monotone must be True or False, got {monotone!r}")
@@ -129,12 +115,11 @@ class Spline(RateFamily):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         return self._link(linear + self._spline(log_time, shape)[0], shape)[0]
 
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`; -inf where an unconstrained curve does not fall."""
-        return self.terms(log_time, linear, shape)[1]
-
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta."""
+        """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta.
+
+        It is -inf where an unconstrained curve does not fall.
+        """
         curve, slope = self._spline(log_time, shape)
         hazard, log_derivative = self._link(linear + curve, shape)
         if self.monotone:
@@ -144,12 +129,7 @@ class Spline(RateFamily):
         return hazard, torch.where(falls, log_slope - log_time + log_derivative, -torch.inf)
 
     def loss(
-        self,
-        log_time: Tensor,
-        event: Tensor,
-        linear: Tensor,
-        shape: Tensor,
-        log_entry: Tensor | None = None,
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
     ) -> Tensor:
         """See :meth:`HazardFamily.loss`; zero for an event where an unconstrained curve does not fall.
 
@@ -280,19 +260,19 @@ class Spline(RateFamily):
         return curve, slope
 
     def _link(self, eta: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """H and the log of its derivative in eta."""
         if self.scale == "hazard" or self.theta == 0:
-            return hazard_link(eta)
+            return saturating_exp(eta), eta
         if self.scale == "odds":
-            return odds_link(eta)
+            log_event, log_survival = log_sigmoid_pair(eta)
+            return -log_survival, log_event
         if self.scale == "normal":
-            return normal_link(eta)
-        if self.theta is None:
-            return aranda_ordaz_link(eta, shape[..., -1])
-        return aranda_ordaz_link(eta, eta.new_tensor(math.log(self.theta)))
+            return normal_terms(eta)
+        log_theta = shape[..., -1] if self.theta is None else eta.new_tensor(math.log(self.theta))
+        return aranda_ordaz_link(eta, log_theta)
 
     def _corners(self, like: Tensor) -> Tensor:
-        knots = (self.table[..., 0, 0], *self.ends.unbind(-1))
-        return torch.cat([self._aligned(knot, like).expand(like.shape) for knot in knots], dim=-1)
+        return self._spread((self.table[..., 0, 0], *self.ends.unbind(-1)), like)
 
     def _tables(self, knots: FloatArray) -> tuple[Tensor, Tensor]:
         table = piecewise_polynomials(knots, self.n_internal)
@@ -325,7 +305,3 @@ def _combined(weights: Tensor, functions: Tensor) -> Tensor:
     if weights.shape[-2] == 1:
         return torch.matmul(weights.squeeze(-2), functions)
     return torch.einsum("klmj,kjm->klm", weights, functions)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -17,8 +17,7 @@ from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.steps import LeafStep, LogisticStep
-from sstorch.optim.steps.sharded import ShardedStep, minimize_step
+from sstorch.optim.steps import LeafStep, LogisticStep, ShardedStep, minimize_step
 
 SLOPE_SCALE = 0.1
 OPTIONS = LBFGSOptions(max_iterations=100)
@@ -64,11 +63,9 @@ def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.
 
 @torch.no_grad()
 def start_leaves(tree: SoftTree, sample: Sample) -> None:
-    """Make every leaf the family's maximum likelihood without covariates on all rows of its problem.
+    """Make every leaf the family's maximum likelihood without covariates on all training rows of its problem.
 
-    Args:
-        tree: R problems; changed in place.
-        sample: all training rows: problems of a split have the same, so each split is fitted once.
+    Problems of a split have the same rows, so each split is fitted once.
     """
     counts = torch.tensor(sample.x.counts, device=sample.weight.device)
     first = (counts.cumsum(0) - counts)[counts > 0]
@@ -117,16 +114,10 @@ def initialize_kmeans(
 
 
 def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, cluster: Tensor) -> None:
-    """Fit each leaf by maximum likelihood to the rows of its cluster.
+    """Fit each leaf by maximum likelihood to the rows of its cluster, 0 .. L - 1, (R, M); gates are given.
 
-    A leaf without events keeps the family's start, and so do all leaves of a problem whose objective the
-    fitted ones would make worse.
-
-    Args:
-        tree: R problems, gates given; leaves are changed in place.
-        objective: its penalties on leaves act.
-        sample: training rows.
-        cluster: leaf of each row, 0 .. L - 1, shape (R, M).
+    Penalties on leaves act. A leaf without events keeps the family's start, and so do all leaves of a problem
+    whose objective the fitted ones would make worse.
     """
     start_leaves(tree, sample)
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)

@@ -24,27 +24,16 @@ _OPTIONS = LBFGSOptions(max_iterations=100, gradient_tolerance=1e-5, relative_to
 
 @dataclass(frozen=True)
 class _PartialLikelihood(Batched):
-    """Negative log partial likelihoods of K data sets, each the mean over its n rows; rows sorted by time.
+    """Negative log partial likelihoods of K data sets, each the mean over its n rows; rows sorted by time."""
 
-    Attributes:
-        x: (K, n, p), columns of mean zero and standard deviation one, or zero where they are constant.
-        weight: (K, n), 1, or 0 for rows that only pad. Every row has an event.
-        first: (K, n), position of the first row with the time of each row.
-        last: (K, n), position of the last one, of those that count.
-        entry_order: (K, n), rows in the order of their entry.
-        entered_late: (K, n), how many in that order enter before each row's time.
-        before_entry: (K, n), how many rows have their event at or before the entry of each row.
-        ridge: coefficient of (1/2) ||beta||^2.
-    """
-
-    x: Tensor
-    weight: Tensor
-    first: Tensor
-    last: Tensor
-    entry_order: Tensor
-    entered_late: Tensor
-    before_entry: Tensor
-    ridge: float = field(metadata=SHARED)
+    x: Tensor  # (K, n, p), columns of mean zero and standard deviation one, or zero where constant
+    weight: Tensor  # (K, n), 1, or 0 for rows that only pad; every row has an event
+    first: Tensor  # (K, n), position of the first row with the time of each row
+    last: Tensor  # (K, n), position of the last one, of those that count
+    entry_order: Tensor  # (K, n), rows in the order of their entry
+    entered_late: Tensor  # (K, n), how many in that order enter before each row's time
+    before_entry: Tensor  # (K, n), how many rows have their event at or before the entry of each row
+    ridge: float = field(metadata=SHARED)  # coefficient of (1/2) ||beta||^2
 
     @classmethod
     def of(cls, x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> _PartialLikelihood:
@@ -94,17 +83,9 @@ def _sums_from(values: Tensor) -> Tensor:
 def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
     """Fit K Cox models to rows that all have an event; the cumulative hazard of each row at its own time.
 
-    Features are standardised, as lifelines does, so that the ridge treats them alike.
-
-    Args:
-        x: (K, n, p).
-        time: event times > 0, (K, n).
-        entry: times from which the rows were observed, (K, n), below their times.
-        weight: 1, or 0 for rows that only pad, (K, n).
-        ridge: coefficient of (1/2) ||beta||^2 beside the mean negative log partial likelihood.
-
-    Returns:
-        H(t_i | x_i) from time zero, (K, n), rows in the given order; 0 for padding.
+    Features (K, n, p) are standardised, as lifelines does, so that the ridge, (1/2) ||beta||^2 beside the
+    mean negative log partial likelihood, treats them alike. Times > 0, times of entry below them, weights, 1
+    or 0 for rows that only pad, and the result, in the given order and 0 for padding, are (K, n).
 
     References:
         Breslow (1974), Biometrics 30, 89-99.

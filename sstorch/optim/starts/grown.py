@@ -96,7 +96,8 @@ def split_leaves(
     """The split x_j <= threshold of each leaf with the largest deviance explained, given a hazard.
 
     With E events and summed cumulative hazard H on a side, the likelihood ratio of one hazard ratio per side
-    is twice the sum over sides of E log(E / H), less that of the whole.
+    is twice the sum over sides of E log(E / H), less that of the whole. Row weights count in E and H; how
+    many events a side has does not depend on them.
 
     Args:
         x: features, shape (n, p).
@@ -105,8 +106,7 @@ def split_leaves(
         n_leaves: L.
         events: events drawn, shape (n,).
         hazard: cumulative hazards at the rows' times, for all draws of a row, shape (n,).
-        weight: row weights, shape (n,). They count in E and H; how many events a side has does not depend on
-            them.
+        weight: row weights, shape (n,).
         draw: which features may split.
 
     Returns:

@@ -111,18 +111,10 @@ def greedy_tree(
 def log_rank(
     left: npt.NDArray[np.bool_], time: FloatArray, event: npt.NDArray[np.bool_], weight: FloatArray
 ) -> FloatArray:
-    """Log-rank chi-squared statistics of many splits of the same rows.
+    """Log-rank chi-squared statistics of K splits of the same n rows, (K,), 0 where no variance is left.
 
-    Event times are binned where there are more than 128, which loses the order within a bin.
-
-    Args:
-        left: shape (K, n).
-        time: shape (n,).
-        event: shape (n,).
-        weight: shape (n,), >= 0; a weight counts as so many rows.
-
-    Returns:
-        shape (K,), 0 where no variance is left.
+    ``left`` is (K, n); a weight >= 0 counts as so many rows. Event times are binned where there are more than
+    128, which loses the order within a bin.
     """
     times = np.unique(time[event])
     if len(times) == 0:
@@ -183,15 +175,10 @@ def initialize_greedy(
 
 @dataclass(frozen=True)
 class StartDraw:
-    """Rows and columns that the hard splits of one start see.
+    """Rows and columns that the hard splits of one start see."""
 
-    Attributes:
-        repeats: how often each row is drawn, shape (n,).
-        features: columns that may split, all if None.
-    """
-
-    repeats: IntArray
-    features: IntArray | None
+    repeats: IntArray  # how often each row is drawn, (n,)
+    features: IntArray | None  # columns that may split, all if None
 
 
 def draw_starts(
@@ -199,11 +186,8 @@ def draw_starts(
 ) -> list[StartDraw]:
     """All rows for the first start of each split; a bootstrap sample and half of the features for the others.
 
-    Args:
-        n_features: p.
-        weight: row weights, shape (R, n); rows of weight zero are not drawn.
-        split: of each problem, shape (R,).
-        seeds: one per problem.
+    Of each problem are given the row weights (R, n), of which those of zero are not drawn, the split (R,) and
+    the seed.
     """
     first: dict[int, str] = {}
     drawn = []

@@ -4,7 +4,14 @@ What is frozen in a step is evaluated once, when the step is made; an evaluation
 nodes, as rows (K, d) of their parameters, node after node.
 """
 
-from sstorch.optim.steps.base import LOSS_CEILING, Step, by_autograd, freeze_except
+from sstorch.optim.steps.base import (
+    LOSS_CEILING,
+    ShardedStep,
+    Step,
+    by_autograd,
+    freeze_except,
+    minimize_step,
+)
 from sstorch.optim.steps.joint import JointStep
 from sstorch.optim.steps.node import BranchStep, LeafStep, LogisticStep
 
@@ -14,7 +21,9 @@ __all__ = [
     "JointStep",
     "LeafStep",
     "LogisticStep",
+    "ShardedStep",
     "Step",
     "by_autograd",
     "freeze_except",
+    "minimize_step",
 ]

@@ -1,4 +1,4 @@
-"""Training steps: batched functions of the parameters of the thawed nodes.
+"""Training steps: batched functions of the parameters of the thawed nodes, whole or the sum over shards.
 
 Second derivatives between nodes are left out, and where a row's own second derivative is negative its size
 is taken: the blocks scale the first direction of a minimisation, they do not decide where it ends.
@@ -9,20 +9,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
-from sstorch.objective import Sample
+from sstorch.objective import Sample, Shards
 from sstorch.objective.closed_form import routing_slopes, with_gradient
 from sstorch.objective.rows import problem_blocks
+from sstorch.optim.lbfgs import BlockMetric, LBFGSOptions, OptimizationResult, minimize
 
 # Rows that a block is estimated from, and the largest block that is worth its cost: beyond, only diagonals.
 MAX_ROWS = 1024
 MAX_BLOCK = 64
+# A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
+# non-finite. At the ceiling the gates still send the row away from that leaf.
+LOSS_CEILING = 1e10
 
 
 def stride_of(x: DesignMatrix) -> int:
@@ -31,15 +37,10 @@ def stride_of(x: DesignMatrix) -> int:
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
-    """Second derivatives of the expected loss in the parameters of gates.
+    """Second derivatives of the expected loss in the parameters of gates, as :func:`curvature_blocks`.
 
-    Args:
-        x: rows.
-        logits: of the gates of a full binary tree, shape (K, B, M).
-        losses: at its leaves, weights multiplied in, shape (K, B + 1, M).
-
-    Returns:
-        as :func:`curvature_blocks`.
+    ``logits`` (K, B, M) are those of a full binary tree, ``losses`` (K, B + 1, M) those at its leaves,
+    weights multiplied in.
     """
     return curvature_blocks(x, (routing_slopes(logits, losses) * (1 - 2 * torch.sigmoid(logits))).abs_())
 
@@ -47,16 +48,10 @@ def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
 def leaf_curvature(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, probability: Tensor
 ) -> Tensor:
-    """Second derivatives of the expected loss in the parameters of leaves.
+    """Second derivatives of the expected loss in the parameters of L leaves, (K, L, d, d).
 
-    Args:
-        family: of the leaves.
-        leaves: parameters of L leaves.
-        sample: rows.
-        probability: of the leaves, row weights multiplied in, shape (K, L, M).
-
-    Returns:
-        shape (K, L, d, d) in the order of :meth:`LeafParameters.unflatten`.
+    ``probability`` (K, L, M) has the row weights multiplied in; the order is that of
+    :meth:`LeafParameters.unflatten`.
     """
     count = 1 + leaves.shape.shape[-1]
     parts = []
@@ -76,10 +71,9 @@ def leaf_curvature(
 
 
 def curvature_blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
-    """Second moments of features and a one, weights (K, n, M).
+    """Second moments of features and a one with weights (K, n, M), shape (K, n, p + 1, p + 1).
 
-    Returns:
-        shape (K, n, p + 1, p + 1), or, where that is too large, the diagonals alone, (K, n (p + 1), 1, 1).
+    Where that is too large these are the diagonals alone, (K, n (p + 1), 1, 1).
     """
     if x.matrices.shape[-1] + 1 <= MAX_BLOCK:
         return x.gram(weight)
@@ -91,6 +85,223 @@ def add_to_diagonal(curvature: Tensor, values: Tensor) -> Tensor:
     if curvature.shape[-1] == 1:
         return curvature + _diagonal(values)
     return curvature + torch.diag_embed(values)
+
+
+def freeze_except(tree: SoftTree, thawed: Sequence[nn.Parameter]) -> None:
+    """Leave ``requires_grad`` on for ``thawed`` only."""
+    tree.requires_grad_(False)
+    for parameter in thawed:
+        parameter.requires_grad_(True)
+
+
+class StepFunction(Batched, ABC):
+    """An objective (K,) of the parameters (K, d) of some nodes: a part from rows, and penalties."""
+
+    @abstractmethod
+    def flat(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d), differentiable."""
+
+    @abstractmethod
+    def penalty(self, x: Tensor) -> Tensor:
+        """The penalties in the objective, shape (K,), differentiable."""
+
+    @abstractmethod
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows' part of the objective (K,), and its gradient (K, d)."""
+
+    def value(self) -> Tensor:
+        """Objective (K,) at the present parameters, differentiable in these."""
+        return self.value_at(self.flat())
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """Objective (K,) at parameters ``x`` (K, d), differentiable once."""
+        return with_gradient(x, *self.data_and_gradient(x.detach())) + self.penalty(x)
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
+        value, gradient = self.data_and_gradient(x)
+        penalty, of_penalty = by_autograd(self.penalty, x)
+        return value + penalty, gradient + of_penalty
+
+    @torch.no_grad()
+    def read(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d)."""
+        return self.flat()
+
+
+@dataclass(frozen=True)
+class Step(StepFunction):
+    """A function of the parameters of some nodes, for K of the R problems of a tree.
+
+    Attributes:
+        tree: R problems; only ``parameters`` require gradients.
+        parameters: the thawed parameters, each of shape (R, ...).
+        problems: ascending positions (K,) this step stands for; all if None.
+        sample: rows of the K problems.
+    """
+
+    tree: SoftTree = field(metadata=SHARED)
+    parameters: tuple[nn.Parameter, ...] = field(metadata=SHARED)
+    problems: Tensor | None = field(metadata=SHARED)
+    sample: Sample
+
+    @abstractmethod
+    def plain_data(self, x: Tensor) -> Tensor:
+        """The rows' part of the objective at parameters ``x`` (K, d), shape (K,), by plain autograd."""
+
+    @abstractmethod
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The same with its gradient (K, d) in closed form, without a graph; None if there is none."""
+
+    @abstractmethod
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives near ``x`` (K, d) of the rows' part, blocks (K, n, b, b): one a node.
+
+        There are as many tensors as sizes of blocks, in the order of the parameters.
+        """
+
+    @abstractmethod
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Second derivatives of the penalties, or bounds >= 0, (K, n, b) for each of these tensors."""
+
+    def select(self, problems: Tensor | slice) -> Self:
+        """The step for the problems at ascending positions (K',) of the present K, or in a slice."""
+        return replace(super().select(problems), problems=self._positions(problems))
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of the largest intermediate of an evaluation, for one problem."""
+        return len(self.tree.topology.leaves) * self.sample.weight.shape[-1]
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """Objective (K,) at ``x`` (K, d), as often differentiable as :meth:`plain_data` if that is used."""
+        written = self.written_data(x.detach())
+        data = self.plain_data(x) if written is None else with_gradient(x, *written)
+        return data + self.penalty(x)
+
+    @override
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.written_data(x) or by_autograd(self.plain_data, x)
+
+    @torch.no_grad()
+    def read_from(self, tree: SoftTree) -> Tensor:
+        """The same parameters of another tree, batch of K, as :meth:`read` lays them out."""
+        name_of = {id(parameter): name for name, parameter in self.tree.named_parameters()}
+        theirs = dict(tree.named_parameters())
+        values = [theirs[name_of[id(parameter)]] for parameter in self.parameters]
+        return torch.cat([value.reshape(tree.n_problems, -1) for value in values], dim=1)
+
+    @torch.no_grad()
+    def write(self, x: Tensor) -> None:
+        """Set the parameters of the K problems from rows (K, d)."""
+        sizes = [parameter[0].numel() for parameter in self.parameters]
+        for parameter, values in zip(self.parameters, x.split(sizes, dim=1), strict=True):
+            values = values.reshape(-1, *parameter.shape[1:])
+            if self.problems is None:
+                parameter.copy_(values)
+            else:
+                parameter[self.problems] = values
+
+    @override
+    def flat(self) -> Tensor:
+        values = [p if self.problems is None else p[self.problems] for p in self.parameters]
+        return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
+
+    def _positions(self, problems: Tensor | slice) -> Tensor:
+        if self.problems is not None:
+            return self.problems[problems]
+        if isinstance(problems, Tensor):
+            return problems
+        return torch.arange(len(self.sample.weight), device=self.sample.weight.device)[problems]
+
+
+def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value (K,) of a function at ``x`` (K, d), and its gradient (K, d), without a graph."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = function(x)
+        if not value.requires_grad:
+            return value, torch.zeros_like(x)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), gradient
+
+
+@dataclass(frozen=True)
+class ShardedStep(StepFunction):
+    """The sum of steps over shards; a function of the parameters of some nodes for K problems.
+
+    Attributes:
+        steps: one for each shard of this process, of the same parameters.
+        rows: the shards, which add up.
+    """
+
+    steps: tuple[Step, ...]
+    rows: Shards = field(metadata=SHARED)
+
+    @classmethod
+    def make(cls, rows: Shards, make: Callable[[Sample], Step]) -> ShardedStep:
+        """The step that ``make`` makes of the rows of a shard."""
+        return cls(tuple(make(part) for part in rows.parts), rows)
+
+    @classmethod
+    def whole(cls, step: Step) -> ShardedStep:
+        """A step over all rows at once."""
+        return cls((step,), Shards.of(step.sample))
+
+    @property
+    def first(self) -> Step:
+        """The step over the first shard of this process: tree and parameters are those of all."""
+        return self.steps[0]
+
+    @override
+    def flat(self) -> Tensor:
+        return self.first.flat()
+
+    @override
+    def penalty(self, x: Tensor) -> Tensor:
+        return self.first.penalty(x)
+
+    def metric(self, x: Tensor) -> BlockMetric:
+        """Inverse curvature near ``x`` (K, d), in blocks: one a node."""
+        curvatures = zip(*(step.curvature(x) for step in self.steps), strict=True)
+        penalties = self.first.penalty_curvature(x)
+        sums = (self.rows.total(parts) for parts in curvatures)
+        return BlockMetric.invert(*(add_to_diagonal(*parts) for parts in zip(sums, penalties, strict=True)))
+
+    def write(self, x: Tensor) -> None:
+        """Set the thawed parameters to ``x`` (K, d)."""
+        self.first.write(x)
+
+    @override
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [_evaluate(blocks, x) for blocks in self._blocks]
+        if self.rows.is_whole:
+            return parts[0]
+        joined = self.rows.total([torch.cat([value[:, None], gradient], dim=1) for value, gradient in parts])
+        return joined[:, 0], joined[:, 1:]
+
+    @cached_property
+    def _blocks(self) -> list[list[tuple[slice, Step]]]:
+        """Each shard's step cut into blocks of problems that are evaluated together."""
+        blocks = []
+        for step in self.steps:
+            weight = step.sample.weight
+            cuts = problem_blocks(len(weight), step.n_elements, weight.device)
+            blocks.append([(cut, step.select(cut) if len(cuts) > 1 else step) for cut in cuts])
+        return blocks
+
+
+def _evaluate(blocks: Sequence[tuple[slice, Step]], x: Tensor) -> tuple[Tensor, Tensor]:
+    """The part of a shard in the objective (K,), and its gradient (K, d), block by block."""
+    if len(blocks) == 1:
+        return blocks[0][1].data_and_gradient(x)
+    values, gradients = zip(*(block.data_and_gradient(x[some]) for some, block in blocks), strict=True)
+    return torch.cat(values), torch.cat(gradients)
+
+
+def minimize_step(step: ShardedStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+    """Minimise a step from ``start`` (K, d), directions scaled by its curvature there."""
+    return minimize(step, start, options, step.metric(start))
 
 
 def _leaf_blocks(
@@ -132,131 +343,3 @@ def _squares(x: DesignMatrix, weight: Tensor) -> Tensor:
 def _diagonal(values: Tensor) -> Tensor:
     """Blocks of size one, (K, n b, 1, 1), from diagonals (K, n, b)."""
     return values.flatten(1)[..., None, None]
-
-
-# A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
-# non-finite. At the ceiling the gates still send the row away from that leaf.
-LOSS_CEILING = 1e10
-
-
-def freeze_except(tree: SoftTree, thawed: Sequence[nn.Parameter]) -> None:
-    """Leave ``requires_grad`` on for ``thawed`` only."""
-    tree.requires_grad_(False)
-    for parameter in thawed:
-        parameter.requires_grad_(True)
-
-
-@dataclass(frozen=True)
-class Step(Batched, ABC):
-    """A function of the parameters of some nodes, for K of the R problems of a tree.
-
-    Attributes:
-        tree: R problems; only ``parameters`` require gradients.
-        parameters: the thawed parameters, each of shape (R, ...).
-        problems: ascending positions (K,) this step stands for; all if None.
-        sample: rows of the K problems.
-    """
-
-    tree: SoftTree = field(metadata=SHARED)
-    parameters: tuple[nn.Parameter, ...] = field(metadata=SHARED)
-    problems: Tensor | None = field(metadata=SHARED)
-    sample: Sample
-
-    @abstractmethod
-    def plain_data(self, x: Tensor) -> Tensor:
-        """The rows' part of the objective at parameters ``x`` (K, d), shape (K,), by plain autograd."""
-
-    @abstractmethod
-    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The same with its gradient (K, d) in closed form, without a graph; None if there is none."""
-
-    @abstractmethod
-    def penalty(self, x: Tensor) -> Tensor:
-        """The penalties in the objective, shape (K,), differentiable."""
-
-    @abstractmethod
-    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Second derivatives near ``x`` (K, d) of the rows' part, blocks (K, n, b, b): one a node.
-
-        There are as many tensors as sizes of blocks, in the order of the parameters.
-        """
-
-    @abstractmethod
-    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Second derivatives of the penalties, or bounds >= 0, (K, n, b) for each of these tensors."""
-
-    def select(self, problems: Tensor | slice) -> Self:
-        """The step for the problems at ascending positions (K',) of the present K, or in a slice."""
-        return replace(super().select(problems), problems=self._positions(problems))
-
-    @property
-    def n_elements(self) -> int:
-        """Elements of the largest intermediate of an evaluation, for one problem."""
-        return len(self.tree.topology.leaves) * self.sample.weight.shape[-1]
-
-    def value(self) -> Tensor:
-        """Objective (K,) at the present parameters, differentiable in these."""
-        return self.value_at(self.flat())
-
-    def value_at(self, x: Tensor) -> Tensor:
-        """Objective (K,) at parameters ``x`` (K, d), differentiable."""
-        written = self.written_data(x.detach())
-        data = self.plain_data(x) if written is None else with_gradient(x, *written)
-        return data + self.penalty(x)
-
-    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows' part of the objective (K,), and its gradient (K, d)."""
-        return self.written_data(x) or by_autograd(self.plain_data, x)
-
-    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
-        value, gradient = self.data_and_gradient(x)
-        penalty, of_penalty = by_autograd(self.penalty, x)
-        return value + penalty, gradient + of_penalty
-
-    @torch.no_grad()
-    def read(self) -> Tensor:
-        """Present parameters, one row per problem, shape (K, d)."""
-        return self.flat()
-
-    @torch.no_grad()
-    def read_from(self, tree: SoftTree) -> Tensor:
-        """The same parameters of another tree, batch of K, as :meth:`read` lays them out."""
-        name_of = {id(parameter): name for name, parameter in self.tree.named_parameters()}
-        theirs = dict(tree.named_parameters())
-        values = [theirs[name_of[id(parameter)]] for parameter in self.parameters]
-        return torch.cat([value.reshape(tree.n_problems, -1) for value in values], dim=1)
-
-    @torch.no_grad()
-    def write(self, x: Tensor) -> None:
-        """Set the parameters of the K problems from rows (K, d)."""
-        sizes = [parameter[0].numel() for parameter in self.parameters]
-        for parameter, values in zip(self.parameters, x.split(sizes, dim=1), strict=True):
-            values = values.reshape(-1, *parameter.shape[1:])
-            if self.problems is None:
-                parameter.copy_(values)
-            else:
-                parameter[self.problems] = values
-
-    def flat(self) -> Tensor:
-        """Present parameters, one row per problem, shape (K, d), differentiable."""
-        values = [p if self.problems is None else p[self.problems] for p in self.parameters]
-        return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
-
-    def _positions(self, problems: Tensor | slice) -> Tensor:
-        if self.problems is not None:
-            return self.problems[problems]
-        if isinstance(problems, Tensor):
-            return problems
-        return torch.arange(len(self.sample.weight), device=self.sample.weight.device)[problems]
-
-
-def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Value (K,) of a function at ``x`` (K, d), and its gradient (K, d), without a graph."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        value = function(x)
-        if not value.requires_grad:
-            return value, torch.zeros_like(x)
-        (gradient,) = torch.autograd.grad(value.sum(), x)
-    return value.detach(), gradient

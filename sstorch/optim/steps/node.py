@@ -62,12 +62,7 @@ class BranchStep(Step):
     ) -> Self:
         """Thaw the gates of the working set of ``node``: the root alone, or the node and all below it.
 
-        Args:
-            tree: R problems.
-            objective: gives the penalties.
-            sample: rows I_s.
-            node: s.
-            everything: all rows, for penalties on rows; without them these do not act.
+        ``sample`` holds the rows I_s, ``everything`` all rows: without them penalties on rows do not act.
         """
         whole = tree.topology
         nodes = [node] if node == 1 else whole.branches_under(node)
@@ -214,15 +209,9 @@ class LeafStep(Step):
         probability: Tensor | None = None,
         everything: Sample | None = None,
     ) -> Self:
-        """Thaw the leaves under ``node``.
+        """Thaw the leaves under ``node``, of probability (R, L', M), the tree's soft routing if None.
 
-        Args:
-            tree: R problems.
-            objective: gives the penalties.
-            sample: rows I_s.
-            node: root of the subtree.
-            probability: of the leaves, shape (R, L', M); the tree's own soft routing if None.
-            everything: all rows, for penalties on rows; without them these do not act.
+        ``sample`` holds the rows I_s, ``everything`` all rows: without them penalties on rows do not act.
         """
         nodes = tuple(tree.topology.leaves_under(node))
         if probability is None:
