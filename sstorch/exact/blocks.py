@@ -20,12 +20,9 @@ Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 
 class Run(NamedTuple):
-    """Neighbouring sets above a pivot.
+    """Neighbouring sets above a pivot, that are at `place` among those of the block.
 
-    Attributes:
-        second: the second largest feature b of all of them, or None where the sets are single features a.
-        first: the range of the largest feature a.
-        place: where the sets are among those of the block.
+    They are features a in the range `first`, or pairs of these with a `second` largest feature b.
     """
 
     second: int | None
@@ -37,10 +34,8 @@ class Run(NamedTuple):
 class FeatureBlock:
     """Sets of features above + {pivot} + below, for all combinations of two groups of sets.
 
-    Attributes:
-        pivot: a feature.
-        runs: the sets above it, L in all: features a, or pairs a > b.
-        right: size of the sets below it: single features, or pairs x > y in colexicographic order; R in all.
+    The L sets above are in `runs`: features a, or pairs a > b. The R sets below have the size `right`: single
+    features, or pairs x > y in colexicographic order.
     """
 
     pivot: int
@@ -64,14 +59,9 @@ class FeatureBlock:
 
 
 def blocks(n_features: int, pivot: int, left: int, right: int, size: int) -> Iterator[FeatureBlock]:
-    """All sets with a pivot, in blocks of at most `size` cells, or of the sets below with a single one above.
+    """All sets with a pivot, `left` (1 or 2) features above it and `right` below it, in blocks.
 
-    Args:
-        n_features: F.
-        pivot: the feature.
-        left: size of the sets above it, 1 or 2.
-        right: size of the sets below it.
-        size: most cells.
+    A block has at most `size` cells, or all sets below with a single one above.
     """
     most = max(1, (size >> (left + 1 + right)) // max(1, comb(pivot, right)))
     seconds: list[int | None] = [None] if left == 1 else list(range(pivot + 1, n_features - 1))
@@ -117,15 +107,10 @@ def partners(n: int, device: torch.device) -> Tensor:
 
 
 def right_signs(small: Tensor, both: Tensor | None, cells: Tensor) -> Tensor:
-    """Signs of the features below the pivot, by inclusion and exclusion.
+    """Write the signs of the features below the pivot, first, by inclusion and exclusion, into `cells`.
 
-    Args:
-        small: (..., 1 + b, L), asking for none of the features below the pivot, or one.
-        both: (..., R, L), asking for two; None if the sets below the pivot are single features.
-        cells: (2, ..., R, L) or (2, 2, ..., R, L), where to write; `both` may be its entry for two.
-
-    Returns:
-        `cells`, with the signs of the features below the pivot first.
+    `small` (..., 1 + b, L) asks for none of these features or for one, `both` (..., R, L) for two; it is None
+    if the sets below are single features, and may be the entry for two of `cells`, (2, [2,] ..., R, L).
     """
     if both is None:
         cells[1].copy_(small[..., 1:, :])
@@ -168,17 +153,13 @@ class _BlockCells:
 
 
 class PivotCells(_BlockCells):
-    """Cells of blocks of sets of features, by inclusion and exclusion from moments.
+    """Cells of blocks of sets of 3 to `depth` <= 5 features, by inclusion and exclusion from moments.
 
     The moments of all sets with the same pivot are a matrix product over the rows in which it is 1: products
     of features above it times products of features below it. Pivots have to be asked for in falling order,
     because moments of larger pivots are needed for the cells of smaller ones.
 
     Rows of moments ask for none of the features below the pivot, then each of them, then each pair.
-
-    Args:
-        sums: rows and their values.
-        depth: size of the largest sets, 3 to 5.
     """
 
     def __init__(self, sums: RowSums, depth: int) -> None:
@@ -330,12 +311,7 @@ class PivotCells(_BlockCells):
 
 
 class StreamedCells(_BlockCells):
-    """Cells of blocks of sets, for each step of a task, that keeps no sums between blocks.
-
-    Args:
-        moments: the task's entries.
-        accumulate: the task's.
-    """
+    """Cells of blocks of sets, for each step of a task, that keeps no sums between blocks."""
 
     def __init__(self, moments: Moments, accumulate: Accumulate) -> None:
         super().__init__(moments.values)

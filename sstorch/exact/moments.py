@@ -51,11 +51,9 @@ class Patterns:
 
     @classmethod
     def of(cls, features: object, merge_columns: bool = True) -> Patterns:
-        """Collapse the rows and columns of a matrix.
+        """Collapse the rows and columns of a matrix, (N, p).
 
-        Args:
-            features: the matrix, (N, p).
-            merge_columns: False keeps columns that repeat or complement others: tests may cost differently.
+        Without `merge_columns` those that repeat or complement others stay: their tests may cost differently.
 
         Raises:
             DataError: it is not binary.
@@ -105,8 +103,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
     """The feature matrix as (N, p) booleans, and the names of its columns.
 
     Raises:
-        DataError: not two-dimensional, no rows or columns, or an entry that is neither 0 nor 1; the message
-            names the first column with such an entry.
+        DataError: no matrix with rows and columns, or an entry that is neither 0 nor 1.
     """
     if isinstance(features, pd.DataFrame):
         names = [str(name) for name in features.columns]
@@ -146,10 +143,7 @@ def _distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
     """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
 
-    Integers stay as they are.
-
-    Returns:
-        The values (C, E), and the unit of each channel (C,).
+    Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
     """
     size = values.abs()
     largest = size.amax(1).clamp_min(1e-300)
@@ -171,11 +165,8 @@ def _has_int8_instructions() -> bool:
 class RowSums:
     """Sums over rows of values times products of literals, exact.
 
-    Attributes:
-        literals: (U, F) uint8, on the device of the search.
-        values: (C, U) float64, multiples of `unit` by channel.
-        unit: (C,).
-        int8: whether to multiply digits of 8 bits instead of float64; the sums are the same.
+    `literals` (U, F) are uint8, `values` (C, U) multiples of `unit` (C,) by channel. With `int8` digits of 8
+    bits are multiplied instead of float64; the sums are the same.
     """
 
     literals: Tensor
@@ -226,15 +217,7 @@ class RowSums:
         return torch.stack(rows), places
 
     def multiply(self, products: Tensor, weighted: Tensor) -> Tensor:
-        """Sums over rows of values times products of literals.
-
-        Args:
-            products: (R, n).
-            weighted: (n, G, L), products times weights.
-
-        Returns:
-            (C, R, L) float64.
-        """
+        """Sums (C, R, L) over rows of products of literals (R, n) times `weighted` ones (n, G, L)."""
         _, n_digits, size = weighted.shape
         if not self.int8:
             sums = (products @ weighted.flatten(1)).view(-1, n_digits, size)

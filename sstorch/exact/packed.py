@@ -123,12 +123,7 @@ def _products(columns: Tensor, k: int) -> Tensor:
 
 
 class PackedCells:
-    """Cells of all sets of up to `depth` features, for a task without steps.
-
-    Args:
-        sums: rows and their values.
-        depth: D.
-    """
+    """Cells of all sets of up to `depth` features, for a task without steps."""
 
     def __init__(self, sums: RowSums, depth: int) -> None:
         self._n = len(sums.columns)
@@ -202,12 +197,9 @@ def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
 
 
 class FeaturePart(NamedTuple):
-    """Neighbouring sets of k features in colexicographic order.
+    """Neighbouring sets of `size` features in colexicographic order: a range among all `sets` of this size.
 
-    Attributes:
-        size: k.
-        sets: their range among all sets of this size.
-        runs: the features above the two smallest, and how many pairs there are below these.
+    `runs` has the features above the two smallest, and how many pairs there are below these.
     """
 
     size: int
@@ -259,13 +251,7 @@ def _tops(n: int, size: int) -> list[tuple[int, ...]]:
 
 
 class IndicatorCells:
-    """Cells of all sets of up to `depth` features, for each step of a task.
-
-    Args:
-        moments: the task's entries.
-        accumulate: the task's.
-        depth: D.
-    """
+    """Cells of all sets of up to `depth` features, for each step of a task."""
 
     def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
         self._accumulate, self._values = accumulate, moments.values

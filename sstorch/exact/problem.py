@@ -31,12 +31,7 @@ BranchCost = Callable[[IntArray, IntArray], FloatArray]
 
 
 class Budget(NamedTuple):
-    """The most that a subtree may use.
-
-    Attributes:
-        depth: tests on the longest path.
-        nodes: branch nodes, `depth <= nodes <= 2 ** depth - 1`.
-    """
+    """The most that a subtree may use: tests on a path, and branch nodes, depth .. 2 ** depth - 1."""
 
     depth: int
     nodes: int
@@ -77,11 +72,6 @@ class Levels:
     Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
     (2, ..., 2, C(F, k)), and there are no other tables. There `paid[k]` has what rows pay for tests, as
     `Payments.at` gives it; it is empty where tests are free.
-
-    Args:
-        n_features: F.
-        depth: D.
-        max_nodes: budgets with more nodes are not kept.
     """
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
@@ -119,12 +109,9 @@ class Levels:
         return costs
 
     def split(self, k: int, values: dict[Budget, Tensor], sign: int) -> list[Tensor]:
-        """Cost of the sets without one of their literals, split by it, for every budget but the leaf's.
+        """Cost of the k-sets in `values` without one literal, split by it, for every budget but the leaf's.
 
-        Args:
-            k: size of the sets in `values`.
-            values: as `values` gives them.
-            sign: axis of the literal's sign.
+        `sign` is the axis of the literal's sign.
         """
         if k == self.depth:
             leaf = values[Budget(0, 0)]
@@ -147,12 +134,9 @@ class Levels:
 
 @dataclass(frozen=True)
 class Work:
-    """Size of a search.
+    """Size of a search: leaves to be evaluated, over all steps of the task, memory, and seconds on one core.
 
-    Attributes:
-        cells: leaves to be evaluated, each over all steps of the task.
-        bytes: memory of the tables and of what is needed beside them.
-        seconds: on one core, to within a factor of about three.
+    The seconds are right to within a factor of about three.
     """
 
     cells: int
@@ -163,15 +147,9 @@ class Work:
 def estimate(
     n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int, *, packed: bool = False
 ) -> Work:
-    """Work of a search.
+    """Work of a search over the entries that are left when equal rows are collapsed.
 
-    Args:
-        n_entries: entries after equal rows are collapsed.
-        n_features: F.
-        n_steps: steps of the task.
-        n_channels: channels of the task.
-        depth: D.
-        packed: whether all sets of a size lie in one array, however many there are.
+    With `packed` all sets of a size lie in one array, however many there are.
     """
     sets = [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(2**k * s for k, s in enumerate(sets))
@@ -195,10 +173,10 @@ def estimate(
 
 
 def check(work: Work, n_features: int, depth: int, memory: int) -> None:
-    """Refuse a search that does not fit the memory, or would take years.
+    """Refuse a search that does not fit the memory, or would take years, with an estimate and the remedy.
 
     Raises:
-        ConfigError: the message gives the estimate and the remedy.
+        ConfigError: the search is too large.
     """
     too_long = work.seconds > 1e7
     if work.bytes <= memory and not too_long:
@@ -221,9 +199,7 @@ def _duration(seconds: float) -> str:
 def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
     """The payment of a row for a test, by features above and tested; None where tests are free.
 
-    Args:
-        task: the objective.
-        columns: (F,), the column of the matrix behind each feature.
+    `columns` (F,) has the column of the matrix behind each feature.
     """
     if not isinstance(task, BranchCostTask):
         return None
@@ -241,13 +217,7 @@ def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatA
 
 
 class Payments:
-    """Payments of the rows of each set of literals when it is split.
-
-    Args:
-        sizes: entries whose first channel counts rows.
-        cost: of a test, by features.
-        depth: D.
-    """
+    """Payments of the rows of each set of literals when it is split; `sizes` counts rows first."""
 
     def __init__(self, sizes: Moments, cost: BranchCost, depth: int) -> None:
         self._rows, self._cost, self._n = PackedCells(sizes.row_sums(), depth), cost, sizes.n_features
@@ -267,13 +237,7 @@ class Payments:
 
 
 def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
-    """Payment of all rows for the tests of a tree, row by row from the definition; 0 if tests are free.
-
-    Args:
-        task: the objective.
-        tree: over the columns of the matrix.
-        features: (N, p).
-    """
+    """Payment of all rows (N, p) for the tests of a tree over columns, row by row; 0 if tests are free."""
     if not isinstance(task, BranchCostTask):
         return 0.0
 
@@ -291,14 +255,9 @@ def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> floa
 
 
 def pair_cells(pairs: Tensor) -> Tensor:
-    """Cells of the pairs {a, c}, by inclusion and exclusion.
+    """Cells (C, s_a, s_c, F, F) of the pairs {a, c}, by inclusion and exclusion; s = 1 where the literal is.
 
-    Args:
-        pairs: (C, 1 + F, 1 + F) as `Moments.pairs` gives them: sums over the rows in which a and c are 1,
-            the first of each axis asking for neither.
-
-    Returns:
-        (C, s_a, s_c, F, F), s = 1 where the literal is 1.
+    `pairs` (C, 1 + F, 1 + F) are sums over the rows in which a and c are 1, see `Moments.pairs`.
     """
     total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
     cells = pairs.new_empty(len(pairs), 2, 2, *both.shape[1:])
@@ -312,12 +271,8 @@ def pair_cells(pairs: Tensor) -> Tensor:
 class Problem:
     """Rows to grow trees on, a task, and the conditions that leaves have to meet.
 
-    Args:
-        task: the objective.
-        moments: the task's entries.
-        sizes: entries that count what leaves need, rows first, or None where there is no condition.
-        least: how much of each a leaf needs.
-        branch_cost: what a row pays for a test; None where tests are free. It needs `sizes`.
+    `sizes` are entries that count what leaves need, rows first, and `least` how much of each a leaf needs;
+    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`.
     """
 
     def __init__(
@@ -360,11 +315,9 @@ class Problem:
         return self._total(Moments.pairs, pair_cells)
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs of cells, infinite where a leaf has too few rows or whatever else it needs.
+        """Costs of cells, infinite where a leaf has too few rows or whatever else it needs; see `Task.cost`.
 
-        Args:
-            cells: what the task's `cost` takes.
-            sizes: one tensor (C, ...), counts in the cells, or None without conditions.
+        `sizes` gives one tensor (C, ...), counts in the cells, or is None without conditions.
         """
         return self.masked(self.task.cost(cells), sizes)
 

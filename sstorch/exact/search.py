@@ -45,16 +45,10 @@ _MOST_PRODUCTS = 1 << 28
 
 
 def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFINITY) -> tuple[Levels, bool]:
-    """Fill the tables of all sets of up to `depth` - 1 features.
+    """Fill the tables of all sets of up to `depth` - 1 features, until a time of `time.perf_counter`.
 
     Sets of the largest size come first: each of their cells is evaluated once, and splits every set that it
     has one more literal than. Then each smaller size adds its own leaves.
-
-    Args:
-        problem: rows, task and conditions.
-        depth: D, 0 to 5.
-        max_nodes: most branch nodes.
-        deadline: a time of `time.perf_counter`.
 
     Returns:
         The tables, and whether the search was complete; where it was not, the tables hold costs of trees, but
@@ -90,12 +84,7 @@ def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
 
 
 class Blocks:
-    """Costs of the cells of blocks of sets of features.
-
-    Args:
-        problem: rows, task and conditions.
-        depth: size of the largest sets.
-    """
+    """Costs of the cells of blocks of sets of features, the largest of `depth` features."""
 
     def __init__(self, problem: Problem, depth: int) -> None:
         self._problem = problem

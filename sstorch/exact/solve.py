@@ -249,10 +249,7 @@ class Solution:
         return tree
 
     def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
-        """The task's decision in each leaf: a class, a treatment, a mean, (n_leaves,) or (n_leaves, ...).
-
-        Args:
-            tree: a tree of this search; None is `tree()`.
+        """The task's decision in each leaf of `tree()`, or another tree of the search, (n_leaves, ...).
 
         Raises:
             ConfigError: the task has no `decisions`.
@@ -283,11 +280,7 @@ class Solution:
         )
 
     def path(self, *, depth: int | None = None) -> list[PathStep]:
-        """All trees that are best for some penalty per leaf, from the smallest tree to the largest.
-
-        Args:
-            depth: most tests on a path; None is `max_depth`.
-        """
+        """All trees, up to a depth, that are best for some penalty per leaf, from smallest to largest."""
         depth = self.max_depth if depth is None else depth
         losses: dict[int, float] = {}
         for o in self._fitting(depth, self.max_nodes):

@@ -132,12 +132,7 @@ class DecisionTask(Task, Protocol):
     """A task whose leaves hold a decision: a class, a treatment, a mean, a curve."""
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> npt.NDArray[Any]:
-        """The decision of each leaf of a partition, (n_leaves,) or (n_leaves, ...).
-
-        Args:
-            leaf: (N,), the leaf of each row.
-            n_leaves: their number.
-        """
+        """The decision of each leaf of a partition, (n_leaves, ...), from the leaf of each row (N,)."""
         ...
 
 
@@ -149,11 +144,9 @@ class BranchCostTask(Task, Protocol):
     """
 
     def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """The payment of a row, (n,), >= 0, in the unit of the loss.
+        """The payment of a row, (n,), >= 0, in the unit of the loss, for a test of the column `feature` (n,).
 
-        Args:
-            above: (k, n), columns of the matrix that were tested above, each set in any order.
-            feature: (n,), the column that is tested.
+        The columns `above`, (k, n), were tested before, each set of them in any order.
         """
         ...
 

@@ -312,12 +312,7 @@ class FeatureCosts:
         )
 
     def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Price of a test, (n,).
-
-        Args:
-            above: (k, n), columns tested above.
-            feature: (n,), the column tested.
-        """
+        """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
         known, asked = self.attribute[above], self.attribute[feature]
         again = (known == asked).any(axis=0)
         with_others = ((self.group[known] == self.group[asked]) & (self.group[asked] >= 0)).any(axis=0)

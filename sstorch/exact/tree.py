@@ -117,11 +117,7 @@ class BinaryTree:
         return list(walk(0, ()))
 
     def export_text(self, leaf_text: Sequence[str] | None = None) -> str:
-        """The tree as indented rules, one line per branch and leaf.
-
-        Args:
-            leaf_text: what to say of each leaf; its number by default.
-        """
+        """The tree as indented rules, one line per branch and leaf: its number, or `leaf_text` of it."""
         lines: list[str] = []
 
         def walk(node: int, indent: str) -> None:
@@ -200,18 +196,13 @@ class LeafCurves:
 def leaf_curves(
     leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolArray, curve: LeafCurveKind
 ) -> LeafCurves:
-    """Estimate the curves of all leaves.
+    """Estimate the curves of all leaves from leaf, time and event of each row, (N,), some with events.
 
-    Args:
-        leaf: leaf of each row, 0 .. L - 1, shape (N,).
-        n_leaves: L.
-        time: shape (N,).
-        event: shape (N,), at least one True.
-        curve: ``"kaplan_meier"``: Kaplan-Meier and Nelson-Aalen estimates of the leaf's rows.
-            ``"proportional_hazards"``: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows and the
-            hazard ratio of `hazard_ratios`, and S_l = exp(-H_l).
-            ``"ipcw"``: the falling steps with the smallest Brier score of the leaf's rows, weighted for
-            censoring and integrated over the observed times; with it the leaf's Nelson-Aalen estimate.
+    ``"kaplan_meier"``: Kaplan-Meier and Nelson-Aalen estimates of the leaf's rows.
+    ``"proportional_hazards"``: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows and theta from
+    `hazard_ratios`, and S_l = exp(-H_l).
+    ``"ipcw"``: the falling steps with the smallest Brier score of the leaf's rows, weighted for censoring
+    and integrated over the observed times; with it the leaf's Nelson-Aalen estimate.
     """
     times = np.unique(time[event])
     seen = np.searchsorted(times, time, side="right")  # event times that the row was at risk at
@@ -236,10 +227,8 @@ def hazard_ratios(leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolAr
     """Maximum likelihood hazard ratio of each leaf to the baseline of all rows, shape (L,).
 
     E / H, with E events and H the sum of Λ(t_i) in the leaf, Λ the Nelson-Aalen estimate of all rows, or
-    1 / (N + 1) before the first event; half an event is counted in a leaf without any.
-
-    References:
-        LeBlanc and Crowley (1992), Biometrics 48, 411-425.
+    1 / (N + 1) before the first event; half an event is counted in a leaf without any. See LeBlanc and
+    Crowley (1992), Biometrics 48, 411-425.
     """
     events = np.bincount(leaf, weights=event, minlength=n_leaves)
     hazard = np.bincount(leaf, weights=BaselineHazard.of(time, event).at(time), minlength=n_leaves)
@@ -250,9 +239,7 @@ def hazard_ratios(leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolAr
 class BaselineHazard:
     """Nelson-Aalen estimate Λ of all rows, kept positive: 1 / (N + 1) before the first event.
 
-    Attributes:
-        times: distinct event times, shape (T,).
-        values: what Λ is before them and from each of them on, shape (T + 1,).
+    It is `values[0]` before the distinct event `times` (T,), and `values[k]` from the k-th of them on.
     """
 
     times: FloatArray

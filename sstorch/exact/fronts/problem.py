@@ -79,9 +79,7 @@ class FrontTask(Protocol):
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
         """The totals (2,) of a tree from its definition, row by row.
 
-        Args:
-            leaf: (N,), the leaf of each row.
-            decision: (L,), the decision 0 .. K - 1 of each leaf.
+        Leaves are those of the rows, (N,), and each has a `decision` 0 .. K - 1, (L,).
         """
         ...
 
@@ -101,14 +99,9 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
 
 
 class FrontProblem:
-    """Rows to grow trees on, a task and the least rows of a leaf.
+    """Rows to grow trees on, a task and the least rows of a leaf; the last channel of `moments` counts rows.
 
-    Args:
-        task: the objective.
-        moments: the task's channels, and the number of rows as the last one.
-        min_leaf: least number of rows of a leaf.
-        pairs: sums (C, 1 + F, 1 + F) over the rows of two literals, as `Moments.pairs` gives them, where they
-            are known already.
+    `pairs` (C, 1 + F, 1 + F) are the sums of `Moments.pairs`, where they are known already.
     """
 
     def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, pairs: Tensor | None = None) -> None:
@@ -147,11 +140,7 @@ class FrontProblem:
         return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
 
     def children(self, below: Budget) -> Tensor:
-        """(2, 2, F, M): points of all trees within a budget among the rows of each literal.
-
-        Args:
-            below: (0, 0), a leaf, or (1, 1), a leaf or one test.
-        """
+        """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
         return self._stumps if below.nodes else self._leaves
 
     @cached_property

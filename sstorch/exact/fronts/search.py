@@ -28,14 +28,9 @@ _DUAL_STEPS = 10
 
 
 def nondominated(first: Tensor, second: Tensor) -> Tensor:
-    """Indices of the points that no other point beats in both costs, by increasing first cost.
+    """Indices (m,) of the points that no other point beats in both costs, by increasing first cost.
 
-    Args:
-        first: (n,) int64; unreachable points are left out.
-        second: (n,) int64.
-
-    Returns:
-        (m,) indices, one for each point of the front.
+    The costs are (n,) int64; unreachable points are left out.
     """
     kept = torch.nonzero(first < REACHED)[:, 0]
     if not len(kept):
@@ -62,14 +57,9 @@ def _not_beaten_by_smaller(first: Tensor, second: Tensor) -> Tensor:
 
 
 def nondominated_rows(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """The fronts of many sets of points.
+    """The fronts (..., m) of many sets of points (..., n), by increasing first cost.
 
-    Args:
-        first: (..., n) int64 costs, `UNREACHABLE` where there is no point.
-        second: (..., n).
-
-    Returns:
-        Costs (..., m) of the fronts, by increasing first cost, `UNREACHABLE` beyond the end of each.
+    Costs are `UNREACHABLE` where there is no point, and in the result beyond the end of each front.
     """
     first, second = _sorted(first, second)
     kept = _steps(first, second)
@@ -127,11 +117,8 @@ def pareto_front(
 ) -> Tensor:
     """The front (2, n) of all trees within a budget of depth 0, 1 or 2.
 
-    Args:
-        problem: rows and task.
-        target: the budget.
-        memory: bytes that sums of points may take at a time.
-        kept: for each way to share the nodes, (F,) bool, the features to be tried at the root; None is all.
+    Sums take at most `memory` bytes at a time. For each way to share the nodes, `kept` has the features to
+    be tried at the root, (F,) bool; None is all.
     """
     front = problem.leaf[:, nondominated(*problem.leaf)]
     if target.nodes == 0 or problem.n_features == 0:
@@ -149,11 +136,9 @@ def pareto_front(
 
 
 def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """The front of points (2, n) and all sums of (2, ..., l) and (2, ..., r).
+    """The front (2, m) of points (2, n) and all sums of (2, ..., l) and (2, ..., r), and its origin (m,).
 
-    Returns:
-        The front (2, m), and where each of its points comes from, (m,): its number among the points, or n and
-        its number among the sums.
+    That is a point's number among the points, or n and its number among the sums.
     """
     sums = (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(1)
     points = torch.cat([front, sums], dim=1)
@@ -164,10 +149,8 @@ def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 def normals(front: Tensor, largest: int) -> Tensor:
     """Weights (K, 2) of the two costs, whole numbers: normals of edges of a front's lower hull, and the axes.
 
-    Args:
-        front: the front (2, n).
-        largest: no cost of a tree is larger in absolute value. Weighted sums of such costs are exact in
-            float64; where no weights are small enough for that, K is 0.
+    No cost of a tree is larger than `largest` in absolute value. Weighted sums of such costs are exact in
+    float64; where no weights are small enough for that, K is 0.
     """
     size = min(_LARGEST_WEIGHT, _EXACT // (2 * largest + 1))
     if size < 1:
@@ -197,13 +180,7 @@ def corners(front: Tensor) -> Tensor:
 
 
 class Floors:
-    """Least weighted sums of costs of the trees within a budget, for several weights.
-
-    Args:
-        problem: rows and task.
-        target: a budget of depth 0, 1 or 2.
-        weights: (K, 2).
-    """
+    """Least weighted sums of costs of the trees within a budget of depth up to 2, for weights (K, 2)."""
 
     def __init__(self, problem: FrontProblem, target: Budget, weights: Tensor) -> None:
         self.least = _least(problem.leaf, weights)
@@ -217,9 +194,7 @@ class Floors:
     def kept(self, other: Tensor, most: Tensor) -> list[Tensor]:
         """The features at the root (F,) that can reach one of the corners, for each way to share the nodes.
 
-        Args:
-            other: (K,), least weighted sums of the rest of the tree.
-            most: (K, J), weighted sums of corners.
+        `other` (K,) are least weighted sums of the rest of the tree, `most` (K, J) those of the corners.
         """
         room = most - other[:, None]
         return [(floor.unsqueeze(2) <= room.unsqueeze(1)).all(0).any(1) for floor in self.by_root]
@@ -232,13 +207,7 @@ def _least(points: Tensor, weights: Tensor) -> Tensor:
 
 
 def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The points (2, n) that no tree within a budget of depth 0, 1 or 2 beats in cost and absolute balance.
-
-    Args:
-        problem: rows and task.
-        target: the budget.
-        memory: bytes that sums of points may take at a time.
-    """
+    """The points (2, n) that no tree of depth up to 2 beats in cost and absolute balance."""
     limit = problem.task.limit
     front = _best(problem.leaf, limit)
     if target.nodes == 0 or problem.n_features == 0:
@@ -280,12 +249,7 @@ def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
 
 
 class Subtrees:
-    """All trees within a budget of depth 0, 1 or 2 on some rows, before it is known what balance they need.
-
-    Args:
-        problem: rows and task.
-        target: the budget.
-    """
+    """All trees within a budget of depth up to 2, before it is known what balance they need."""
 
     def __init__(self, problem: FrontProblem, target: Budget) -> None:
         self.leaf = problem.leaf
@@ -378,15 +342,8 @@ def cheapest_pair(left: Tensor, right: Tensor, limit: int) -> tuple[int, Tensor,
     """The sum of a left and a right point of least cost with an absolute balance within a limit.
 
     Of the right points that go with a left point, those in an interval of balances, the cheapest is found as
-    the minimum of two overlapping ranges whose length is a power of two.
-
-    Args:
-        left: (2, l) points by increasing balance.
-        right: (2, r), the same.
-        limit: the limit.
-
-    Returns:
-        The cost and the two points (2,), or None if no sum is within the limit.
+    the minimum of two overlapping ranges whose length is a power of two. Both groups, (2, l) and (2, r), come
+    by increasing balance. Returns the cost and both points (2,), or None if no sum is within the limit.
     """
     if not left.shape[1] or not right.shape[1]:
         return None
@@ -416,13 +373,9 @@ def cheapest_pair(left: Tensor, right: Tensor, limit: int) -> tuple[int, Tensor,
 
 
 class Root(NamedTuple):
-    """A test at the root, and how the other nodes are shared.
+    """A test at the root, the number of a pair of budgets in `splits`, and points (2,).
 
-    Attributes:
-        feature: the test.
-        split: number of the pair of budgets in `splits`.
-        left: the point (2,) of the subtree where the literal is 0.
-        point: that of the tree.
+    `left` is that of the subtree where the literal is 0, `point` that of the tree.
     """
 
     feature: int
@@ -432,12 +385,9 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of a search.
+    """The root of the best tree, None where none is better than what was known, and whether the search ended.
 
-    Attributes:
-        root: of the best tree, or None where none is better than what was known.
-        lower_bound: no tree costs less; meant for searches that were cut short.
-        complete: whether the search came to its end.
+    No tree costs less than `lower_bound`, which is meant for searches that were cut short.
     """
 
     root: Root | None
@@ -453,14 +403,9 @@ def cheapest_tree(
     For any rate r, min (cost + r balance) over the trees below a root, less |r| limit, is at most the cost of
     a tree within the limit (weak duality). The rate that makes the bound of all trees largest is sought; then
     roots are taken by their bounds, and of their subtrees those are summed that the bound of the other
-    subtree leaves a chance to be cheaper than the best known tree.
+    subtree leaves a chance to be cheaper than the best known tree, a point (2,).
 
-    Args:
-        problem: rows and task.
-        target: the budget.
-        known: point (2,) of a tree within the limit, or None.
-        memory: bytes that the subtrees of all roots may take; beyond that they are made anew when needed.
-        deadline: a time of `time.perf_counter`.
+    `memory` is for the subtrees of all roots; beyond it they are made anew when needed.
     """
     roots = _Roots(problem, target, memory)
     limit = problem.task.limit

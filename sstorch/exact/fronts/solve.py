@@ -76,14 +76,9 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
 def below(
     problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
 ) -> Nested:
-    """The tree with a test at the root, and subtrees within two budgets.
+    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (2,).
 
-    Args:
-        problem: rows and task.
-        feature: the test.
-        halves: budgets of the two subtrees.
-        left: point (2,) of the subtree where the literal is 0.
-        point: that of the tree.
+    `left` is the point (2,) of the subtree where the literal is 0.
 
     Raises:
         TrainingError: there is none.

@@ -33,12 +33,7 @@ _SUM_BITS = 52
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
-    """A column of 0 and 1, of both, as integers.
-
-    Args:
-        name: of the argument, for messages.
-        values: (N,).
-        meaning: what a row of 1 is, for messages.
+    """A column (N,) of 0 and 1, of both, as integers; messages name it and say what 1 means.
 
     Raises:
         DataError: not one-dimensional, another value, or only one of the two.
@@ -294,14 +289,9 @@ class GroupFairness:
 def group_balance(group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray) -> tuple[IntArray, int]:
     """The amount that each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
 
-    Args:
-        group: 0 or 1, (N,).
-        compared: the rows that are compared, (N,).
-        weight: of the rows, (N,), whole numbers.
-
     Raises:
         DataError: a group has no row that is compared.
-        ConfigError: weights are so fine that the numbers do not fit.
+        ConfigError: whole weights are so fine that the numbers do not fit.
     """
     sizes = [int(weight[compared & (group == number)].sum()) for number in (0, 1)]
     for number, size in enumerate(sizes):
