@@ -35,9 +35,7 @@ class Rule:
         column: the column's name.
         kind: ``"above"``, x > low; ``"between"``, low < x <= high, infinite at the ends; ``"is"``, the
             category `values[0]`; ``"other"``, a category that is none of `values`; ``"missing"``.
-        low: see `kind`.
-        high: see `kind`.
-        values: see `kind`.
+        low, high, values: see `kind`.
     """
 
     column: str

@@ -298,16 +298,6 @@ def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
     return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
 
 
-def trace_packed(levels: Levels, target: Budget) -> Nested:
-    """A tree of least cost within a budget; of equal ones, one with few nodes."""
-    costs = {
-        k: {state: value.cpu().numpy() for state, value in values.items()}
-        for k, values in levels.packed.items()
-    }
-    paid = {k: value.cpu().numpy() for k, value in levels.paid.items()}
-    return _below(levels, costs, paid, (), (), target)
-
-
 def _below(
     levels: Levels,
     costs: dict[int, dict[Budget, FloatArray]],
@@ -363,7 +353,12 @@ def trace(problem: Problem, levels: Levels, target: Budget) -> Nested:
     if target.nodes == 0:
         return None
     if levels.packed:
-        return trace_packed(levels, target)
+        arrays = {
+            k: {state: value.cpu().numpy() for state, value in values.items()}
+            for k, values in levels.packed.items()
+        }
+        paid = {k: value.cpu().numpy() for k, value in levels.paid.items()}
+        return _below(levels, arrays, paid, (), (), target)
     singles = _single_costs(problem, levels)
     feature, halves = _best_split(singles, target)
     children: list[Nested] = []

@@ -90,17 +90,10 @@ def cumulative_dynamic_auc_risk(
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """AUC(t) of one risk score per row.
+    """AUC(t) of one risk score per row, shape (n_times,).
 
-    The arguments are those of `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the curves: a
-    score on any monotone scale, higher where the event is expected earlier.
-
-    Returns:
-        AUC at `times`, shape (n_times,).
-
-    Raises:
-        DataError: as `cumulative_dynamic_auc`.
-        ConfigError: as `cumulative_dynamic_auc`.
+    Arguments and errors are those of `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the
+    curves: a score on any monotone scale, higher where the event is expected earlier.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])

@@ -104,16 +104,12 @@ def scaled_brier_score(
 ) -> FloatArray:
     """Scaled Brier score 1 - BS(t) / BS_KM(t), the index of prediction accuracy.
 
-    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody. The arguments
-    are those of `brier_score`; times before the first event of the training or the test rows, where
+    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody. Arguments and
+    errors are those of `brier_score`; times before the first event of the training or the test rows, where
     Kaplan-Meier makes no error, are refused.
 
     Returns:
         Shape (n_times,): 1 is best, 0 as good as Kaplan-Meier, below 0 worse.
-
-    Raises:
-        DataError: as `brier_score`, or a time at which the score of Kaplan-Meier is 0.
-        ConfigError: as `brier_score`.
 
     References:
         Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.

@@ -291,15 +291,11 @@ def integrated_calibration_index(
     """Integrated calibration index: mean absolute distance of the predictions from their calibration curve.
 
     The definition of Austin et al., who smooth by a hazard regression; here the smooth curve is that of
-    `calibration_curve`, so numbers compare among models scored by this function. The arguments are
+    `calibration_curve`, so numbers compare among models scored by this function. Arguments and errors are
     those of `calibration_curve`.
 
     Returns:
         The mean over the rows, in [0, 1], 0 is best.
-
-    Raises:
-        DataError: as `calibration_curve`.
-        ConfigError: as `calibration_curve`.
 
     References:
         Austin, Harrell and van Klaveren (2020), Statistics in Medicine 39, 2714-2742.
@@ -407,11 +403,9 @@ def _local_linear(
 ) -> tuple[FloatArray, FloatArray]:
     """Smooth y over x at some points, with the standard error of the smooth value.
 
-    Around each point the ceil(span n) nearest rows get tricube weights and a straight line. Where they do not
-    vary in x, as with few distinct predictions, the line is level.
-
-    The points, shape (m,), are increasing and within the range of x; ``span`` is a share of the rows in
-    (0, 1].
+    Around each point the ceil(span n) nearest rows get tricube weights and a straight line (Cleveland 1979).
+    Where they do not vary in x, as with few distinct predictions, the line is level. The points, shape (m,),
+    are increasing and within the range of x.
 
     Returns:
         The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e
@@ -419,9 +413,6 @@ def _local_linear(
 
     Raises:
         ConfigError: a span out of range.
-
-    References:
-        Cleveland (1979), Journal of the American Statistical Association 74, 829-836.
     """
     check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
     nearest = min(x.size, int(np.ceil(span * x.size)))

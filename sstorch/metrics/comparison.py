@@ -191,21 +191,12 @@ def compare(
                 text = str(error)
                 raise DataError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
             reason = str(error).removeprefix(f"{name}: ")
-        table.append(
-            {
-                "metric": name,
-                "first": values[0],
-                "second": values[1],
-                "difference": result.difference,
-                "lower": result.lower,
-                "upper": result.upper,
-                "p_value": result.p_value,
-                "higher_is_better": METRICS[name].higher_is_better,
-                "n_undefined": result.n_undefined,
-                "reason": reason,
-            }
-        )
-    return pd.DataFrame(table).set_index("metric")
+        interval = (result.difference, result.lower, result.upper, result.p_value)
+        direction = METRICS[name].higher_is_better
+        table.append((name, *values, *interval, direction, result.n_undefined, reason))
+    columns = ["metric", "first", "second", "difference", "lower", "upper", "p_value"]
+    columns += ["higher_is_better", "n_undefined", "reason"]
+    return pd.DataFrame(table, columns=columns).set_index("metric")
 
 
 def corrected_resampled_t_test(

@@ -48,7 +48,7 @@ class ComparablePairs:
         order: rows in the order of time, events first among ties, shape (n,).
         events: rows with an event that counts, in that order, shape (m,).
         start: the partners of events[k] are order[start[k]:], never falling, shape (m,).
-        event_weight: what a pair of events[k] counts, shape (m,), or None for one each.
+        event_weight: the weight of a pair of events[k], shape (m,), or None for one each.
         row_weight: weights of the rows in the order `order`, shape (n,), or None for one each.
     """
 
@@ -100,19 +100,13 @@ class ComparablePairs:
         return float(_sum(tail[self.start], self.event_weight))
 
     def count_risk(self, risk: FloatArray) -> tuple[float, float]:
-        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n).
+        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
 
         The ranks of the risks are read bit by bit, from the highest: at each bit the rows are split, in
         stable order, into those with a 0 and those with a 1, so that a tail of rows stays one interval in
         each half. An event whose own bit is 1 then outranks all rows of its interval with a 0, a difference
         of two running counts, and goes on among those with a 1. After the last bit its interval holds its
-        equals.
-
-        Args:
-            risk: a score per row, shape (n,).
-
-        Returns:
-            Two sums over pairs; exact integers where no weights are given.
+        equals. Both sums are exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
         event_rank, rank = rank[self.events], rank[self.order]
@@ -147,13 +141,8 @@ class ComparablePairs:
     def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[float, float]:
         """Weight of the pairs with S_i < S_j at the event of i, and of those with S_i = S_j.
 
-        Args:
-            curves: S of all rows on a grid, shape (n, n_times).
-            column: for each of `events`, the grid position at which the curves are read, or -1 for S = 1;
-                never falling, shape (m,).
-
-        Returns:
-            Two sums over pairs; exact integers where no weights are given.
+        `curves` (n, n_times) are read for each of `events` in a `column` (m,), never falling, or -1 for
+        S = 1. Both sums are exact integers where no weights are given.
         """
         lower = tied = 0.0
         for block in blocks(self.events.size, self.order.size):
@@ -267,17 +256,13 @@ def concordance_uno(
     rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
     still well above 0, or a few late events carry the estimate.
 
-    The arguments are those of `concordance_harrell`, and `train`, the pair (time, event) of the training
-    rows, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see `ipcw_weights`;
-    `min_censoring_prob`, a floor under G in (0, 1], see `censoring_floor`, which never raises for a row that
-    it touches (`count_floored` counts them). Sample weights do not enter G.
+    Arguments and errors are those of `concordance_harrell`, and `train`, the pair (time, event) of the
+    training rows, in the same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or
+    "G(t)", see `ipcw_weights`; `min_censoring_prob`, a floor under G in (0, 1], see `censoring_floor`, which
+    never raises for a row that it touches (`count_floored` counts them). Sample weights do not enter G.
 
     Returns:
         C_U in [0, 1].
-
-    Raises:
-        DataError: as `concordance_harrell`; training times in another unit.
-        ConfigError: as `concordance_harrell`; an unknown `ipcw` or a floor outside (0, 1].
 
     References:
         Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, whose pairs and
@@ -308,15 +293,11 @@ def concordance_harrell_risk(
 
     Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j].
 
-    The arguments are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the curves and
-    their times: a score on any monotone scale, higher where the event is expected earlier.
+    Arguments and errors are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the
+    curves and their times: a score on any monotone scale, higher where the event is expected earlier.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
-        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is no time > 0.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387.
@@ -342,20 +323,13 @@ def concordance_uno_risk(
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Uno's concordance C of one risk score per row, in O(n log n).
+    """Uno's concordance C in [0, 1] of one risk score per row, in O(n log n).
 
     As `concordance_harrell_risk`, each pair weighted by G(t_i)^-2. With `tied_time="censored_later"` and
     `ipcw="G(t)"` it is the number of scikit-survival's `concordance_index_ipcw`, where that does not raise.
 
-    The arguments are those of `concordance_uno`, but for `risk`, shape (n,), in place of the curves and their
-    times: a score on any monotone scale, higher where the event is expected earlier.
-
-    Returns:
-        C in [0, 1].
-
-    Raises:
-        DataError: as `concordance_harrell_risk`; training times in another unit.
-        ConfigError: as `concordance_harrell_risk`; an unknown `ipcw` or a floor outside (0, 1].
+    Arguments and errors are those of `concordance_uno`, but for `risk`, shape (n,), in place of the curves
+    and their times: a score on any monotone scale, higher where the event is expected earlier.
 
     References:
         Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, equation 6.

@@ -22,17 +22,11 @@ from sstorch.exceptions import DataError
 
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
-    """Ask an estimator for the curves of X.
+    """Ask an estimator for the curves of X on a grid, shape (n, n_times).
 
-    Args:
-        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or with that
-            of scikit-survival, ``(X, return_array=False)``, which gives a step function per row: it is 1
-            before its first time and keeps its last value beyond its last one.
-        X: features, as the estimator takes them.
-        grid: strictly increasing times, shape (n_times,).
-
-    Returns:
-        What the estimator gave, or the step functions on the grid, shape (n, n_times).
+    It has ``predict_survival_function(X, times)`` -> (n, n_times), or that of scikit-survival,
+    ``(X, return_array=False)``, which gives a step function per row: it is 1 before its first time and keeps
+    its last value beyond its last one.
 
     Raises:
         DataError: a method that takes neither times nor `return_array`, or gives no step functions.
@@ -229,13 +223,7 @@ def negative_log_likelihood(
 ) -> float:
     """Mean negative log-likelihood of the rows: `log_likelihood` with the sign of a loss, lower is better.
 
-    The arguments are those of `log_likelihood`.
-
-    Returns:
-        Minus the mean log-likelihood.
-
-    Raises:
-        DataError: as `log_likelihood`.
+    Arguments and errors are those of `log_likelihood`.
 
     Examples:
         >>> negative_log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])

@@ -72,11 +72,8 @@ class ScoredRows:
     def of(cls, model: PredictsSurvival | Curves, train: Rows, test: Rows) -> Self:
         """Predict, or take, the curves of the test rows.
 
-        Args:
-            model: a fitted estimator, see `predict_curves`, or the pair (survival, times) of curves of the
-                test rows.
-            train: training rows, `SurvivalData` or (X, y) with y as `sstorch.data.parse_target` accepts.
-            test: test rows, likewise. X is not read where curves are given.
+        The model is an estimator, see `predict_curves`, or the pair (survival, times) of curves of the test
+        rows; then X of `test` is not read.
 
         Raises:
             DataError: rows, curves or model are not what they should be.
@@ -117,14 +114,10 @@ class ScoredRows:
         grids: Mapping[str, FloatArray],
         also: FloatArray | tuple[()] = (),
     ) -> Self:
-        """Predict the curves of the test rows once, at the times of all grids.
+        """Predict the curves of the test rows once, at the times of all grids and at further ones.
 
-        Args:
-            predict: S of the test rows at increasing times (n_times,), shape (n, n_times).
-            rows: (time, event) of the test rows.
-            train: (time, event) of the training rows.
-            grids: times at which each convention reads the curves.
-            also: further times.
+        `predict` gives S of the test rows (n, n_times) at increasing times; `rows` and `train` are pairs
+        (time, event), `grids` the times at which each convention reads the curves.
         """
         times = np.unique(np.concatenate([also, *grids.values()]))
         columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
@@ -139,11 +132,9 @@ class ScoredRows:
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
         columns = self.grids.get(convention)
-        return (
-            (self.survival, self.times)
-            if columns is None
-            else (self.survival[:, columns], self.times[columns])
-        )
+        if columns is None:
+            return self.survival, self.times
+        return self.survival[:, columns], self.times[columns]
 
 
 def default_grids(

@@ -129,8 +129,7 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
 def surtree_window(time: FloatArray) -> tuple[float, float]:
     """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
 
-    These are the entries len // 10 and 9 len // 10 of the sorted times, the upper one 1e-3 less where it is
-    the largest.
+    Entries and step back are those of the module's description.
 
     Raises:
         DataError: the two are not in order.
@@ -271,11 +270,9 @@ def integrated_brier_score(
         IBS, dimensionless, 0 is best; for "surtree" 1 is best.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or times in different units; for "graf" a
-            grid that ends before tmax or tmax = 0; for the others fewer than two times in the range; for
-            "surtree" a Kaplan-Meier without error.
-        ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has
-            none.
+        DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
+            than two times in the range; for "surtree" a Kaplan-Meier without error.
+        ConfigError: as `brier_score`.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -355,14 +352,10 @@ def scaled_integrated_brier_score(
     """Scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
 
     For "osst" it is the ratio that its authors report; "surtree" is such a ratio already and is returned as
-    is. The arguments are those of `integrated_brier_score`.
+    is. Arguments and errors are those of `integrated_brier_score`; a Kaplan-Meier without error is refused.
 
     Returns:
         1 is best, 0 as good as Kaplan-Meier, below 0 worse.
-
-    Raises:
-        DataError: as `integrated_brier_score`, or a Kaplan-Meier without error.
-        ConfigError: as `integrated_brier_score`.
 
     References:
         Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
@@ -375,16 +368,8 @@ def scaled_integrated_brier_score(
     """
 
     def score(curves: npt.ArrayLike) -> float:
-        return integrated_brier_score(
-            time,
-            event,
-            curves,
-            times,
-            train=train,
-            convention=convention,
-            min_censoring_prob=min_censoring_prob,
-            sample_weight=sample_weight,
-        )
+        rows = (time, event, sample_weight)
+        return integrated_brier_score_over(rows, curves, times, train, convention, min_censoring_prob)
 
     value = score(survival)
     if convention == "surtree":

@@ -32,9 +32,7 @@ from sstorch.metrics.curves import restricted_mean_survival_time
 class LineExtendedKaplanMeier:
     """Kaplan-Meier, beyond its last time continued along the line from (0, 1) through its last point to 0.
 
-    Args:
-        time: observed times, shape (n,), checked.
-        event: event indicators, shape (n,), with an event at a time > 0, so that the line falls.
+    Some event has to be at a time > 0, so that the line falls.
     """
 
     def __init__(self, time: FloatArray, event: BoolArray) -> None:
@@ -155,14 +153,11 @@ def mean_absolute_error_pseudo(
 
     A row censored at c counts as if its event came at (n + 1) m(train and the row) - n m(train), where m is
     the mean of the Kaplan-Meier curve of n training rows, without and with this row, and weighs 1 - S(c).
-    Both curves go on beyond their last time as in `mean_absolute_error_margin`.
-    The arguments are those of that function.
+    Both curves go on beyond their last time as in `mean_absolute_error_margin`; arguments and errors are
+    those of that function.
 
     Returns:
         The weighted mean error, in the unit of `time`.
-
-    Raises:
-        DataError: as `mean_absolute_error_margin`.
 
     References:
         Qi, Kumar, Farrokh, Sun, Kuan, Ranganath, Henao and Greiner (2023), ICML, section 3.6.

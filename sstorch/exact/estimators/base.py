@@ -85,15 +85,9 @@ class ExactTree(FrameEstimator):
     def _set(
         self, questions: Questions, solution: Solution | FrontChoice, tree: BinaryTree | None = None
     ) -> IntArray:
-        """Take over a tree of a search.
+        """Take over a tree of a search; by default the one that the settings ask for, with its loss.
 
-        Args:
-            questions: of the search.
-            solution: its result.
-            tree: one of its trees; by default the one that the settings ask for, with its loss.
-
-        Returns:
-            The leaf of each training row, (N,).
+        Returns the leaf of each training row, (N,).
         """
         if tree is None:
             tree = solution.tree()
@@ -163,14 +157,8 @@ class ExactTree(FrameEstimator):
     ) -> str:
         """The search and its result, the tree, and a table of the leaves, as text.
 
-        Args:
-            kind: of the tree.
-            counts: of rows and of what they hold.
-            loss: its name, up to where its value follows.
-            table: of the leaves.
-            number: from a number of the table to text.
-            *notes: more lines on the result.
-            heading: of the table.
+        `kind` is that of the tree, `counts` are those of rows and of what they hold, `loss` is its name up to
+        its value, and `notes` are more lines on the result.
         """
         tree, settings = self.tree_, self._settings
         budget = f"depth {settings.max_depth}"

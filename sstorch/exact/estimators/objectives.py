@@ -91,9 +91,7 @@ class ClassifierSettings(SearchSettings):
     def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:
         """Prices of the questions, by their columns; None if they are free.
 
-        Args:
-            rules: the questions; a column of which there is none, such as a constant one, needs no price.
-            columns: all training columns.
+        A column without a question, such as a constant one, needs no price.
 
         Raises:
             ConfigError: a price is that of no column, or as in :meth:`FeatureCosts.of`.
@@ -149,12 +147,6 @@ def class_task(
 ) -> Classification:
     """The mean cost of errors, by row or by class, and of questions where they cost something.
 
-    Args:
-        rows: the training rows.
-        objective: ``"misclassification"`` or ``"balanced"``.
-        cost_matrix: M[true class, predicted class], or None.
-        prices: of the questions, or None.
-
     Raises:
         ConfigError: questions that cost something, with classes that count alike or with weights.
     """
@@ -180,14 +172,8 @@ def class_task(
 class FrontChoice:
     """The tree chosen from a front, with what `ExactTree` reads of a `Solution`.
 
-    Attributes:
-        best: the tree.
-        decision: (L,), class of each leaf.
-        loss: 1 - score, or the share of errors.
-        gap: the most by which the loss can exceed the smallest one.
-        front: what the tree was chosen from.
-        budget: depth and nodes.
-        disparity: of a fair tree; else None.
+    `decision` (L,) has the class of each leaf; `loss` is 1 - score, or the share of errors, and `gap` the
+    most by which it can exceed the smallest one; `disparity` is that of a fair tree, else None.
     """
 
     best: BinaryTree
@@ -217,12 +203,7 @@ class FrontChoice:
 
 
 def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSettings) -> FrontChoice:
-    """Search for the tree of an objective on a front.
-
-    Args:
-        features: binary, (n, F), with names.
-        rows: classes, weights and groups.
-        settings: of the search.
+    """Search for the tree of an objective on a front, over binary features (n, F) with names.
 
     Raises:
         DataError: other than two classes or groups, or see `solve_front`.

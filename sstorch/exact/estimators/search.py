@@ -61,11 +61,7 @@ class SearchSettings:
         return False
 
     def questions(self, frame: pd.DataFrame, target: object) -> Questions:
-        """Turn columns into questions, chosen from these rows alone.
-
-        Args:
-            frame: cleaned columns.
-            target: what the binarizer may look at.
+        """Turn cleaned columns into questions, chosen from these rows and their target alone.
 
         Raises:
             DataError: the columns cannot be read or, without a binarizer, are not binary.
@@ -86,14 +82,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions that a tree may ask.
-
-    Attributes:
-        settings: of the search.
-        schema: of the raw columns.
-        rules: the questions.
-        features: their answers in the training rows, shape (N, F), with names.
-    """
+    """The questions that a tree may ask about raw columns, and their answers in the training rows (N, F)."""
 
     settings: SearchSettings
     schema: Schema
@@ -102,10 +91,6 @@ class Questions:
 
     def solve(self, task: Task, min_events: int = 0) -> Solution:
         """Search for the trees of all budgets up to that of the settings.
-
-        Args:
-            task: the objective on the training rows.
-            min_events: least number of events of a leaf.
 
         Raises:
             DataError: no leaf could be large enough.
@@ -178,13 +163,8 @@ def _binarizer(binarize: object) -> Binarizer | None:
 class TargetRows:
     """Training rows that passed all checks; rows of weight 0 are left out.
 
-    Attributes:
-        frame: features (n, p), as `clean_features` gives them.
-        target: (n,) or (n, K).
-        weight: (n,), > 0.
-        every: the target of all rows, also those of weight 0.
-        kept: (N,) bool, the rows that were given and have weight.
-        groups: the sensitive group of each row, or None.
+    `frame` (n, p) is as `clean_features` gives it, `target` (n,) or (n, K), `weight` (n,) > 0. `every` is the
+    target of all rows, and `kept` (N,) marks those that have weight.
     """
 
     frame: pd.DataFrame
@@ -196,13 +176,7 @@ class TargetRows:
 
     @classmethod
     def check(cls, X: object, y: object, target: npt.NDArray[Any], sample_weight: object = None) -> Self:
-        """Bring features, target and weights together.
-
-        Args:
-            X: DataFrame or array (n, p).
-            y: the target as it was given.
-            target: y as an array.
-            sample_weight: (n,), or None.
+        """Bring features, `y` as an array, `target`, and weights together; `y` itself shows its index.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -227,10 +201,7 @@ class TargetRows:
         return np.unique(self.every)
 
     def with_groups(self, sensitive: object) -> Self:
-        """The rows with their groups, and without the sensitive column.
-
-        Args:
-            sensitive: group of each row that was given (n,), the name of a column, or None.
+        """The rows with their groups, given by row (n,) or as the name of a column, which is then dropped.
 
         Raises:
             DataError: groups that cannot be read, or no feature beside them.

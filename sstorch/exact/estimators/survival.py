@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -82,14 +81,7 @@ class SurvivalSettings(SearchSettings):
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """A finished search for survival trees.
-
-    Attributes:
-        settings: its settings.
-        data: its rows.
-        questions: that the trees may ask.
-        solution: the trees of all budgets.
-    """
+    """A finished search for survival trees: its settings and rows, and the trees of all budgets."""
 
     settings: SurvivalSettings
     data: SurvivalData
@@ -138,20 +130,18 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
     # ------------------------------------------------------------------ predict
 
     def predict(self, X: object) -> FloatArray:
-        """Risk of each row: expected number of events up to the last training event time.
+        """Risk of each row (n,), the expected number of events up to the last training event time.
 
-        Returns:
-            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
+        It is the sum of H(t | x) over the distinct training event times; higher = earlier event.
         """
         leaf = self.apply(X)
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
     def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
-        """First time at which the survival function is at most 1 - q; the median by default.
+        """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
 
-        Returns:
-            shape (n,), original units; +inf where the survival function stays above 1 - q.
+        It is +inf where the survival function stays above 1 - q.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
@@ -160,14 +150,9 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         return self.curves_.quantile(q)[leaf]
 
     def predict_rmst(self, X: object, tau: float) -> FloatArray:
-        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
 
-        Args:
-            X: rows with the training columns.
-            tau: > 0, original units; ``math.inf`` gives the mean.
-
-        Returns:
-            shape (n,), original units; +inf where ``tau`` is and the curve ends above 0.
+        With ``math.inf`` it is the mean, +inf where the curve ends above 0.
 
         Raises:
             ConfigError: ``tau`` is not positive.
@@ -215,13 +200,6 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
             heading=f"Leaves, {self._settings.leaf_curve} curves",
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
-
-        ``OptimalSurvivalTree.load`` reads it. The search's table of other budgets is kept with it.
-        """
-        super().save(path)
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {f"curves.{field.name}": getattr(self.curves_, field.name) for field in fields(LeafCurves)}

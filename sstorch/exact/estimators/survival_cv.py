@@ -70,7 +70,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             folds, the score of each fold, mean number of leaves.
         folds_: fold of each row.
 
-    All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows.
+    All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows, and its `load` reads
+    what :meth:`save` writes.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -216,10 +217,8 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._set_search(search, tree)
         return float(scoring(fitted, rows.frame, (rows.given_time, rows.event))), tree.n_leaves
-    leaf, here = (
-        tree.apply(search.questions.features),
-        tree.apply(answers(search.questions.rules, rows.frame)),
-    )
+    leaf = tree.apply(search.questions.features)
+    here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":
         ratio = hazard_ratios(leaf, tree.n_leaves, train.time, train.event)[here]
         hazard = BaselineHazard.of(train.time, train.event).at(rows.time)

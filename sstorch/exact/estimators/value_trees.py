@@ -29,26 +29,15 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
         min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
-        memory: bytes that the search may take.
+        binarize: as for :class:`OptimalTreeClassifier`, and so are `device`, `time_limit` and `memory`.
 
     Attributes:
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
-        rules_: the questions, as :class:`~sstorch.exact.Rule`.
         loss_: weighted mean squared error of the training rows.
-        objective_: `loss_` and `leaf_penalty` for each leaf.
-        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
-        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         leaf_value_: weighted mean of each leaf, (L,).
         leaf_deviation_: weighted standard deviation within each leaf, (L,).
-        leaf_rows_: training rows of each leaf, (L,).
-        optima_: least loss for every budget (depth, nodes) from the same search.
-        path_: nodes and loss of the best tree for every leaf penalty.
-        feature_names_in_: raw feature names.
-        n_features_in_: their number.
-        n_samples_fit_: number of training rows with weight.
+
+    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and what it says
+    of the training data are as in :class:`OptimalTreeClassifier`.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -64,18 +53,12 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
     leaf_deviation_: FloatArray
 
     def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
-        """Search for the tree.
+        """Search for the tree; columns and errors as in :meth:`OptimalTreeClassifier.fit`.
 
         Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p); with ``binarize=False`` columns of 0 and 1.
+            X: DataFrame or array (n, p).
             y: numbers, (n,).
             sample_weight: (n,), >= 0; rows of weight 0 are left out.
-
-        Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
-                depth: the message estimates memory and time.
         """
         settings: SearchSettings = self._check()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
@@ -132,27 +115,16 @@ class OptimalPolicyTree(ArrayLeaves):
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: mean score that each leaf has to bring at least, >= 0.
         min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
-        memory: bytes that the search may take.
+        binarize: as for :class:`OptimalTreeClassifier`, and so are `device`, `time_limit` and `memory`.
 
     Attributes:
         treatments_: (K,), names of the columns of the scores, or 0 .. K - 1.
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
-        rules_: the questions, as :class:`~sstorch.exact.Rule`.
         loss_: minus the mean score of the training rows under their treatments.
-        objective_: `loss_` and `leaf_penalty` for each leaf.
-        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
-        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         leaf_treatment_: position in `treatments_` of each leaf's treatment, (L,).
         leaf_value_: mean score of each leaf under every treatment, (L, K).
-        leaf_rows_: training rows of each leaf, (L,).
-        optima_: least loss for every budget (depth, nodes) from the same search.
-        path_: nodes and loss of the best tree for every leaf penalty.
-        feature_names_in_: raw feature names.
-        n_features_in_: their number.
-        n_samples_fit_: number of training rows.
+
+    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and what it says
+    of the training data are as in :class:`OptimalTreeClassifier`.
 
     >>> import pandas as pd
     >>> X = pd.DataFrame({"age": [40.0, 45.0, 50.0, 60.0, 65.0, 70.0]})
@@ -176,17 +148,11 @@ class OptimalPolicyTree(ArrayLeaves):
     leaf_value_: FloatArray
 
     def fit(self, X: object, y: object) -> Self:
-        """Search for the tree.
+        """Search for the tree; columns and errors as in :meth:`OptimalTreeClassifier.fit`.
 
         Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p); with ``binarize=False`` columns of 0 and 1.
+            X: DataFrame or array (n, p).
             y: score of each row under each treatment, higher is better, (n, K), array or DataFrame.
-
-        Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
-                depth: the message estimates memory and time.
         """
         settings: SearchSettings = self._check()
         rows = TargetRows.check(X, y, _scores(y))

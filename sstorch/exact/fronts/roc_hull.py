@@ -14,7 +14,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.fronts.tasks import two_values, whole_weights
 from sstorch.exact.moments import Moments, Patterns
-from sstorch.exact.problem import pair_cells
+from sstorch.exact.problem import check_limits, pair_cells
 from sstorch.exact.task import Entries
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
@@ -153,8 +153,7 @@ def solve_roc_hull(
         raise DataError(f"features: {patterns.n_rows} rows, but y has {len(labels)}")
     if not 0 <= max_depth <= 2:
         raise ConfigError(f"max_depth={max_depth}: the area is optimised for depths 0 to 2")
-    if max_nodes is not None and max_nodes < 0:
-        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+    check_limits(max_nodes, None)
     if not 1 <= min_leaf <= patterns.n_rows:
         raise ConfigError(f"min_leaf={min_leaf}: expected 1 to the {patterns.n_rows} rows")
     product = int(weight[labels == 1].sum()) * int(weight[labels == 0].sum())
