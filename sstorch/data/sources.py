@@ -31,24 +31,14 @@ def pip_install(*requirements: str) -> str:
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the extra ``datasets``: imported when one of its data sets is asked for, not before.
-
-    Attributes:
-        distribution: Name under which pip installs it.
-        module: Name under which Python imports it.
-        tested: Version whose data the registry describes.
-    """
+    """A package of the extra ``datasets``: imported when one of its data sets is asked for, not before."""
 
     distribution: str
     module: str
-    tested: str
+    tested: str  # version whose data ``datasets.csv`` describes
 
     def load(self, submodule: str = "") -> ModuleType:
-        """Import the package, or one of its modules.
-
-        Raises:
-            ConfigError: It is not installed; the message gives the command that installs it.
-        """
+        """Import the package, or one of its modules."""
         try:
             return importlib.import_module(f"{self.module}.{submodule}" if submodule else self.module)
         except ModuleNotFoundError as error:
@@ -178,10 +168,6 @@ def read_survset(name: str) -> pd.DataFrame:
 
     The prefixes ``num_`` and ``fac_`` of the features, which tell numbers from categories as their types do,
     are taken off.
-
-    Raises:
-        ConfigError: SurvSet is not installed.
-        DataError: The data set does not have these columns.
     """
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():
@@ -269,11 +255,7 @@ def _stays_of_file(path: Path) -> pd.DataFrame:
 
 
 def _stay(persons: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
-    """Length of stay of each person, missing where `stays` does not have the person.
-
-    Raises:
-        DataError: Time or event of a person differ between the two.
-    """
+    """Length of stay of each person, missing where `stays` does not have the person."""
     # SurvSet numbers the persons from 0, the others from 1.
     matched = stays.set_index("id").reindex(persons["pid"].to_numpy() + 1)
     known = matched["los"].notna().to_numpy()
@@ -286,11 +268,7 @@ def _stay(persons: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
 
 
 def _uissurv() -> SurvivalData:
-    """Load UIS with the length of stay.
-
-    Warns:
-        DataWarning: The length of stay comes from the file that ``SSTORCH_UIS`` names.
-    """
+    """Load UIS with the length of stay."""
     persons = _persons()
     if chosen := os.environ.get("SSTORCH_UIS"):
         path = Path(chosen).expanduser()

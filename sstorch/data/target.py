@@ -49,11 +49,7 @@ class Groups:
         return Groups(self.name, self.labels, self.codes[index])
 
     def check_pairs(self, weight: FloatArray, where: str) -> None:
-        """Make sure that at least two groups have rows with weight.
-
-        Raises:
-            DataError: they have not; the message begins with ``where``.
-        """
+        """Make sure that at least two groups have rows with weight; the message begins with ``where``."""
         present = np.unique(self.codes[weight > 0])
         if len(present) < 2:
             only = self.labels[present[0]] if len(present) else "none"

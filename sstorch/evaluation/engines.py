@@ -28,14 +28,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that gave no result.
+    """A task that gave no result."""
 
-    Attributes:
-        error: in one line.
-        traceback: where.
-    """
-
-    error: str
+    error: str  # in one line
     traceback: str
 
 
@@ -47,24 +42,16 @@ class Engine(ABC):
 
     @abstractmethod
     def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
-        """Call ``execute(task, device)`` for every task.
+        """Call ``execute(task, device)``, a function of a module, for every task.
 
-        Args:
-            execute: a function of a module, of a task and the device to use.
-            tasks: taken one by one, when there is somewhere to carry the next one out.
-
-        Yields:
-            Each task when it is finished, with its result or its failure, and the seconds it took.
+        Tasks are taken one by one, when there is somewhere to carry the next one out. Yields each when it is
+        finished, with its result or its failure, and the seconds it took.
         """
 
 
 @dataclass(frozen=True)
 class Serial(Engine):
-    """One after the other in this process, on one thread: the same results on every machine of a kind.
-
-    Attributes:
-        device: for tensors.
-    """
+    """One after the other in this process, on one thread: the same results on every machine of a kind."""
 
     device: str = "cpu"
 
@@ -97,11 +84,7 @@ class Processes(Engine):
         return f"processes on {', '.join(self.devices)}"
 
     def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
-        """See :class:`Engine`.
-
-        Raises:
-            RuntimeError: a process was killed, for instance because memory ran out.
-        """
+        """See :class:`Engine`."""
         context = multiprocessing.get_context("spawn")
         processes: dict[Connection, SpawnProcess] = {}
         running: dict[Connection, T] = {}
@@ -151,11 +134,7 @@ class Ray(Engine):
         return f"Ray cluster {self.address or 'of this machine'}"
 
     def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
-        """See :class:`Engine`.
-
-        Raises:
-            ConfigError: Ray is not installed, or there is no cluster.
-        """
+        """See :class:`Engine`."""
         try:
             import ray
         except ImportError as error:
@@ -187,13 +166,7 @@ class Ray(Engine):
 
 
 def make_engine(name: str, n_jobs: int, device: str, address: str | None = None) -> Engine:
-    """The engine of a name, ``"processes"`` or ``"ray"``.
-
-    Of device "cuda" there is at most one process for each that there is.
-
-    Raises:
-        ConfigError: no such engine, fewer than one process, or torch does not see the device.
-    """
+    """The engine of a name, ``"processes"`` or ``"ray"``; of device "cuda" at most one process a GPU."""
     if n_jobs < 1:
         raise ConfigError(f"study.n_jobs must be at least 1, got {n_jobs}")
     if name == "ray":

@@ -68,10 +68,6 @@ class RunFolder:
     def is_completed(self, config_text: str, checksum: str) -> bool:
         """True if the run of a configuration is here and was completed.
 
-        Args:
-            config_text: resolved YAML.
-            checksum: of the data, :func:`data_checksum`.
-
         Raises:
             ConfigError: the run here is of another configuration, or of other data; two runs in one folder
                 could not be told apart. How a run is logged does not matter.

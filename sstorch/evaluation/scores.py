@@ -44,11 +44,7 @@ class Score(NamedTuple):
 
 
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
-    """Make sure, before any training, that the scores of these rows will be defined.
-
-    Raises:
-        DataError: no two rows can be compared, or their follow-up is too short for a Brier score.
-    """
+    """Make sure, before any training, that the scores of these rows will be defined."""
     grid = metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
     metrics.concordance_harrell(rows.time, rows.event, np.zeros((len(rows), len(grid))), grid)
@@ -206,11 +202,7 @@ def score_fairness(
 
 
 def known_groups(rows: SurvivalData) -> Groups:
-    """The sensitive groups of the rows.
-
-    Raises:
-        ConfigError: they are not known.
-    """
+    """The sensitive groups of the rows, which must be known."""
     if rows.groups is None:
         raise ConfigError("the sensitive groups are not known: use data.with_sensitive(column)")
     return rows.groups

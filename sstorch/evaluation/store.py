@@ -50,13 +50,9 @@ _Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class TaskKey:
-    """Key of a task of a study.
+    """Key of a task of a study: names of data set and model, the depth of its trees if it has one.
 
-    Attributes:
-        dataset: name of the data set.
-        model: name of the model.
-        depth: of its trees; None for a model without one.
-        config: 12 hexadecimal digits of a checksum over the data, the settings of the model and the protocol.
+    ``config`` are 12 hexadecimal digits of a checksum over the data, the model's settings and the protocol.
     """
 
     dataset: str

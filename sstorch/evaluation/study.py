@@ -45,20 +45,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class StudyTask:
-    """One model on all folds of one data set: what is computed and stored as a whole.
-
-    Attributes:
-        key: of its results.
-        source: of the data.
-        digest: checksum of the data, which must not change.
-        model: what is fitted.
-        n_folds: folds, stratified by event.
-        seed: of the folds.
-    """
+    """One model on all folds of one data set: what is computed and stored as a whole."""
 
     key: TaskKey
     source: Source
-    digest: str
+    digest: str  # checksum of the data, which must not change
     model: StudyModel
     n_folds: int
     seed: int
@@ -70,11 +61,6 @@ def plan(
     """All tasks of a study: every model on every data set; what can be refused is refused here.
 
     The folds, stratified by event with this seed, are written to the store.
-
-    Raises:
-        ConfigError: a model cannot be fitted here, two have the same name and depth, or a data set needs a
-            package that is not installed.
-        DataError: a data set cannot be used with so many folds.
     """
     names = [(model.name, model.depth) for model in models]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -138,11 +124,7 @@ def _could_be_numbers(words: Iterable[str]) -> bool:
 
 
 def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Fit and score one task.
-
-    Returns:
-        Its rows and its facts, as :meth:`ResultStore.write` takes them.
-    """
+    """Fit and score one task; its rows and its facts, as :meth:`ResultStore.write` takes them."""
     data = _data_of(task)
     folds = make_folds(data, task.n_folds, task.seed)
     splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
@@ -201,19 +183,11 @@ def run_tasks(
 ) -> list[Outcome]:
     """Carry out the tasks that are not in the store yet, beside any other process that does the same.
 
-    A task that fails is reported and the others go on; it is tried again when the study is run again.
-
-    Args:
-        tasks: of :func:`plan`.
-        store: where the results go.
-        engine: that carries them out.
-        report: called after every task.
+    A task that fails is reported and the others go on; it is tried again when the study is run again. Where
+    results cannot be written, an OSError ends the study, and those that are there are untouched.
 
     Returns:
         The tasks that failed.
-
-    Raises:
-        OSError: results cannot be written; those that are there are untouched.
     """
     failed: list[Outcome] = []
     waiting = [task for task in tasks if not store.holds(task.key)]

@@ -30,11 +30,7 @@ from sstorch.soft.search import SEARCHED
 
 
 class EncodedRows:
-    """Encoded features of tables, kept for as long as this object is.
-
-    Args:
-        encode: gives the features (n, p) of a table.
-    """
+    """Encoded features (n, p) of tables, kept for as long as this object is."""
 
     def __init__(self, encode: Callable[[pd.DataFrame], Tensor]) -> None:
         self._encode = encode
@@ -49,12 +45,7 @@ class EncodedRows:
 
 
 class EncodedTree:
-    """A trained tree that shares encoded rows with the other trees of its fold.
-
-    Args:
-        tree: the tree.
-        encode: of the fold.
-    """
+    """A trained tree that shares encoded rows with the other trees of its fold."""
 
     def __init__(self, tree: FittedTree, encode: EncodedRows) -> None:
         self._tree, self._encode = tree, encode
@@ -72,23 +63,14 @@ class EncodedTree:
 
 @dataclass(frozen=True)
 class Fit:
-    """One fitted model of a study.
+    """One fitted model of a study."""
 
-    Attributes:
-        fold: the fold that it did not see.
-        start: its initial solution; 0 where there is one alone.
-        chosen: True for the one that is returned to a user, of all starts of the fold.
-        objective: of its training; None where the study does not know it.
-        predictor: the model.
-        facts: what else is known of it, as JSON can hold it, such as what a search chose.
-    """
-
-    fold: int
-    start: int
-    chosen: bool
-    objective: float | None
+    fold: int  # that it did not see
+    start: int  # its initial solution; 0 where there is one alone
+    chosen: bool  # of all starts of the fold the one that is returned to a user
+    objective: float | None  # of its training, where the study knows it
     predictor: Predictor
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # as JSON can hold them: what a search chose
 
 
 class StudyModel(ABC):

@@ -45,17 +45,11 @@ class Curves(Protocol):
 
 @dataclass(frozen=True)
 class Requirement:
-    """A Python package that a baseline needs.
-
-    Attributes:
-        distribution: name under which pip installs it.
-        module: name under which Python imports it.
-        install: what to install to have it, for instance an extra of this package.
-    """
+    """A Python package that a baseline needs."""
 
     distribution: str
     module: str
-    install: str
+    install: str  # what to install to have it, for instance an extra of this package
 
 
 LIFELINES = Requirement("lifelines", "lifelines", "lifelines")
@@ -126,11 +120,7 @@ class Baseline(ABC):
         return asdict(self)
 
     def versions(self) -> dict[str, str]:
-        """Versions of this package and of those the model needs.
-
-        Raises:
-            ConfigError: as :meth:`check`.
-        """
+        """Versions of this package and of those the model needs, which are checked to be there."""
         self.check()
         return {"sstorch": __version__} | {
             p.distribution: metadata.version(p.distribution) for p in self.packages
@@ -140,14 +130,8 @@ class Baseline(ABC):
 class Encoder:
     """Raw columns to the numbers a model takes, learned from training rows.
 
-    Features that are constant in the training rows are left out: most solvers refuse or warn of them.
-
-    Args:
-        schema: columns and vocabularies.
-        train: training rows, whose features are kept as `x`, shape (n, p).
-
-    Raises:
-        DataError: every feature is constant.
+    Features that are constant in the training rows are left out: most solvers refuse or warn of them. The
+    features of the training rows are kept as `x`, shape (n, p).
     """
 
     def __init__(self, schema: Schema, train: SurvivalData) -> None:
@@ -165,11 +149,7 @@ class Encoder:
 
 
 def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
-    """Fold of each training row, stratified by event; at most as many folds as there are events.
-
-    Raises:
-        DataError: fewer than two events.
-    """
+    """Fold of each training row, stratified by event; at most as many folds as there are events."""
     n_events = int(train.event.sum())
     if n_events < 2:
         raise DataError(f"the training rows have {n_events} event; at least two are needed to leave one out")
@@ -177,11 +157,7 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.
 
 
 def check_range(name: str, value: float, low: float, high: float = np.inf) -> None:
-    """Refuse a setting outside [low, high].
-
-    Raises:
-        ConfigError: names the setting and the range.
-    """
+    """Refuse a setting outside [low, high]."""
     if not low <= value <= high:
         upper = "" if high == np.inf else f" and <= {high:g}"
         raise ConfigError(f"{name}={value!r} must be >= {low:g}{upper}")
@@ -189,15 +165,10 @@ def check_range(name: str, value: float, low: float, high: float = np.inf) -> No
 
 @dataclass(frozen=True)
 class StepCurves:
-    """Right-continuous step functions: 1 before the first jump, the last value beyond the last one.
+    """Right-continuous step functions: 1 before the first jump, the last value beyond the last one."""
 
-    Attributes:
-        jumps: times at which the curves can jump, strictly increasing, shape (n_jumps,).
-        values: gives S at the jumps, shape (n, n_jumps), from rows with the raw columns.
-    """
-
-    jumps: FloatArray
-    values: Callable[[object], FloatArray]
+    jumps: FloatArray  # strictly increasing times, (n_jumps,)
+    values: Callable[[object], FloatArray]  # S at the jumps, (n, n_jumps), from rows with the raw columns
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.evaluation.baselines.base.Curves`."""
@@ -209,15 +180,10 @@ class StepCurves:
 
 @dataclass(frozen=True)
 class BrokenLineCurves:
-    """Curves that are straight between knots, 1 at time zero, constant beyond the last knot.
+    """Curves that are straight between knots, 1 at time zero, constant beyond the last knot."""
 
-    Attributes:
-        knots: times > 0, strictly increasing, shape (n_knots,).
-        values: gives S at the knots, shape (n, n_knots), from rows with the raw columns.
-    """
-
-    knots: FloatArray
-    values: Callable[[object], FloatArray]
+    knots: FloatArray  # strictly increasing times > 0, (n_knots,)
+    values: Callable[[object], FloatArray]  # S at the knots, (n, n_knots), from rows with the raw columns
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.evaluation.baselines.base.Curves`."""
@@ -231,11 +197,7 @@ class BrokenLineCurves:
 
 
 def checked_curves(curves: npt.ArrayLike) -> FloatArray:
-    """Predicted survival (n, n_times) as float64 in [0, 1], not rising, with rounding removed.
-
-    Raises:
-        TrainingError: a model predicted NaN, or something that is no survival curve.
-    """
+    """Predicted survival (n, n_times) as float64 in [0, 1], not rising, with rounding removed."""
     values = np.asarray(curves, dtype=np.float64)
     if np.isnan(values).any():
         raise TrainingError("the fitted model predicts NaN for some rows")
@@ -251,16 +213,11 @@ class BreslowBaseline:
 
     Sums over the rows at risk are added up from the last time on, never subtracted: where risks differ by
     many orders of magnitude, differences of such sums are rounding noise and can be negative.
-
-    Attributes:
-        jumps: distinct training times, shape (n_jumps,).
-        hazard: cumulative hazard at the jumps of a row with the largest training risk, shape (n_jumps,).
-        largest: log risk of that row.
     """
 
-    jumps: FloatArray
-    hazard: FloatArray
-    largest: float
+    jumps: FloatArray  # distinct training times, (n_jumps,)
+    hazard: FloatArray  # cumulative, at the jumps, of a row with the largest training risk, (n_jumps,)
+    largest: float  # log risk of that row
 
     @classmethod
     def of(cls, log_risk: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> Self:

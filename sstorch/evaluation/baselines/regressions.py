@@ -170,15 +170,10 @@ class GradientBoosting(ScikitSurvivalModel):
 
 @dataclass(frozen=True)
 class CoxCurves(StepCurves):
-    """Curves of a Cox model.
+    """Curves of a Cox model."""
 
-    Attributes:
-        penalty: ridge penalty that was chosen.
-        coefficients: log hazard ratios of the encoded features that vary in the training rows, shape (p,).
-    """
-
-    penalty: float
-    coefficients: FloatArray
+    penalty: float  # ridge that was chosen
+    coefficients: FloatArray  # log hazard ratios of the features that vary in the training rows, (p,)
 
 
 @dataclass(frozen=True)
@@ -293,25 +288,15 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: npt.NDAr
 
 @dataclass(frozen=True)
 class AFTCurves:
-    """Curves of a regression with log time = μ(x) + noise / a.
-
-    Attributes:
-        encoder: raw columns to features.
-        model: the baseline it is of.
-        intercept: of μ, in the log of the unit of the training times.
-        coefficients: of μ, by feature, shape (p,).
-        shape: a > 0.
-        penalizer: the penalty it was fitted with.
-        zero_time: what replaces a time of zero when rows are scored: half the smallest training time.
-    """
+    """Curves of a regression with log time = μ(x) + noise / a."""
 
     encoder: Encoder
     model: AcceleratedFailureTime
-    intercept: float
-    coefficients: FloatArray
-    shape: float
-    penalizer: float
-    zero_time: float
+    intercept: float  # of μ, in the log of the unit of the training times
+    coefficients: FloatArray  # of μ, by feature, (p,)
+    shape: float  # a > 0
+    penalizer: float  # it was fitted with
+    zero_time: float  # replaces a time of zero when rows are scored: half the smallest training time
 
     def _location(self, X: object) -> FloatArray:
         return np.asarray(self.intercept + self.encoder(X) @ self.coefficients)
@@ -325,11 +310,7 @@ class AFTCurves:
             return np.exp(-self.model.cumulative_hazard(z))
 
     def log_likelihood(self, X: object, y: object) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x), in the unit of the training times.
-
-        Raises:
-            DataError: the rows cannot be used.
-        """
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x), in the unit of the training times."""
         data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
         log_time = np.log(data.time)
         z = self.shape * (log_time - self._location(data.frame))

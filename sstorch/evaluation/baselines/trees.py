@@ -29,19 +29,11 @@ _DIGITS = "%.17g"
 
 @dataclass(frozen=True)
 class Nodes:
-    """A tree that R grew, a row for each node, the root first.
+    """A tree that R grew, a row for each node, the root first."""
 
-    Attributes:
-        feature: of the question, -1 in a leaf.
-        threshold: rows below it go left.
-        strict: whether those at it go right.
-        left: node of the rows that go left.
-        right: node of the others.
-    """
-
-    feature: IntArray
-    threshold: FloatArray
-    strict: npt.NDArray[np.bool_]
+    feature: IntArray  # of the question, -1 in a leaf
+    threshold: FloatArray  # rows below it go left
+    strict: npt.NDArray[np.bool_]  # those at it go right
     left: IntArray
     right: IntArray
 
@@ -85,11 +77,7 @@ class RTree(Baseline):
         check_range("depth", self.depth, 1)
 
     def check(self) -> None:
-        """Make sure that Rscript and the packages of R are there.
-
-        Raises:
-            ConfigError: they are not; the message names the script that installs them.
-        """
+        """Make sure that Rscript and the packages of R are there."""
         super().check()
         _r_versions()
 
@@ -139,11 +127,7 @@ class CTree(RTree):
 
 
 def _run(*arguments: str) -> str:
-    """Run the program in R and return what it prints.
-
-    Raises:
-        TrainingError: it ended with an error, which the message repeats.
-    """
+    """Run the program in R and return what it prints."""
     program = resources.files("sstorch.evaluation.baselines") / "trees.R"
     with resources.as_file(program) as file:
         done = subprocess.run(
@@ -156,11 +140,7 @@ def _run(*arguments: str) -> str:
 
 @functools.cache
 def _r_versions() -> dict[str, str]:
-    """Versions of R and of the packages that are used.
-
-    Raises:
-        ConfigError: one of them is missing.
-    """
+    """Versions of R and of the packages that are used, all of which must be there."""
     remedy = "install R with its packages rpart, party and pec: bash scripts/install_r (Debian, as root)"
     if shutil.which("Rscript") is None:
         raise ConfigError(f"there is no Rscript; {remedy}")

@@ -26,42 +26,25 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
-
-    Attributes:
-        text: in normal print.
-        note: beside it in small print.
-        best: True for the best of its row.
-        best_of_family: True for the best among the models of this table, where a metric takes several tables.
-    """
+    """A cell of a table."""
 
     text: str
-    note: str = ""
-    best: bool = False
-    best_of_family: bool = False
+    note: str = ""  # beside the text in small print
+    best: bool = False  # of its row
+    best_of_family: bool = False  # among the models of this table, where a metric takes several tables
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column names the rows.
-
-    Attributes:
-        caption: one sentence or none.
-        header: a text a column.
-        rows: rows of the body.
-        footer: rows of averages below it.
-        groups: texts above the header with the columns each spans, or none.
-        stacked: True for notes below their texts, which makes columns narrow.
-        left: columns after the first to be set flush left, as words are.
-    """
+    """A table; the first column names the rows."""
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    footer: Sequence[Sequence[Cell]] = ()
-    groups: Sequence[tuple[str, int]] = ()
-    left: frozenset[int] = frozenset()
-    stacked: bool = False
+    footer: Sequence[Sequence[Cell]] = ()  # rows of averages
+    groups: Sequence[tuple[str, int]] = ()  # texts above the header with the columns each spans
+    left: frozenset[int] = frozenset()  # columns after the first to be set flush left, as words are
+    stacked: bool = False  # notes below their texts, which makes columns narrow
 
     @property
     def full_header(self) -> list[str]:
@@ -94,19 +77,12 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure.
+    """A figure."""
 
-    Attributes:
-        name: of its file, without the ending.
-        figure: the drawing.
-        caption: below it.
-        alternative: its content in words, for those who cannot see it.
-    """
-
-    name: str
+    name: str  # of its file, without the ending
     figure: Figure
     caption: str
-    alternative: str
+    alternative: str  # its content in words, for those who cannot see it
 
     def png(self) -> bytes:
         """The figure as a PNG file, the same at every call."""
@@ -125,17 +101,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part with a title of its own.
-
-    Attributes:
-        title: plain text.
-        blocks: its contents; sections nest.
-        folded: True if a page shows it on demand only.
-    """
+    """A part with a title of its own; sections nest."""
 
     title: str
     blocks: list[Block] = field(default_factory=list)
-    folded: bool = False
+    folded: bool = False  # shown by a page on demand only
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""

@@ -174,13 +174,7 @@ def _few(table: pd.DataFrame, n: int) -> str:
 
 @dataclass(frozen=True)
 class Wins:
-    """Data sets on which a model is ahead, level and behind, at three decimals.
-
-    Attributes:
-        ahead: number of data sets.
-        level: number of data sets.
-        behind: number of data sets.
-    """
+    """Numbers of data sets on which a model is ahead, level and behind, at three decimals."""
 
     ahead: int
     level: int

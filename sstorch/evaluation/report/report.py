@@ -38,13 +38,7 @@ from sstorch.files import write_whole
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Paths of a report that was written.
-
-    Attributes:
-        markdown: the text.
-        html: the page.
-        figures: the images that the text refers to.
-    """
+    """Paths of a report that was written: the text, the page, and the images that the text refers to."""
 
     markdown: Path
     html: Path

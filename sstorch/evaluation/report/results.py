@@ -40,25 +40,15 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric as it is reported.
+    """A metric as it is reported."""
 
-    Attributes:
-        name: in the results, such as "c_harrell".
-        title: in print.
-        short: in print, where there is little room.
-        higher_is_better: direction; None where neither is.
-        published: its name in the published tables, None where it has none there.
-        averaged: True if a mean over data sets makes sense.
-        rejection: True if the values are p-values, of which the share below .05 is reported.
-    """
-
-    name: str
+    name: str  # in the results, such as "c_harrell"
     title: str
-    short: str
-    higher_is_better: bool | None
-    published: str | None = None
-    averaged: bool = True
-    rejection: bool = False
+    short: str  # title where there is little room
+    higher_is_better: bool | None  # None where neither is
+    published: str | None = None  # its name in the published tables
+    averaged: bool = True  # a mean over data sets makes sense
+    rejection: bool = False  # the values are p-values, of which the share below .05 is reported
 
     @property
     def direction(self) -> str:
@@ -145,17 +135,11 @@ _POSITION = {name: position for position, name in enumerate(_TITLES)}
 
 @dataclass(frozen=True)
 class Model:
-    """A column of the tables: a model, at a depth where it has one.
+    """A column of the tables: a model, at a depth where it has one."""
 
-    Attributes:
-        name: as in the results, such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings.
-        depth: of the tree; None for a model without a depth.
-        soft: True if its settings show that it is a soft tree, though its name is not known.
-    """
-
-    name: str
+    name: str  # such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings
     depth: int | None = None
-    soft: bool = field(default=False, compare=False)
+    soft: bool = field(default=False, compare=False)  # a soft tree by its settings, though of unknown name
 
     @property
     def key(self) -> str:
@@ -253,19 +237,12 @@ def is_comparable(metric: str, model: Model) -> bool:
 
 @dataclass(frozen=True)
 class Cells:
-    """A metric of one part; every frame has a row a data set and a column a model (its key).
+    """A metric of one part; every frame has a row a data set and a column a model (its key)."""
 
-    Attributes:
-        mean: over the runs for which it is defined; NaN where there is none.
-        std: standard deviation (n - 1) over the same runs.
-        defined: number of these runs.
-        runs: number of runs with a row, defined or not; 0 where the model has no result.
-    """
-
-    mean: pd.DataFrame
-    std: pd.DataFrame
-    defined: pd.DataFrame
-    runs: pd.DataFrame
+    mean: pd.DataFrame  # over the runs for which it is defined; NaN where there is none
+    std: pd.DataFrame  # standard deviation (n - 1) over the same runs
+    defined: pd.DataFrame  # number of these runs
+    runs: pd.DataFrame  # number of runs with a row, defined or not; 0 where the model has no result
 
     def at(self, dataset: str, key: str) -> tuple[float, float, int, int]:
         """Mean, standard deviation, number of defined runs and of runs of one cell."""
@@ -276,17 +253,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class Block:
-    """Data sets and models without a gap, over which averages and ranks can be compared.
-
-    Attributes:
-        datasets: with a value for every model.
-        models: keys.
-        left_out: keys of models that have values on fewer than half of the data sets.
-    """
+    """Data sets and models (keys) without a gap, over which averages and ranks can be compared."""
 
     datasets: tuple[str, ...]
     models: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # models that have values on fewer than half of the data sets
 
 
 def common_block(mean: pd.DataFrame) -> Block:

@@ -341,17 +341,11 @@ def best_of_rows(values: pd.DataFrame, higher_is_better: bool | None, digits: in
 
 @dataclass(frozen=True)
 class Average:
-    """A row of averages over data sets.
-
-    Attributes:
-        name: of the row, with the number of data sets where it is one for all models.
-        values: by key of the model.
-        counts: number of data sets by key, where the models differ in it; such values are not compared.
-    """
+    """A row of averages over data sets."""
 
     name: str
-    values: pd.Series
-    counts: pd.Series | None = None
+    values: pd.Series  # by key of the model
+    counts: pd.Series | None = None  # data sets by key, where models differ; such values are not compared
 
 
 def averages_of(values: pd.DataFrame) -> list[Average]:
