@@ -322,12 +322,12 @@ def _interruption_text(folder: RunFolder, is_study: bool) -> str:
 
 
 def _is_swept() -> bool:
-    """Whether the job at work is one of a sweep."""
+    """True if the job at work is one of a sweep."""
     return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def _overrides_of(group: str) -> str:
-    """What the command line says of a group, as it was typed; empty if nothing."""
+    """Overrides of a group as they were typed on the command line, which may be none."""
     given = HydraConfig.get().overrides.task
     return " ".join(text for text in given if re.match(rf"[+~]*{group}[.=@]", text))
 

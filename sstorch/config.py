@@ -236,7 +236,7 @@ class DeviceConfig:
 
 @dataclass
 class LoggerConfig:
-    """What a run tells while it trains."""
+    """Progress on the terminal, and TensorBoard files."""
 
     tensorboard: bool = True
     progress: bool = True

@@ -155,10 +155,10 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
         raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
     with reading(folder):
         state: dict[str, Any] = json.loads(text)
-        found = (state["format"], state["format_version"])
-        if found != (name, version):
+        written = (state["format"], state["format_version"])
+        if written != (name, version):
             raise FormatError(
-                f"{folder / JSON_NAME} is of format {found[0]} version {found[1]}; this version of "
+                f"{folder / JSON_NAME} is of format {written[0]} version {written[1]}; this version of "
                 f"sstorch reads {name} version {version}"
             )
         if checksum(blob) != state["tensors_sha256"]:

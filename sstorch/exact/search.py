@@ -189,7 +189,7 @@ _STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
 
 
 def fits(problem: Problem, depth: int) -> bool:
-    """Whether packed arrays are the better search."""
+    """True if the search by packed arrays is the faster one."""
     n, rows = problem.moments.n_features, len(problem.moments.literals)
     if problem.branch_cost is not None:  # the other search does not know of it
         return True

@@ -56,7 +56,7 @@ class Optimum(NamedTuple):
 
     @property
     def certified(self) -> bool:
-        """Whether no tree within the budget has a smaller loss."""
+        """True if it is proved that no tree within the budget has a smaller loss."""
         return self.lower_bound >= self.loss
 
 

@@ -384,7 +384,7 @@ def _leaf_masses(tree: SoftTree, rows: Shards) -> dict[int, Tensor]:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What the last bits of a result depend on, beside settings and data."""
+    """Versions and device, on which the last bits of a result depend beside settings and data."""
     return {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
 
 

@@ -109,7 +109,7 @@ class ExactTree(FrameEstimator):
 
     @property
     def certified_(self) -> bool:
-        """Whether it is proved that no tree within the budget has a smaller `objective_`."""
+        """True if it is proved that no tree within the budget has a smaller `objective_`."""
         check_is_fitted(self, "tree_")
         return self.gap_ == 0.0
 

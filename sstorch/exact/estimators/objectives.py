@@ -80,12 +80,12 @@ class ClassifierSettings(SearchSettings):
 
     @property
     def has_front(self) -> bool:
-        """Whether the tree is chosen from a front of two totals."""
+        """True if the tree is chosen from a front of two totals."""
         return self.fairness is not None or self.objective in get_args(FrontObjective)
 
     @property
     def is_priced(self) -> bool:
-        """Whether `feature_costs` gives prices."""
+        """True if `feature_costs` gives prices."""
         return self.feature_costs is not None
 
     def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:

@@ -57,7 +57,7 @@ class SearchSettings:
 
     @property
     def is_priced(self) -> bool:
-        """Whether columns have prices: of two questions with equal answers, one may be cheaper."""
+        """True if columns have prices: of two questions with equal answers, one may be cheaper."""
         return False
 
     def questions(self, frame: pd.DataFrame, target: object) -> Questions:

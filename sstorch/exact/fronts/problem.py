@@ -92,7 +92,7 @@ class FrontTask(Protocol):
 
 
 def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
-    """Whether points (2, ...) leave no reason to keep others, (...) bool, below the root; see `FrontTask`."""
+    """True where points (2, ...) leave no reason to keep others, (...), below the root; see `FrontTask`."""
     if order == "pareto":
         return (first <= second).all(0)
     return (first[0] <= second[0]) & (first[1] == second[1])

@@ -169,7 +169,7 @@ def normals(front: Tensor, largest: int) -> Tensor:
 
 
 def _turns(first: tuple[int, int], second: tuple[int, int], third: tuple[int, int]) -> bool:
-    """Whether the second point is not below the line from the first to the third."""
+    """True where the second point is not below the line from the first to the third."""
     return (second[0] - first[0]) * (third[1] - first[1]) <= (second[1] - first[1]) * (third[0] - first[0])
 
 
