@@ -56,7 +56,7 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
     np.testing.assert_array_equal(found.folds_, folds)
     table = found.cv_results_
     assert len(table) == 2 + 4
-    names = ["depth", "ridge", "gate_ridge", "fused", "n_starts"]
+    names = ["depth", "init", "ridge", "gate_ridge", "fused", "n_starts"]
     settings = [dict(zip(names, values, strict=True)) for values in table[names].itertuples(index=False)]
     for fold in range(3):
         train, test = data.subset(folds != fold), data.subset(folds == fold)
