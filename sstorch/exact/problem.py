@@ -255,7 +255,7 @@ def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> floa
 
 
 def pair_cells(pairs: Tensor) -> Tensor:
-    """Cells (C, s_a, s_c, F, F) of the pairs {a, c}, by inclusion and exclusion; s = 1 where the literal is.
+    """Cells (C, s_a, s_c, F, F) of the pairs {a, c}, by inclusion and exclusion; s is that of the literal.
 
     `pairs` (C, 1 + F, 1 + F) are sums over the rows in which a and c are 1, see `Moments.pairs`.
     """

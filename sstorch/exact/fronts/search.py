@@ -207,7 +207,7 @@ def _least(points: Tensor, weights: Tensor) -> Tensor:
 
 
 def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The points (2, n) that no tree of depth up to 2 beats in cost and absolute balance."""
+    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance."""
     limit = problem.task.limit
     front = _best(problem.leaf, limit)
     if target.nodes == 0 or problem.n_features == 0:
