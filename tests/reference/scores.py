@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from sstorch import metrics as m
 from tests.reference.exact_text import beginning
@@ -125,44 +124,8 @@ PLAIN: dict[str, Callable[[], Any]] = {
 }
 
 
-def _two(values: Any) -> torch.Tensor:
-    """A batch of two problems: the rows, and the rows in reverse order."""
-    array = np.asarray(values)
-    return torch.as_tensor(np.stack([array, array[::-1]]))
-
-
-def _batched(name: str, *arrays: Any, **options: Any) -> Entry:
-    from sstorch.metrics import batched  # may be missing in a later version
-
-    if "train" in options:
-        options["train"] = tuple(map(_two, options["train"]))
-    return {"value": beginning(getattr(batched, name)(*arrays, **options))}
-
-
-_seen = (_two(TIME), _two(EVENT))
-_curves = (_two(CURVES), torch.as_tensor(GRID))
-BATCHED: dict[str, Case] = {
-    "batched concordance_harrell": partial(_batched, "concordance_harrell", *_seen, *_curves),
-    "batched concordance_harrell_risk": partial(_batched, "concordance_harrell_risk", *_seen, _two(RISK)),
-    "batched concordance_uno": partial(_batched, "concordance_uno", *_seen, *_curves, train=TRAIN),
-    "batched concordance_uno_risk": partial(
-        _batched, "concordance_uno_risk", *_seen, _two(RISK), train=TRAIN, tau=20.0
-    ),
-    "batched brier_score": partial(_batched, "brier_score", *_seen, *_curves, train=TRAIN),
-    "batched integrated_brier_score": partial(
-        _batched, "integrated_brier_score", *_seen, _two(WHOLE), torch.as_tensor(WHOLE_GRID), train=TRAIN
-    ),
-    "batched log_likelihood": partial(
-        _batched, "log_likelihood", _two(EVENT), _two(HAZARD), _two(LOG_HAZARD)
-    ),
-}
-
-
 def _metric(function: Callable[[], Any]) -> Entry:
     return {"value": beginning(function())}
 
 
-METRICS: dict[str, Case] = {
-    **{name: partial(_metric, function) for name, function in PLAIN.items()},
-    **BATCHED,
-}
+METRICS: dict[str, Case] = {name: partial(_metric, function) for name, function in PLAIN.items()}
