@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from scipy.integrate import quad
 
-import sstorch.metrics.brier as module
+import sstorch.metrics.brier as brier_module
+import sstorch.metrics.integrated_brier as integrated_module
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeier,
@@ -170,7 +171,8 @@ def test_blocks_change_nothing(monkeypatch):
     times = evaluation_times(time, train[0])
     args = (time, event, weibull(time.size, times), times)
     whole = brier_score(*args, train=train), integrated_brier_score(*args, train=train)
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1000)
+    for module in (brier_module, integrated_module):
+        monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1000)
     np.testing.assert_allclose(brier_score(*args, train=train), whole[0], rtol=1e-13)
     assert integrated_brier_score(*args, train=train) == pytest.approx(whole[1], rel=1e-13)
 

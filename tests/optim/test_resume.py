@@ -463,7 +463,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     _assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))
     assert resumed.objective_ == plain.objective_
 
-    monkeypatch.setattr("sstorch.soft.batch.initialize_kmeans", None)  # refused before starts are made
+    monkeypatch.setattr("sstorch.soft.batch.initialize_random", None)  # refused before starts are made
     for changes, message in (
         ({"random_state": 1}, "settings.seed is 0 there and 1 here"),
         ({"leaf": "weibull"}, "settings.leaf is log_logistic there and weibull here"),
