@@ -38,7 +38,7 @@ class Part(Protocol):
     frame: pd.DataFrame
 
 
-class FittedTree(Protocol):
+class TreeWithCurves(Protocol):
     """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
 
     event_times_: Any
@@ -50,7 +50,9 @@ class FittedTree(Protocol):
         """Leaf of each row, shape (n,)."""
 
 
-def plot_survival_by_leaf(tree: FittedTree, X: object, ax: Axes | None = None, max_curves: int = 300) -> Axes:
+def plot_survival_by_leaf(
+    tree: TreeWithCurves, X: object, ax: Axes | None = None, max_curves: int = 300
+) -> Axes:
     """Draw the survival curve of every row in the colour of its leaf, and the leaf's mean curve on top.
 
     Within a leaf the shades go from dark, where the predicted survival is lowest, to light.
@@ -252,7 +254,7 @@ def plot_scores_by_rho(
 
 
 def plot_curves_by_rho(
-    trees: Mapping[str, FittedTree], parts: Mapping[str, Part], unit: str = "time"
+    trees: Mapping[str, TreeWithCurves], parts: Mapping[str, Part], unit: str = "time"
 ) -> Figure:
     """Survival curves of all persons in the colour of their leaf: a row a tree, a column a part.
 

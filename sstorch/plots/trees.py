@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from sstorch.plots.curves import COLOURS, FittedTree
+from sstorch.plots.curves import COLOURS, TreeWithCurves
 
 _LEFT, _RIGHT = "#3b6fb6", "#d1603d"
 _LINE = "#999999"
@@ -21,7 +21,7 @@ _LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.74, 0.6)
 _BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#444444", "linewidth": 0.8}
 
 
-class FittedSoftTree(FittedTree, Protocol):
+class FittedSoftTree(TreeWithCurves, Protocol):
     """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
 
     def gate_table(self) -> pd.DataFrame:
