@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,6 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_unique, rows_text
 from sstorch.data.columns import check_same_order, check_size, labels, numeric_values, to_pandas, vocabulary
 from sstorch.exceptions import ConfigError, DataError
-
-EventCoding = Literal["auto", "1/2"]
 
 _FORMS = (
     "give a pair (time, event), a DataFrame with a time and an event column, "

@@ -112,7 +112,7 @@ def _by_value(first: Tensor, second: Tensor) -> Tensor:
     return one[front]
 
 
-def pareto_front(
+def nondominated_front(
     problem: FrontProblem, target: Budget, memory: int, kept: list[Tensor] | None = None
 ) -> Tensor:
     """The front (2, n) of all trees within a budget of depth 0, 1 or 2.

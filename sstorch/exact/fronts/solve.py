@@ -20,8 +20,8 @@ from sstorch.exact.fronts.search import (
     cheapest_tree,
     corners,
     join,
+    nondominated_front,
     normals,
-    pareto_front,
 )
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
@@ -300,7 +300,7 @@ def solve_front(
     begin = time.perf_counter()
     deadline = float("inf") if time_limit is None else begin + time_limit
     small = budget(min(2, target.depth), target.nodes)
-    search = pareto_front if task.order == "pareto" else balance_front
+    search = nondominated_front if task.order == "pareto" else balance_front
     points = search(problem, small, memory)
     origins: list[Origin] = [None] * points.shape[1]
     n_roots, lower_bound = problem.n_features, -float("inf")
@@ -345,8 +345,8 @@ def _pareto_roots(
             most = most[:, (most >= least[:, None]).all(0)]
             if not most.shape[1]:
                 continue
-            left = pareto_front(absent, first, memory, floors[0].kept(floors[1].least, most))
-            right = pareto_front(present, second, memory, floors[1].kept(floors[0].least, most))
+            left = nondominated_front(absent, first, memory, floors[0].kept(floors[1].least, most))
+            right = nondominated_front(present, second, memory, floors[1].kept(floors[0].least, most))
             width = right.shape[1]
             for part in left.split(max(1, memory // (64 * width)), dim=1):
                 n = front.shape[1]
