@@ -23,6 +23,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
+from sstorch.data.encodings import Basis, Encodings, Feature
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 
 Numeric = Literal["mean", "median"]
@@ -145,7 +146,7 @@ class Schema:
 
 
 class Preprocessor:
-    """Imputation, one-hot encoding and scaling.
+    """Imputation, one-hot encoding and scaling, and curves of the scaled columns where they are asked for.
 
     Every category of the schema gives one feature (none is dropped); blocks stand at the place of their
     column. A category that no row of `fit` had gives zero in every row, since no weight can be learned for
@@ -158,23 +159,26 @@ class Preprocessor:
         categorical: What replaces a missing category: ``"zeros"`` leaves its block all zero,
             ``"most_frequent"`` takes the training rows' most frequent category (the first one of a tie).
         scale: ``"minmax"`` or ``"none"`` (original units).
+        encodings: What gates and leaves see of the columns; the columns as they are by default.
 
     Attributes:
         offset_: (p,) float64, and
-        scale_: (p,) float64, such that each encoded feature is ``z = (x - offset_) * scale_``, where x is the
-            raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks features without
-            information in the training rows.
+        scale_: (p,) float64, such that each scaled column or category is ``z = (x - offset_) * scale_``, where
+            x is the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks what is
+            without information in the training rows.
         fill_: What replaces a missing number, by column.
         mode_: Most frequent category by column, None where the training rows had none.
+        basis_: Functions of the scaled columns that take their place; None where they stay as they are.
 
     Raises:
-        ConfigError: An option does not exist.
+        ConfigError: An option does not exist, or encodings do not fit the schema.
     """
 
     offset_: FloatArray
     scale_: FloatArray
     fill_: dict[str, float]
     mode_: dict[str, str | None]
+    basis_: Basis | None
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class Preprocessor:
         numeric: Numeric = "mean",
         categorical: Categorical = "zeros",
         scale: ColumnScale = "minmax",
+        encodings: Encodings | None = None,
     ) -> None:
         for name, value, choices in (
             ("numeric", numeric, get_args(Numeric)),
@@ -194,14 +199,37 @@ class Preprocessor:
         self.numeric = numeric
         self.categorical = categorical
         self.scale = scale
+        self.encodings = encodings if encodings is not None else Encodings()
+        self.encodings.check_columns(schema.columns, schema.categories)
+        if scale == "none" and not self.encodings.are_linear:
+            raise ConfigError("encodings other than linear need scale='minmax'")
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The encoded features, in order."""
+        if basis := getattr(self, "basis_", None):
+            return basis.features
+        origins = zip(self.schema.feature_names_out, self.schema.origins, strict=True)
+        return tuple(Feature(name, (column,), base=j) for j, (name, (column, _)) in enumerate(origins))
+
+    @property
+    def gate_features(self) -> tuple[Feature, ...]:
+        """Those that gates see, the first of them all."""
+        return self.features[: self.basis_.n_gates] if self.basis_ else self.features
+
+    @property
+    def leaf_features(self) -> tuple[Feature, ...]:
+        """Those that leaves see, the last of them all."""
+        features = self.features
+        return features[len(features) - self.basis_.n_leaves :] if self.basis_ else features
 
     @property
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features: ``"age"``, ``"grade=II"``."""
-        return self.schema.feature_names_out
+        return [feature.name for feature in self.features]
 
     def fit(self, X: object) -> Self:
-        """Learn means, most frequent categories and ranges.
+        """Learn means, most frequent categories, ranges, and the knots of curves.
 
         Args:
             X: Training rows, frame or array (n, p) with the columns of the schema.
@@ -235,7 +263,10 @@ class Preprocessor:
                 scale.append(factor)
             if not present:
                 empty.append(name)
-        self.offset_, self.scale_ = np.array(offset), np.array(scale)
+        self.offset_, self.scale_, self.basis_ = np.array(offset), np.array(scale), None
+        if not self.encodings.are_linear:
+            names, origins = self.schema.feature_names_out, self.schema.origins
+            self.basis_ = Basis.fit(self.encodings, origins, names, self.scaled(frame))
         if empty:
             warnings.warn(
                 f"column {names_text(empty)} is missing in every training row and is set to zero",
@@ -254,12 +285,17 @@ class Preprocessor:
             X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
 
         Returns:
-            (n, p) float64, C-contiguous, columns as in `feature_names_out`.
+            (n, q) float64, C-contiguous, columns as in `feature_names_out`.
 
         Raises:
             DataError: A column is missing or holds the wrong kind of value; rows are 0-based positions.
             sklearn.exceptions.NotFittedError: `fit` was not called.
         """
+        z = self.scaled(X)
+        return z if self.basis_ is None else self.basis_.transform(z)
+
+    def scaled(self, X: object) -> FloatArray:
+        """Columns and categories of rows, imputed and scaled, before any curve, (n, p); see `transform`."""
         self._check_fitted()
         frame = self.schema.frame_of(X)
         out = np.empty((len(frame), len(self.offset_)))
@@ -296,6 +332,7 @@ class Preprocessor:
             "factor": self.scale_.tolist(),
             "fill": dict(self.fill_),
             "mode": dict(self.mode_),
+            "basis": None if self.basis_ is None else self.basis_.to_dict(),
         }
 
     @classmethod
@@ -313,9 +350,11 @@ class Preprocessor:
             new.scale_ = np.array(state["factor"], dtype=np.float64)
             new.fill_ = {str(k): float(v) for k, v in state["fill"].items()}
             new.mode_ = {str(k): None if v is None else str(v) for k, v in state["mode"].items()}
+            p = len(new.schema.origins)
+            basis = state.get("basis")  # not there in files of before there were curves
+            new.basis_ = None if basis is None else Basis.from_dict(basis, p)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FormatError(f"the saved preprocessing is incomplete or altered: {error}") from error
-        p = len(new.feature_names_out)
         known = all(v is None or v in new.schema.categories.get(k, ()) for k, v in new.mode_.items())
         numbers = np.array([*new.offset_.flat, *new.scale_.flat, *new.fill_.values()])
         if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -115,6 +115,11 @@ class DesignMatrix(Batched):
         ]
         return torch.cat(sums)[..., place]
 
+    def features(self, chosen: slice) -> DesignMatrix:
+        """Views of some of the features, consecutive ones."""
+        tiles = None if self.tiles is None else self.tiles[:, chosen]
+        return DesignMatrix(self.matrices[..., chosen], self.counts, self.rows, tiles)
+
     def select(self, problems: Tensor | slice) -> Self:
         """The same rows for some of the problems: ascending positions (K,), or a slice."""
         if isinstance(problems, slice):
@@ -149,6 +154,28 @@ class DesignMatrix(Batched):
 
 
 Features = Tensor | DesignMatrix
+FeaturesT = TypeVar("FeaturesT", Tensor, DesignMatrix, Features)
+
+
+def first_features(x: FeaturesT, count: int) -> FeaturesT:
+    """The first so many features of rows, those that gates see; what is given if it has no others."""
+    return _some_features(x, slice(0, count))
+
+
+def last_features(x: FeaturesT, count: int) -> FeaturesT:
+    """The last so many features of rows, those that leaves see."""
+    width = _width(x)
+    return _some_features(x, slice(width - count, width))
+
+
+def _width(x: Features) -> int:
+    return x.matrices.shape[-1] if isinstance(x, DesignMatrix) else x.shape[-1]
+
+
+def _some_features(x: FeaturesT, chosen: slice) -> FeaturesT:
+    if chosen == slice(0, _width(x)):
+        return x
+    return x.features(chosen) if isinstance(x, DesignMatrix) else x[..., chosen]
 
 
 def project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:

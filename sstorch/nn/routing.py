@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sstorch.batched import Batched
 from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
-from sstorch.nn.design_matrix import Features, project
+from sstorch.nn.design_matrix import Features, FeaturesT, first_features, project
 from sstorch.nn.functional import log_sigmoid_pair
 
 MAX_DEPTH = 6
@@ -110,9 +110,13 @@ class GateParameters(Batched):
         """One row per gate, the inverse of :meth:`unflatten`."""
         return torch.cat([self.weight, self.bias[..., None]], dim=-1)
 
+    def features(self, x: FeaturesT) -> FeaturesT:
+        """Those features of rows that gates see, the first p."""
+        return first_features(x, self.weight.shape[-1])
+
     def logits(self, x: Features) -> Tensor:
-        """Logits of rows, shape (*batch_shape, B, N)."""
-        return project(x, self.weight, self.bias)
+        """Logits of rows, shape (*batch_shape, B, N), from the first p of their features."""
+        return project(self.features(x), self.weight, self.bias)
 
     def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
         """The same with ``part`` in the place of the gates at ``positions``."""
@@ -181,6 +185,7 @@ def path_is_faster(topology: Topology, n_features: int) -> bool:
 
 def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor:
     """:func:`most_probable_leaf` of rows (N, p) in one tree, by the gates on each row's path alone, (N,)."""
+    x = gates.features(x)
     node = torch.ones(x.shape[0], dtype=torch.long, device=x.device)
     for _ in range(topology.depth):
         right = score_at(x, gates.weight, gates.bias, node - 1) < 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.exceptions import ConfigError
-from sstorch.nn.design_matrix import DesignMatrix, Features, project
+from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.routing import (
@@ -110,15 +110,19 @@ class LeafParameters(Batched):
         parts = (self.slope, self.intercept[..., None], self.shape, self.shape_slope.flatten(-2))
         return torch.cat(parts, dim=-1)
 
+    def features(self, x: FeaturesT) -> FeaturesT:
+        """Those features of rows that leaves see, the last p."""
+        return last_features(x, self.slope.shape[-1])
+
     def linear_predictor(self, x: Features) -> Tensor:
-        """Linear predictors of rows, shape (*batch_shape, L, N)."""
-        return project(x, self.slope, self.intercept)
+        """Linear predictors of rows, shape (*batch_shape, L, N), from the last p of their features."""
+        return project(self.features(x), self.slope, self.intercept)
 
     def shape_parameters(self, x: Features) -> Tensor:
         """Shape parameters of rows, (*batch_shape, L, N, m), with 1 for N if they are constant."""
         if self.shape_slope.shape[-2] == 0:
             return self.shape[..., None, :]
-        rows: Tensor = project(x, self.shape_slope.flatten(-3, -2), self.shape.flatten(-2))
+        rows: Tensor = project(self.features(x), self.shape_slope.flatten(-3, -2), self.shape.flatten(-2))
         # Rows stay contiguous: the shape parameters come last as a view.
         rows = rows.unflatten(-2, self.shape.shape[-2:])
         return rows.movedim(-2, -1)
@@ -128,6 +132,7 @@ class LeafParameters(Batched):
 
         Features are (N, p), positions of leaves (N,), the values (N,) and (N, m).
         """
+        x = self.features(x)
         linear = score_at(x, self.slope, self.intercept, leaf)
         n_slopes = self.shape_slope.shape[-2]
         if n_slopes == 0:
@@ -152,15 +157,16 @@ class SoftTree(nn.Module):
     one module per node, so that a working set is frozen and thawed with ``requires_grad_``.
 
     Args:
-        n_features: p.
+        n_features: p, features that the leaves see, the last of those given.
         depth: 0 (one leaf, a plain parametric model) to 6.
         leaf: name of a hazard family, or a family.
         batch_shape: leading shape of all parameters.
         device: of the parameters.
         dtype: of the parameters.
+        n_gate_features: features that the gates see, the first of those given; p if None.
 
-    Features are given as a tensor, shape (N, p) if shared by all problems or (*batch_shape, N, p), or as a
-    :class:`DesignMatrix`. Times are in original units; inside, log time is shifted by ``log_time_scale``.
+    Features are given as a tensor, shape (N, q) if shared by all problems or (*batch_shape, N, q), or as a
+    :class:`DesignMatrix`. Gates and leaves see the same features, q = p, or some of them. Times are in original units; inside, log time is shifted by ``log_time_scale``.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
@@ -176,15 +182,17 @@ class SoftTree(nn.Module):
         batch_shape: tuple[int, ...] = (),
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float64,
+        n_gate_features: int | None = None,
     ) -> None:
         super().__init__()
         self.topology = Topology(depth)
         self.batch_shape = tuple(batch_shape)
         self.n_features = n_features
+        self.n_gate_features = n_features if n_gate_features is None else n_gate_features
         device = None if device is None else torch.device(device)
         self.family = make_family(leaf).expand(self.batch_shape).to(device=device, dtype=dtype)
         self.gates = nn.ModuleDict(
-            {str(n): Gate(n_features, self.batch_shape, device, dtype) for n in self.topology.branches}
+            {str(n): Gate(self.n_gate_features, self.batch_shape, device, dtype) for n in self.topology.branches}
         )
         self.leaves = nn.ModuleDict(
             {
@@ -209,7 +217,7 @@ class SoftTree(nn.Module):
         gates = [self.gate(n) for n in (self.topology.branches if nodes is None else nodes)]
         if not gates:
             none = self.log_time_scale.new_zeros(*self.batch_shape, 0)
-            return GateParameters(none[..., None].expand(*none.shape, self.n_features), none)
+            return GateParameters(none[..., None].expand(*none.shape, self.n_gate_features), none)
         return GateParameters(
             torch.stack([gate.weight for gate in gates], -2), torch.stack([gate.bias for gate in gates], -1)
         )
@@ -417,7 +425,7 @@ class SoftTree(nn.Module):
 
     def _follows_paths(self, x: Tensor) -> bool:
         """True if only the nodes on each row's path are to be evaluated."""
-        return self.batch_shape == () and x.ndim == 2 and path_is_faster(self.topology, self.n_features)
+        return self.batch_shape == () and x.ndim == 2 and path_is_faster(self.topology, self.n_gate_features)
 
     # ------------------------------------------------------------------ problems of a batch
 
@@ -431,6 +439,7 @@ class SoftTree(nn.Module):
             batch_shape,
             self.log_time_scale.device,
             self.log_time_scale.dtype,
+            self.n_gate_features,
         )
         chosen.load_state_dict({name: value[problems] for name, value in self.state_dict().items()})
         return chosen

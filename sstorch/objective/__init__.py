@@ -1,7 +1,7 @@
 """Training objectives: small modules with one value per problem."""
 
 from sstorch.objective.parity import FAIRNESS, GroupParity, L2Parity
-from sstorch.objective.penalties import Fused, GateGroupLasso, GateRidge, Penalty, Ridge, RowPenalty
+from sstorch.objective.penalties import Fused, GateGroupLasso, GateRidge, Penalty, Ridge, Roughness, RowPenalty
 from sstorch.objective.rows import Sample, Shards
 from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses
 
@@ -14,6 +14,7 @@ __all__ = [
     "L2Parity",
     "Penalty",
     "Ridge",
+    "Roughness",
     "RowPenalty",
     "Sample",
     "Shards",

@@ -86,7 +86,7 @@ def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tens
     value is its gradient in the B gates, (K, B, p + 1), which are in heap order.
     """
     expected, slopes = _Routing.of(gates.logits(x)).expected(losses)
-    return expected.sum(-1), x.pull_back(slopes)
+    return expected.sum(-1), gates.features(x).pull_back(slopes)
 
 
 def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def logistic_value_and_gradient(
     left, loss = sigmoid_and_softplus(logits)
     value = loss.mul_(weight).addcmul_(left_weight, logits, value=-1).sum(-1)
     slope = left.mul_(weight).sub_(left_weight)
-    return value, x.pull_back(slope[:, None, :])
+    return value, gate.features(x).pull_back(slope[:, None, :])
 
 
 def leaf_value_and_gradient(
@@ -144,7 +144,7 @@ def tree_value_and_gradients(
     loss, slopes = _row_losses(family, leaves, sample, basis, probability)
     expected, of_logits = routing.expected(loss)
     value = (expected * weight).sum(-1)
-    of_gates = sample.x.pull_back(of_logits.mul_(weight[:, None, :]))
+    of_gates = gates.features(sample.x).pull_back(of_logits.mul_(weight[:, None, :]))
     of_leaves = _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
     return value, of_gates, of_leaves
 
@@ -169,7 +169,7 @@ def _row_losses(
 
 def _leaf_gradient(leaves: LeafParameters, x: DesignMatrix, slopes: list[Tensor]) -> Tensor:
     """Gradient (K, L, d) in the parameters of leaves from weighted derivatives of rows, (K, L, M) each."""
-    first, *others = slopes
+    x, (first, *others) = leaves.features(x), slopes
     parts = [x.pull_back(first)]
     if leaves.shape_slope.shape[-2] == 0:
         parts += [other.sum(-1, keepdim=True) for other in others]

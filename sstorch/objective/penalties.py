@@ -129,22 +129,58 @@ class LeafPenalty(Penalty, ABC):
         """Second derivatives, or bounds >= 0 on them, with respect to slopes and to shape parameters.
 
         Returns:
-            with respect to each slope, those of shapes too, and to each shape parameter, broadcast to (K,).
+            with respect to each slope, those of shapes too, shape (K or 1, p or 1), and to each shape
+            parameter, shape (K or 1, 1).
         """
 
 
 class Ridge(LeafPenalty):
-    """(lambda / 2) ||gamma||^2 over the slopes of the leaves, those of shapes too; intercepts are free."""
+    """(lambda / 2) ||gamma||^2 over the slopes of the leaves, those of shapes too; intercepts are free.
+
+    Args:
+        coefficient: one value for all problems, or one per problem, shape (R,).
+        features: those whose slopes it acts on, boolean (p,); all if None.
+    """
+
+    features: Tensor | None
+
+    def __init__(self, coefficient: float | Tensor, features: Tensor | None = None) -> None:
+        super().__init__(coefficient)
+        self.register_buffer("features", features)
+
+    @override
+    def select(self, problems: Tensor | slice) -> Self:
+        chosen = super().select(problems)
+        chosen.features = self.features
+        return chosen
 
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
-        squares = leaves.slope.square().sum((-2, -1)) + leaves.shape_slope.square().sum((-3, -2, -1))
+        slope, shape_slope = leaves.slope, leaves.shape_slope
+        if self.features is not None:
+            acts = self.features.to(slope)
+            slope, shape_slope = slope * acts, shape_slope * acts
+        squares = slope.square().sum((-2, -1)) + shape_slope.square().sum((-3, -2, -1))
         return self.at(squares) * squares / 2
 
     @override
     def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
-        coefficient = self.at(leaves.intercept)
-        return coefficient, torch.zeros_like(coefficient)
+        coefficient = self.at(leaves.intercept).reshape(-1, 1)
+        of_slopes = coefficient if self.features is None else coefficient * self.features.to(coefficient)
+        return of_slopes, torch.zeros_like(coefficient)
+
+
+class Roughness(Ridge):
+    """(lambda / 2) times the roughness of the curves of numeric columns, summed over columns and leaves.
+
+    Of a broken line it is the sum of the squared changes of its slope, of a spline the integral of its
+    squared second derivative, columns in units of their standard deviations: the features of
+    :class:`~sstorch.data.encodings.Basis` are such that it is a sum of squares. At a large coefficient every
+    curve is a straight line, on which the ridge acts.
+
+    References:
+        Eilers and Marx (1996), Statistical Science 11, 89-121.
+    """
 
 
 class GateRidge(GatePenalty):
@@ -233,5 +269,5 @@ class Fused(LeafPenalty):
 
     @override
     def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
-        coefficient = self.at(leaves.intercept) * (1 - 1 / leaves.intercept.shape[-1])
+        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
         return coefficient, coefficient

@@ -21,6 +21,7 @@ from sstorch.objective.penalties import (
     LeafTerm,
     Penalty,
     Ridge,
+    Roughness,
     RowPenalty,
     zero_features,
 )
@@ -91,6 +92,8 @@ class TrainingObjective(nn.Module):
             :class:`~sstorch.objective.parity.GroupParity`.
         closed_form: train with derivatives that are written out where there are some, instead of autograd's;
             both are the same up to rounding.
+        roughness: coefficient of :class:`Roughness`.
+        curved: features on whose slopes it acts instead of the ridge, boolean (p,); none if None.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
@@ -104,12 +107,18 @@ class TrainingObjective(nn.Module):
         gate_sparsity: float | Tensor = 0.0,
         row_penalties: Sequence[RowPenalty] = (),
         closed_form: bool = True,
+        roughness: float | Tensor = 0.0,
+        curved: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
         self.closed_form = closed_form
         self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
-        self.leaf_penalties = nn.ModuleList(_active([Ridge(ridge), Fused(fused)]))
+        straight = None if curved is None else ~curved
+        leaf_penalties: list[LeafPenalty] = [Ridge(ridge, straight), Fused(fused)]
+        if curved is not None:
+            leaf_penalties.append(Roughness(roughness, curved))
+        self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
 
     def forward(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
         """Value of E per problem.
@@ -211,7 +220,7 @@ class TrainingObjective(nn.Module):
         for penalty in self.leaf_penalties:
             of_slopes, of_shapes = cast(LeafPenalty, penalty).curvature(leaves)
             for part, second in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
-                part += second.reshape(-1, *(1,) * (part.ndim - 1))
+                part += second.reshape(len(second), *(1,) * (part.ndim - 2), -1)
         return LeafParameters(total[0], torch.zeros_like(leaves.intercept), *total[1:]).flatten()
 
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:

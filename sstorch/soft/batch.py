@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -167,10 +168,9 @@ def _train(
     coefficients: tuple[Coefficients, ...],
 ) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
-    preprocessors = tuple(
-        Preprocessor(schema, settings.missing_numbers, settings.missing_categories).fit(data.frame)
-        for data in splits
-    )
+    preprocessors = _preprocessors(splits, settings, schema)
+    features = preprocessors[0].features
+    curved = np.array([feature.curved for feature in features])
     if settings.fairness is not None:
         _check_groups(splits)
     tree, sample = stack_splits(splits, preprocessors, settings, len(coefficients))
@@ -179,7 +179,7 @@ def _train(
         kept = _held_in(splits, settings, len(coefficients))
         held_out = replace(sample, weight=sample.weight * ~kept)
         sample = replace(sample, weight=sample.weight * kept)
-    problems = coefficients, len(splits), settings.n_starts
+    problems = coefficients, len(splits), settings.n_starts, curved[len(features) - tree.n_features :]
     plain = objective = _objective(*problems)
     if settings.fairness is not None:
         sample = _merged(sample)
@@ -199,9 +199,9 @@ def _train(
     elif settings.init == "grown":
         initialize_grown(tree, plain, sample, seeds)
     elif settings.init == "cox":
-        initialize_cox(tree, sample, seeds)
+        initialize_cox(tree, sample, seeds, curved)
     else:
-        initialize_random(tree, sample, seeds)
+        initialize_random(tree, sample, seeds, curved)
     history = settings.trainer.train(
         tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards
     )
@@ -212,10 +212,28 @@ def _train(
     return batch, sample.x.matrices
 
 
+def _preprocessors(
+    splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
+) -> tuple[Preprocessor, ...]:
+    """Of every split, fitted to its rows; all make the same features."""
+    missing = settings.missing_numbers, settings.missing_categories
+    fitted = tuple(
+        Preprocessor(schema, *missing, encodings=settings.encodings).fit(data.frame) for data in splits
+    )
+    # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
+    bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]
+    if bases:
+        chosen = np.any([basis.informative for basis in bases], axis=0)
+        for preprocessor, basis in zip(fitted, bases, strict=True):
+            preprocessor.basis_ = basis.keep(chosen)
+    return fitted
+
+
 def _objective(
     coefficients: Sequence[Coefficients],
     n_splits: int,
     n_starts: int,
+    curved: npt.NDArray[np.bool_],
     row_penalties: Sequence[RowPenalty] = (),
 ) -> TrainingObjective:
     def per_problem(values: list[float]) -> float | Tensor:
@@ -230,6 +248,8 @@ def _objective(
         fused=per_problem([setting.fused for setting in coefficients]),
         gate_sparsity=per_problem([setting.gate_sparsity for setting in coefficients]),
         row_penalties=row_penalties,
+        roughness=per_problem([setting.roughness for setting in coefficients]),
+        curved=torch.as_tensor(curved) if curved.any() else None,
     )
 
 
@@ -296,7 +316,13 @@ def stack_splits(
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
     tree = SoftTree(
-        matrices.shape[-1], settings.depth, family.select(split), (len(split),), device=device, dtype=dtype
+        len(preprocessors[0].leaf_features),
+        settings.depth,
+        family.select(split),
+        (len(split),),
+        device=device,
+        dtype=dtype,
+        n_gate_features=len(preprocessors[0].gate_features),
     )
     tree.set_time_scale(log_scale[split].exp())
     sample = Sample(

@@ -191,11 +191,12 @@ class FittedTree:
         preprocessor = Preprocessor.from_dict(state["preprocessing"])
         constants = {name.removeprefix("family."): tensor for name, tensor in tensors.items()}
         module = SoftTree(
-            len(preprocessor.feature_names_out),
+            len(preprocessor.leaf_features),
             state["parameters"]["depth"],
             leaf_of_state(state).like(constants),
             device=device,
             dtype=tensors["log_time_scale"].dtype,
+            n_gate_features=len(preprocessor.gate_features),
         )
         module.load_state_dict(tensors)
         return cls(module, preprocessor, state["parameters"]["prediction"])
@@ -210,7 +211,7 @@ class FittedTree:
         Raises:
             ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace.
         """
-        family, names = self.module.family, self.preprocessor.feature_names_out
+        family, names = self.module.family, self.preprocessor.schema.feature_names_out
         if not family.exportable:
             raise ConfigError(
                 f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
@@ -244,7 +245,7 @@ def leaf_of_state(state: Mapping[str, Any]) -> HazardFamily:
 
 
 class PredictionModule(nn.Module):
-    """Survival curves from features in original units: imputation, scaling and the tree.
+    """Survival curves from features in original units: imputation, scaling, curves and the tree.
 
     Args:
         fitted: the tree and its preprocessing.
@@ -258,6 +259,8 @@ class PredictionModule(nn.Module):
         super().__init__()
         self.tree, self.prediction = fitted.module, fitted.prediction
         preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
+        basis = preprocessor.basis_
+        self.basis = nn.Identity() if basis is None else basis.module().to(device)
         for name, values in (
             ("offset", preprocessor.offset_),
             ("scale", preprocessor.scale_),
@@ -277,7 +280,7 @@ class PredictionModule(nn.Module):
             S(t | x), shape (N, T).
         """
         known = torch.where(torch.isnan(x), self.fill, x)
-        encoded = ((known - self.offset) * self.scale).to(self.tree.log_time_scale.dtype)
+        encoded = self.basis((known - self.offset) * self.scale).to(self.tree.log_time_scale.dtype)
         return self.tree.survival(encoded, times, self.prediction)
 
 

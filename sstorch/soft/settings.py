@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from sstorch.checks import check_device, check_integer, is_number_of
+from sstorch.data.encodings import ColumnEncodings, Encodings, Interactions, parse_interactions
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
@@ -125,6 +126,14 @@ def _fairness(name: str, value: Any) -> L2Parity | None:
     )
 
 
+def _encodings(name: str, value: Any) -> ColumnEncodings:
+    return ColumnEncodings.of(value, name)
+
+
+def _interactions(name: str, value: Any) -> Interactions:
+    return parse_interactions(value)
+
+
 def _checked_elsewhere(name: str, value: Any) -> Any:
     return value
 
@@ -142,6 +151,7 @@ class Coefficients:
         fused: of :class:`~sstorch.objective.Fused`.
         gate_sparsity: of :class:`~sstorch.objective.GateGroupLasso`.
         rho: of the fairness penalty.
+        roughness: of :class:`~sstorch.objective.Roughness`.
     """
 
     ridge: float = 0.0
@@ -149,6 +159,7 @@ class Coefficients:
     fused: float = 0.0
     gate_sparsity: float = 0.0
     rho: float = 0.0
+    roughness: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +190,12 @@ class BatchSettings:
     missing_categories: Categorical = setting(
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
     )
+    numeric: ColumnEncodings = setting(
+        "linear", _encodings, "what leaves see of numeric columns, by column or for all", saved=False
+    )
+    gate_numeric: ColumnEncodings = setting("linear", _encodings, "what gates see of them", saved=False)
+    interactions: Interactions = setting((), _interactions, "pairs of columns", saved=False)
+    roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
     seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
@@ -221,6 +238,12 @@ class BatchSettings:
         """
         names = (name for name in SETTINGS if name not in ("trainer", "prediction"))
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
+
+    @property
+    def encodings(self) -> Encodings:
+        """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
+        gates = self.gate_numeric if self.depth else self.numeric
+        return Encodings(self.numeric, gates, self.interactions)
 
     @property
     def coefficients(self) -> Coefficients:

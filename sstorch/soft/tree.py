@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -19,6 +20,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, SurvivalEstimator
 from sstorch.checks import check_device
 from sstorch.data import Schema, SurvivalData
+from sstorch.data.encodings import ColumnEncodings, NumericEncodings
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
@@ -32,7 +34,7 @@ from sstorch.soft.reading import ReadableTree
 from sstorch.soft.settings import SETTINGS, BatchSettings
 
 FORMAT = "sstorch.soft_survival_tree"
-FORMAT_VERSION = 3
+FORMAT_VERSION, READ_VERSIONS = 4, (3, 4)
 
 
 def training_rows(
@@ -193,6 +195,19 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups.
         rho: its coefficient, >= 0: of the mean over pairs of persons of different groups of the integral of
             (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
+        numeric: what the leaves see of numeric columns: ``"linear"``, the columns as they are; ``"log"``, the
+            logarithm of those that are skewed to the right (skewness above 1.5); ``"piecewise"``, broken
+            lines with bends at quantiles; ``"spline"``, natural cubic splines; with options,
+            ``"piecewise(8)"`` (pieces) and ``"spline(6)"`` (degrees of freedom); or a dictionary of these by
+            column, whose other columns are linear. Knots come from the training rows. Every curve goes on as
+            a straight line beyond its outermost knots, and a column of fewer than five distinct values stays
+            as it is.
+        gate_numeric: what the gates see of them; linear gates have rules in original units.
+        interactions: pairs of columns, such as ``[("age", "sex")]``, whose products the leaves see beside
+            them: straight lines of each, numbers counted from their means.
+        roughness: coefficient of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral
+            of the squared second derivative (``"spline"``), of each column's curve in each leaf, columns in
+            units of their standard deviations, >= 0: at infinity all is linear.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -246,6 +261,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         gate_sparsity: float = 0.0,
         fairness: str | L2Parity | None = None,
         rho: float = 0.0,
+        numeric: NumericEncodings = "linear",
+        gate_numeric: NumericEncodings = "linear",
+        interactions: Sequence[tuple[str, str]] = (),
+        roughness: float = 1e-2,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -267,6 +286,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.gate_sparsity = gate_sparsity
         self.fairness = fairness
         self.rho = rho
+        self.numeric = numeric
+        self.gate_numeric = gate_numeric
+        self.interactions = interactions
+        self.roughness = roughness
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
@@ -403,6 +426,11 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         state["parameters"] |= {
             name: type(item.default)(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
         }
+        state["parameters"] |= {
+            "numeric": ColumnEncodings.of(self.numeric).plain,
+            "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
+            "interactions": [list(pair) for pair in self.interactions],
+        }
         state |= {
             "feature_names": [str(name) for name in self.feature_names_in_],
             "event_times": self.event_times_.tolist(),
@@ -425,7 +453,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ConfigError: torch does not see the device.
         """
         check_device(device)
-        state, tensors = read_folder(Path(path), FORMAT, FORMAT_VERSION)
+        state, tensors = read_folder(Path(path), FORMAT, READ_VERSIONS)
         with reading(Path(path)):
             estimator = cls(leaf=leaf_of_state(state), device=device, **state["parameters"])
             tree = FittedTree.from_state(state, tensors, device)

@@ -292,7 +292,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
             ConfigError: torch does not see the device.
         """
         folder = Path(path)
-        state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
+        state, tensors = read_folder(folder, FORMAT, (FORMAT_VERSION,))
         tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
         with reading(folder):
             if _tree_checksum(folder) != state["tree_sha256"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from sklearn.metrics import davies_bouldin_score
 from torch import Tensor
 
 from sstorch.nn import SoftTree, Topology
+from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.lbfgs import LBFGSOptions
@@ -34,7 +36,12 @@ def seed_key(seed: np.random.SeedSequence) -> str:
 
 
 @torch.no_grad()
-def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
+def initialize_random(
+    tree: SoftTree,
+    sample: Sample,
+    seeds: Sequence[np.random.SeedSequence],
+    curved: NDArray[np.bool_] | None = None,
+) -> None:
     """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start.
 
     Draws are made on the CPU in float64, node by node, so that a problem starts alike on every device.
@@ -43,22 +50,28 @@ def initialize_random(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.
         tree: R problems; changed in place.
         sample: training rows.
         seeds: one per problem.
+        curved: features that start at zero, and for which nothing is drawn, (q,): how many of them there are
+            can depend on other splits of the batch. None draws for all.
     """
     start_leaves(tree, sample)
-    size = tree.n_features
+    straight = np.ones(sample.x.matrices.shape[-1], dtype=bool) if curved is None else ~curved
+    of_gates = torch.as_tensor(np.flatnonzero(straight[: tree.n_gate_features]))
+    of_leaves = torch.as_tensor(np.flatnonzero(straight[len(straight) - tree.n_features :]))
+    n_gate, n_leaf = len(of_gates), len(of_leaves)
     draws = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> 1))
-        count = len(tree.topology.branches) * (size + 1) + len(tree.topology.leaves) * size
+        count = len(tree.topology.branches) * (n_gate + 1) + len(tree.topology.leaves) * n_leaf
         draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
     values = torch.stack(draws).to(tree.log_time_scale)
     for node in tree.topology.branches:
-        gate, (drawn, values) = tree.gate(node), _take(values, size + 1)
-        gate.weight.copy_(drawn[:, :-1])
+        gate, (drawn, values) = tree.gate(node), _take(values, n_gate + 1)
+        gate.weight.zero_()
+        gate.weight[:, of_gates] = drawn[:, :-1]
         gate.bias.copy_(drawn[:, -1])
     for node in tree.topology.leaves:
-        drawn, values = _take(values, size)
-        tree.leaf(node).slope.copy_(SLOPE_SCALE * drawn)
+        drawn, values = _take(values, n_leaf)
+        tree.leaf(node).slope[:, of_leaves] = SLOPE_SCALE * drawn
 
 
 @torch.no_grad()
@@ -100,7 +113,8 @@ def initialize_kmeans(
     References:
         Consolo, Amaldi and Carrizosa, initialisation by clustering; Davies and Bouldin (1979).
     """
-    cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, repeats))
+    seen = replace(sample, x=first_features(sample.x, tree.n_gate_features))
+    cluster = torch.as_tensor(_best_partitions(tree.topology, seen, seeds, repeats))
     cluster = cluster.to(sample.weight.device)
     for node in tree.topology.branches:
         inside = visits(tree.topology, cluster, node)

@@ -14,6 +14,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import SoftTree, Spline
+from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.optim.lbfgs import LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import initialize_random
@@ -113,7 +114,12 @@ _SMALLEST = 1e-3
 _ELEMENTS = 2**24
 
 
-def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.SeedSequence]) -> None:
+def initialize_cox(
+    tree: SoftTree,
+    sample: Sample,
+    seeds: Sequence[np.random.SeedSequence],
+    curved: npt.NDArray[np.bool_] | None = None,
+) -> None:
     """Random gates; spline leaves fitted by least squares to the curves of a Cox model.
 
     For each leaf a share 1/L of the rows with an event is drawn with replacement and a Cox model is fitted to
@@ -125,6 +131,7 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
         tree: R problems with :class:`~sstorch.nn.Spline` leaves; changed in place.
         sample: training rows.
         seeds: one per problem.
+        curved: as :func:`initialize_random` takes it.
 
     References:
         Consolo, Amaldi and Carrizosa, initialisation of spline leaves.
@@ -132,7 +139,7 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
     family = tree.family
     if not isinstance(family, Spline):
         raise TypeError(f"leaves are {family.name}, not splines")
-    initialize_random(tree, sample, seeds)
+    initialize_random(tree, sample, seeds, curved)
     design = family.design(sample.log_time).double().cpu().numpy()
     log_time, event, weight = (
         part.double().cpu().numpy() for part in (sample.log_time, sample.event, sample.weight)
@@ -140,7 +147,7 @@ def initialize_cox(tree: SoftTree, sample: Sample, seeds: Sequence[np.random.See
     entry = np.zeros_like(log_time)
     if sample.log_entry is not None:
         entry = sample.log_entry.double().exp().cpu().numpy()
-    matrices = sample.x.matrices.double().cpu().numpy()
+    matrices = last_features(sample.x, tree.n_features).matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     # The leaves of a few problems at a time: their drawn rows are copied.
     size = max(1, _ELEMENTS // (np.count_nonzero(event, axis=1).max() * matrices.shape[-1]))

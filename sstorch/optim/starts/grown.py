@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.nn import SoftTree
+from sstorch.nn.design_matrix import first_features
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.joint import Joint
 from sstorch.optim.lbfgs import LBFGSOptions
@@ -51,7 +52,7 @@ def initialize_grown(
         LeBlanc and Crowley (1992), Biometrics 48, 411-425, on the deviance of a split given a hazard;
         Zeileis, Hothorn and Hornik (2008), JCGS 17, 492-514, on growing trees of models.
     """
-    matrices = sample.x.matrices.double().cpu().numpy()
+    matrices = first_features(sample.x, tree.n_gate_features).matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     weight = sample.weight.double().cpu().numpy()
     draws = draw_starts(matrices.shape[-1], weight, split, seeds)
@@ -176,6 +177,7 @@ def _like(tree: SoftTree, depth: int) -> SoftTree:
         tree.batch_shape,
         tree.log_time_scale.device,
         tree.log_time_scale.dtype,
+        tree.n_gate_features,
     )
     other.log_time_scale.copy_(tree.log_time_scale)
     return other

@@ -12,6 +12,7 @@ import torch
 from sstorch._types import FloatArray, IntArray
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
+from sstorch.nn.design_matrix import first_features
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.starts.clusters import fit_leaves, seed_key
 
@@ -153,7 +154,7 @@ def initialize_greedy(
         seeds: one per problem.
     """
     depth = tree.topology.depth
-    matrices = sample.x.matrices.double().cpu().numpy()
+    matrices = first_features(sample.x, tree.n_gate_features).matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     time, event, weight = (
         part.double().cpu().numpy() for part in (sample.log_time.exp(), sample.event, sample.weight)

@@ -91,7 +91,7 @@ class JointStep(Step):
         if logits.shape[1] == 0:
             return (of_leaves,)
         losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
-        return gate_curvature(rows.x, logits, weight * losses), of_leaves
+        return gate_curvature(gates.features(rows.x), logits, weight * losses), of_leaves
 
     @override
     @torch.no_grad()
@@ -102,6 +102,7 @@ class JointStep(Step):
 
     def _parts(self, x: Tensor) -> tuple[GateParameters, LeafParameters]:
         n_gates, n_leaves = len(self.tree.topology.branches), len(self.tree.topology.leaves)
-        end = n_gates * (self.tree.n_features + 1)
-        gates = GateParameters.unflatten(x[:, :end].reshape(len(x), n_gates, self.tree.n_features + 1))
+        width = self.tree.n_gate_features + 1
+        end = n_gates * width
+        gates = GateParameters.unflatten(x[:, :end].reshape(len(x), n_gates, width))
         return gates, leaves_at(x[:, end:].unflatten(1, (n_leaves, -1)), self.tree)

@@ -101,7 +101,8 @@ class BranchStep(Step):
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
         stride = stride_of(self.sample.x)
         rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.losses, stride) * stride
-        return (gate_curvature(rows, self._thawed(x).logits(rows), losses),)
+        thawed = self._thawed(x)
+        return (gate_curvature(thawed.features(rows), thawed.logits(rows), losses),)
 
     @override
     @torch.no_grad()
@@ -166,8 +167,9 @@ class LogisticStep(Step):
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
         stride = stride_of(self.sample.x)
         rows, weight = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
-        left = torch.sigmoid(GateParameters.unflatten(x[:, None]).logits(rows))
-        return (curvature_blocks(rows, weight[:, None] * left * (1 - left)),)
+        gate = GateParameters.unflatten(x[:, None])
+        left = torch.sigmoid(gate.logits(rows))
+        return (curvature_blocks(gate.features(rows), weight[:, None] * left * (1 - left)),)
 
     @override
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,607 @@
+"""Encodings of numeric columns: straight lines, logarithms, broken lines and splines, and products of columns.
+
+What an encoding takes from the data, knots and scales, comes from the rows it is fitted to. Every curve goes
+on as a straight line beyond its outermost knots, or, a logarithm, below the smallest value of these rows.
+
+References:
+    Harrell (2015), Regression Modeling Strategies, 2nd ed., 2.4, on natural ("restricted") cubic splines and
+    where to put their knots; Eilers and Marx (1996), Statistical Science 11, 89-121, on penalised differences.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_integer, names_text
+from sstorch.exceptions import ConfigError, FormatError
+
+# A column of fewer distinct values stays as it is: between so few points there is no curve to be seen.
+MIN_DISTINCT = 5
+# Skewness from which a column is a matter of proportions rather than of differences.
+SKEWED = 1.5
+# Shares of the rows below the outermost knots of a spline, and above: the curve is straight there.
+_OUTER = 0.05
+
+
+class NumericEncoding(ABC):
+    """How a numeric column enters a linear score. Encodings with the same options are equal."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_curved(self) -> int:
+        """Features beside the straight one."""
+
+    @abstractmethod
+    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
+        """The straight feature, None for the column itself, and the curved ones, as few as there are knots.
+
+        Args:
+            z: the column, scaled to [0, 1], (n,), of at least ``MIN_DISTINCT`` distinct values.
+        """
+
+    def __str__(self) -> str:
+        options = [str(getattr(self, item.name)) for item in fields(self)]  # type: ignore[arg-type]
+        return f"{self.name}({', '.join(options)})" if options else self.name
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A sum of simple functions of one column z: 1, z, (z - knot)+, (z - knot)+^3, and a logarithm.
+
+    Attributes:
+        constant: coefficient of 1.
+        slope: of z.
+        hinges: knots and coefficients of (z - knot)+.
+        cubes: knots and coefficients of (z - knot)+^3.
+        logarithm: scale and coefficient of log(1 + z+ / scale) + min(z, 0) / scale.
+    """
+
+    constant: float = 0.0
+    slope: float = 0.0
+    hinges: tuple[tuple[float, float], ...] = ()
+    cubes: tuple[tuple[float, float], ...] = ()
+    logarithm: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Linear(NumericEncoding):
+    """A straight line: the column as it is."""
+
+    name: ClassVar[str] = "linear"
+
+    @property
+    def n_curved(self) -> int:
+        """See :attr:`NumericEncoding.n_curved`."""
+        return 0
+
+    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
+        """See :meth:`NumericEncoding.functions`."""
+        return None, []
+
+
+@dataclass(frozen=True)
+class Log(NumericEncoding):
+    """The logarithm of columns that are skewed to the right, others as they are.
+
+    A column with skewness above 1.5 becomes log(1 + (x - smallest) / s), s the median distance of the larger
+    values from the smallest, scaled to [0, 1] in the training rows.
+    """
+
+    name: ClassVar[str] = "log"
+
+    @property
+    def n_curved(self) -> int:
+        """See :attr:`NumericEncoding.n_curved`."""
+        return 0
+
+    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
+        """See :meth:`NumericEncoding.functions`."""
+        if ((z - z.mean()) ** 3).mean() <= SKEWED * z.std() ** 3:
+            return None, []
+        scale = float(np.median(z[z > 0]))
+        return Combination(logarithm=(scale, float(1 / np.log1p(z.max() / scale)))), []
+
+
+@dataclass(frozen=True)
+class Piecewise(NumericEncoding):
+    """A continuous broken line with its bends at quantiles of the training rows.
+
+    Attributes:
+        pieces: at most, >= 2; equal quantiles are one bend.
+    """
+
+    name: ClassVar[str] = "piecewise"
+    pieces: int = 4
+
+    def __post_init__(self) -> None:
+        check_integer("pieces", self.pieces, 2)
+
+    @property
+    def n_curved(self) -> int:
+        """See :attr:`NumericEncoding.n_curved`."""
+        return self.pieces - 1
+
+    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
+        """See :meth:`NumericEncoding.functions`: per sd, a unit of each is a unit more slope from a bend on."""
+        knots = np.unique(np.quantile(z, np.linspace(0, 1, self.pieces + 1)))
+        knots = knots[(knots > z.min()) & (knots < z.max())]
+        bends = np.maximum(z[:, None] - knots, 0) / z.std()
+        constants, slopes = _nearest_lines(z, bends)
+        hinges = [((float(knot), float(1 / z.std())),) for knot in knots]
+        parts = zip(constants, slopes, hinges, strict=True)
+        return None, [Combination(-constant, -slope, hinge) for constant, slope, hinge in parts]
+
+
+@dataclass(frozen=True)
+class NaturalSpline(NumericEncoding):
+    """A natural cubic spline: smooth, and straight beyond its outermost knots.
+
+    The ``df + 1`` knots are at evenly spaced quantiles of the training rows from .05 to .95.
+
+    Attributes:
+        df: degrees of freedom, >= 2, the straight line's among them.
+    """
+
+    name: ClassVar[str] = "spline"
+    df: int = 4
+
+    def __post_init__(self) -> None:
+        check_integer("df", self.df, 2)
+
+    @property
+    def n_curved(self) -> int:
+        """See :attr:`NumericEncoding.n_curved`."""
+        return self.df - 1
+
+    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
+        """See :meth:`NumericEncoding.functions`: such that their squared coefficients sum to the roughness.
+
+        That is the integral of the squared second derivative, z in units of its standard deviation.
+        """
+        knots = np.unique(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
+        if len(knots) < 3:
+            return None, []
+        # Truncated cubes whose second and third derivatives cancel beyond the last knot.
+        cubes = np.zeros((len(knots), len(knots) - 2))
+        for k in range(len(knots) - 2):
+            for start, sign in ((k, 1.0), (len(knots) - 2, -1.0)):
+                cubes[[start, -1], k] += np.array([sign, -sign]) / (knots[-1] - knots[start])
+        # Second derivatives are straight between knots: Simpson's rule is exact for their squares.
+        width = np.diff(knots)[:, None, None]
+        second = 6 * np.maximum(knots[:, None] - knots, 0) @ cubes
+        middle = (second[1:] + second[:-1]) / 2
+        parts = [part[:, :, None] * part[:, None, :] for part in (second[:-1], middle, second[1:])]
+        roughness = ((parts[0] + 4 * parts[1] + parts[2]) * width / 6).sum(axis=0) * z.std() ** 3
+        cubes = cubes @ np.linalg.inv(np.linalg.cholesky(roughness)).T
+        constants, slopes = _nearest_lines(z, np.maximum(z[:, None] - knots, 0) ** 3 @ cubes)
+        return None, [
+            Combination(-constant, -slope, cubes=tuple(zip(knots.tolist(), column.tolist(), strict=True)))
+            for constant, slope, column in zip(constants, slopes, cubes.T, strict=True)
+        ]
+
+
+def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
+    """Constant and slope of the straight line nearest to each column of values (n, m), by least squares.
+
+    With it taken off, the coefficient of the straight feature is the slope of the line nearest to the curve.
+    """
+    lines = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), values, rcond=None)[0]
+    return lines[0].tolist(), lines[1].tolist()
+
+
+ENCODINGS: dict[str, type[NumericEncoding]] = {
+    kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline)
+}
+_TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+
+
+def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
+    """An encoding from itself or its name, such as ``"spline"`` or ``"piecewise(8)"``.
+
+    Raises:
+        ConfigError: there is no such encoding; the message calls it ``what``.
+    """
+    if isinstance(value, NumericEncoding):
+        return value
+    found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or found[1] not in ENCODINGS or (found[2] and not fields(ENCODINGS[found[1]])):  # type: ignore[arg-type]
+        raise ConfigError(
+            f"{what} must be one of {', '.join(ENCODINGS)}, such as 'piecewise(8)' with the number of pieces "
+            f"and 'spline(6)' with degrees of freedom, or a dictionary of these by column, got {value!r}"
+        )
+    return ENCODINGS[found[1]](*([int(found[2])] if found[2] else []))
+
+
+@dataclass(frozen=True)
+class ColumnEncodings:
+    """Encodings by column.
+
+    Attributes:
+        default: of the columns that are not named.
+        named: column and encoding of the others.
+    """
+
+    default: NumericEncoding = Linear()
+    named: tuple[tuple[str, NumericEncoding], ...] = ()
+
+    @classmethod
+    def of(cls, value: object, what: str = "numeric") -> Self:
+        """From one encoding for all columns, or a dictionary by column, whose other columns stay linear.
+
+        Raises:
+            ConfigError: an encoding does not exist; the message calls it ``what``.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping):
+            items = sorted((str(name), each) for name, each in value.items())
+            return cls(named=tuple((name, make_encoding(each, f"{what} of {name!r}")) for name, each in items))
+        return cls(make_encoding(value, what))
+
+    def __getitem__(self, column: str) -> NumericEncoding:
+        return dict(self.named).get(column, self.default)
+
+    @property
+    def is_linear(self) -> bool:
+        """True if every column stays as it is."""
+        return all(isinstance(each, Linear) for each in (self.default, *(each for _, each in self.named)))
+
+    @property
+    def plain(self) -> str | dict[str, str]:
+        """As text, which :meth:`of` takes back."""
+        return {name: str(each) for name, each in self.named} if self.named else str(self.default)
+
+
+# As users give them.
+NumericEncodings = str | NumericEncoding | Mapping[str, str | NumericEncoding]
+Interactions = tuple[tuple[str, str], ...]
+
+
+def parse_interactions(value: object) -> Interactions:
+    """Pairs of different columns.
+
+    Raises:
+        ConfigError: it is no list of pairs of names, or a pair comes twice.
+    """
+    pairs: list[tuple[str, str]] = []
+    for pair in value if isinstance(value, Iterable) and not isinstance(value, str) else [value]:
+        names = [pair] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
+        if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
+            raise ConfigError(
+                f"interactions must be pairs of different columns, such as [('age', 'sex')], got {value!r}"
+            )
+        if tuple(names) in pairs or (names[1], names[0]) in pairs:
+            raise ConfigError(f"interactions name the pair {names[0]!r}, {names[1]!r} twice")
+        pairs.append((names[0], names[1]))
+    return tuple(pairs)
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """What leaves and gates see of the columns.
+
+    Attributes:
+        leaves: of the numeric columns.
+        gates: of the numeric columns.
+        interactions: pairs of columns whose products the leaves see.
+    """
+
+    leaves: ColumnEncodings = ColumnEncodings()
+    gates: ColumnEncodings = ColumnEncodings()
+    interactions: Interactions = ()
+
+    @property
+    def are_linear(self) -> bool:
+        """True if gates and leaves see the columns as they are."""
+        return self.leaves.is_linear and self.gates.is_linear and not self.interactions
+
+    def check_columns(self, columns: Sequence[str], categorical: Iterable[str]) -> None:
+        """Refuse names that are no columns, and encodings of numbers for categories.
+
+        Raises:
+            ConfigError: the message names the column.
+        """
+        for what, encodings in (("numeric", self.leaves), ("gate_numeric", self.gates)):
+            for name, each in encodings.named:
+                if name not in columns:
+                    raise ConfigError(f"{what} names {name!r}; the columns are {names_text(columns)}")
+                if name in categorical and not isinstance(each, Linear):
+                    raise ConfigError(f"{what}: column {name!r} is categorical and has no curve; leave it out")
+        for pair in self.interactions:
+            for name in pair:
+                if name not in columns:
+                    raise ConfigError(f"interactions name {name!r}; the columns are {names_text(columns)}")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature that a basis makes.
+
+    Attributes:
+        name: such as ``"age"``, ``"grade=II"``, ``"log(size)"``, ``"age~2"`` or ``"age:grade=II"``.
+        columns: the raw column it is made of, or two.
+        base: position among the scaled columns and categories of what it is, -1 where it is a function.
+        curved: whether a smoothness penalty acts on it instead of the ridge.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    base: int = -1
+    curved: bool = False
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Functions of scaled columns and categories: the features that gates and leaves see.
+
+    Gates see the first ``n_gates`` of all features, leaves the last ``n_leaves``.
+
+    Attributes:
+        features: what they are.
+        n_gates, n_leaves: how many of them gates and leaves see.
+        hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
+        cube_column, cube_knot: (z_j - knot)+^3.
+        log_column, log_scale: log(1 + z_j+ / scale) + min(z_j, 0) / scale.
+        first, second: z_i z_j, positions.
+        mixing: features as combinations of 1, the columns and these functions, (1 + p + e, q).
+    """
+
+    features: tuple[Feature, ...]
+    n_gates: int
+    n_leaves: int
+    hinge_column: IntArray
+    hinge_knot: FloatArray
+    cube_column: IntArray
+    cube_knot: FloatArray
+    log_column: IntArray
+    log_scale: FloatArray
+    first: IntArray
+    second: IntArray
+    mixing: FloatArray
+
+    @classmethod
+    def fit(
+        cls, encodings: Encodings, origins: Sequence[tuple[str, str | None]], names: Sequence[str], z: FloatArray
+    ) -> Self:
+        """Take knots and scales from rows.
+
+        How many features there are depends on the encodings alone; those without information in these rows
+        are zero.
+
+        Args:
+            encodings: of the columns.
+            origins: column and category, None for a number, of each base feature.
+            names: of the base features.
+            z: the rows' base features, scaled to [0, 1], (n, p).
+        """
+        return cls(**_Builder(encodings, origins, names, z).fields())
+
+    @property
+    def informative(self) -> BoolArray:
+        """True for features that are more than a constant zero, or that are columns, (q,)."""
+        return np.array([feature.base >= 0 for feature in self.features]) | self.mixing.any(axis=0)
+
+    def keep(self, chosen: BoolArray) -> Self:
+        """The basis with some of its features, boolean (q,)."""
+        n_all = len(self.features)
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        return type(self)(
+            **state
+            | {
+                "features": tuple(np.array(self.features, dtype=object)[chosen]),
+                "n_gates": int(chosen[: self.n_gates].sum()),
+                "n_leaves": int(chosen[n_all - self.n_leaves :].sum()),
+                "mixing": self.mixing[:, chosen],
+            }
+        )
+
+    def transform(self, z: FloatArray) -> FloatArray:
+        """Features of rows, (n, p) -> (n, q)."""
+        parts = [
+            np.ones((len(z), 1)),
+            z,
+            np.maximum(z[:, self.hinge_column] - self.hinge_knot, 0),
+            np.maximum(z[:, self.cube_column] - self.cube_knot, 0) ** 3,
+            np.log1p(np.maximum(z[:, self.log_column], 0) / self.log_scale)
+            + np.minimum(z[:, self.log_column], 0) / self.log_scale,
+            z[:, self.first] * z[:, self.second],
+        ]
+        out: FloatArray = np.concatenate(parts, axis=1) @ self.mixing
+        return out
+
+    def module(self) -> BasisModule:
+        """The same for torch, float64."""
+        return BasisModule(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold without loss."""
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        state["features"] = [[f.name, list(f.columns), f.base, f.curved] for f in self.features]
+        return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in state.items()}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], p: int) -> Self:
+        """Rebuild a basis of p columns and categories from :meth:`to_dict`.
+
+        Raises:
+            FormatError: an entry is missing or altered.
+        """
+        try:
+            values: dict[str, Any] = {}
+            for item in fields(cls):
+                dtype = {"IntArray": np.int64, "FloatArray": np.float64}.get(str(item.type))
+                values[item.name] = np.array(state[item.name], dtype=dtype) if dtype else state[item.name]
+            values["features"] = tuple(
+                Feature(str(name), tuple(map(str, columns)), int(base), bool(curved))
+                for name, columns, base, curved in state["features"]
+            )
+            new = cls(**values)
+            pairs = (
+                (new.hinge_column, new.hinge_knot),
+                (new.cube_column, new.cube_knot),
+                (new.log_column, new.log_scale),
+                (new.first, new.second),
+            )
+            n_functions = sum(len(column) for column, _ in pairs)
+            q = len(new.features)
+            fits = (
+                all(a.shape == b.shape and a.ndim == 1 for a, b in pairs)
+                and all(((0 <= a) & (a < p)).all() for a in (*(a for a, _ in pairs), new.second))
+                and new.mixing.reshape(-1, q).shape == (1 + p + n_functions, q)
+                and np.isfinite(new.mixing).all()
+                and max(new.n_gates, new.n_leaves) <= q <= new.n_gates + new.n_leaves
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"the saved encodings are incomplete or altered: {error!r}") from error
+        if not fits:
+            raise FormatError("the saved encodings are altered: their entries do not fit together")
+        return new
+
+
+class BasisModule(torch.nn.Module):
+    """:meth:`Basis.transform` in torch, (n, p) -> (n, q) float64."""
+
+    hinge_column: Tensor
+    hinge_knot: Tensor
+    cube_column: Tensor
+    cube_knot: Tensor
+    log_column: Tensor
+    log_scale: Tensor
+    first: Tensor
+    second: Tensor
+    mixing: Tensor
+
+    def __init__(self, basis: Basis) -> None:
+        super().__init__()
+        for item in fields(basis):
+            value = getattr(basis, item.name)
+            if isinstance(value, np.ndarray):
+                self.register_buffer(item.name, torch.as_tensor(value))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Features of rows."""
+        log_z = z[:, self.log_column]
+        parts = [
+            torch.ones_like(z[:, :1]),
+            z,
+            (z[:, self.hinge_column] - self.hinge_knot).clamp(min=0),
+            (z[:, self.cube_column] - self.cube_knot).clamp(min=0) ** 3,
+            torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale,
+            z[:, self.first] * z[:, self.second],
+        ]
+        return torch.cat(parts, dim=1) @ self.mixing
+
+
+class _Builder:
+    """Collects features and the functions they are combinations of."""
+
+    def __init__(
+        self,
+        encodings: Encodings,
+        origins: Sequence[tuple[str, str | None]],
+        names: Sequence[str],
+        z: FloatArray,
+    ) -> None:
+        self._p, self._z = z.shape[1], z
+        self._functions: dict[str, list[tuple[int, float]]] = {kind: [] for kind in ("hinge", "cube", "log")}
+        self._products: list[tuple[int, int]] = []
+        # Of gates alone, of both, and of leaves alone; each with its coefficients by place.
+        sides: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        for j, (column, category) in enumerate(origins):
+            if category is not None:
+                sides[1].append(self._column(j, names[j], column))
+                continue
+            of_gates, of_leaves = encodings.gates[column], encodings.leaves[column]
+            if of_gates == of_leaves:
+                sides[1].extend(self._numeric(j, column, of_leaves))
+                continue
+            gates, leaves = self._numeric(j, column, of_gates), self._numeric(j, column, of_leaves)
+            if not isinstance(of_gates, Log) and not isinstance(of_leaves, Log):
+                sides[1].append(gates.pop(0))
+                leaves.pop(0)
+            sides[0].extend(gates)
+            sides[2].extend(leaves)
+        for pair in encodings.interactions:
+            sides[2].extend(self._interaction(pair, origins, names))
+        self._made = [*sides[0], *sides[1], *sides[2]]
+        self._n_gates, self._n_leaves = len(sides[0]) + len(sides[1]), len(sides[1]) + len(sides[2])
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of a :class:`Basis`."""
+        state: dict[str, Any] = {
+            "features": tuple(feature for feature, _ in self._made),
+            "n_gates": self._n_gates,
+            "n_leaves": self._n_leaves,
+        }
+        starts, place = {}, 1 + self._p
+        for kind, number in (("hinge", "knot"), ("cube", "knot"), ("log", "scale")):
+            starts[kind], place = place, place + len(self._functions[kind])
+            state[f"{kind}_column"] = np.array([j for j, _ in self._functions[kind]], dtype=np.int64)
+            state[f"{kind}_{number}"] = np.array([value for _, value in self._functions[kind]])
+        starts["product"] = place
+        state["first"] = np.array([i for i, _ in self._products], dtype=np.int64)
+        state["second"] = np.array([j for _, j in self._products], dtype=np.int64)
+        mixing = np.zeros((place + len(self._products), len(self._made)))
+        starts |= {"one": 0, "column": 1}
+        for k, (_, coefficients) in enumerate(self._made):
+            for (kind, number), value in coefficients.items():
+                mixing[starts[kind] + number, k] += value
+        return state | {"mixing": mixing}
+
+    def _column(self, j: int, name: str, column: str) -> tuple[Feature, dict[tuple[str, int], float]]:
+        return Feature(name, (column,), base=j), {("column", j): 1.0}
+
+    def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[Any]:
+        """Features of a number: the straight one, and as many curved ones as the encoding may have."""
+        z = self._z[:, j]
+        straight, curved = None, []
+        if len(np.unique(z)) >= MIN_DISTINCT:
+            straight, curved = encoding.functions(z)
+        made: list[Any] = [self._column(j, column, column)]
+        if straight is not None:
+            made = [(Feature(f"log({column})", (column,)), self._coefficients(j, straight))]
+        for k in range(encoding.n_curved):
+            coefficients = self._coefficients(j, curved[k]) if k < len(curved) else {}
+            made.append((Feature(f"{column}~{k + 1}", (column,), curved=True), coefficients))
+        return made
+
+    def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
+        coefficients = {("one", 0): combination.constant, ("column", j): combination.slope}
+        logarithm = () if combination.logarithm is None else (combination.logarithm,)
+        for kind, terms in (("hinge", combination.hinges), ("cube", combination.cubes), ("log", logarithm)):
+            for number, value in terms:
+                known = self._functions[kind]
+                if (j, number) not in known:
+                    known.append((j, number))
+                coefficients[kind, known.index((j, number))] = value
+        return coefficients
+
+    def _interaction(
+        self, pair: tuple[str, str], origins: Sequence[tuple[str, str | None]], names: Sequence[str]
+    ) -> list[Any]:
+        """Products of two columns; a number counts from its mean, so that the columns keep their effects."""
+        places = [[j for j, (column, _) in enumerate(origins) if column == name] for name in pair]
+        made = []
+        for i in places[0]:
+            for j in places[1]:
+                means = [self._z[:, k].mean() if origins[k][1] is None else 0.0 for k in (i, j)]
+                self._products.append((i, j))
+                coefficients = {
+                    ("product", len(self._products) - 1): 1.0,
+                    ("column", i): -means[1],
+                    ("column", j): -means[0],
+                    ("one", 0): means[0] * means[1],
+                }
+                made.append((Feature(f"{names[i]}:{names[j]}", pair), coefficients))
+        return made
