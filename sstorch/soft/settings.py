@@ -234,9 +234,13 @@ class BatchSettings:
     def facts(self) -> dict[str, object]:
         """Every setting that training reads but the trainer, by name, for comparison with another run's.
 
-        The leaf is there as a family.
+        The leaf is there as a family. Encodings are left out where all columns stay as they are: so are those
+        of runs from before there were any.
         """
-        names = (name for name in SETTINGS if name not in ("trainer", "prediction"))
+        silent = ("trainer", "prediction")
+        if self.encodings.are_linear:
+            silent += ("numeric", "gate_numeric", "interactions", "roughness")
+        names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 
     @property
