@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -324,6 +324,9 @@ class Encodings:
                     raise ConfigError(f"interactions name {name!r}; the columns are {names_text(columns)}")
 
 
+FeatureKind = Literal["column", "curve", "product"]
+
+
 @dataclass(frozen=True)
 class Feature:
     """A feature that a basis makes.
@@ -331,13 +334,15 @@ class Feature:
     Attributes:
         name: such as ``"age"``, ``"grade=II"``, ``"log(size)"``, ``"age~2"`` or ``"age:grade=II"``.
         columns: the raw column it is made of, or two.
-        base: position among the scaled columns and categories of what it is, -1 where it is a function.
-        curved: whether a smoothness penalty acts on it instead of the ridge.
+        base: positions among the scaled columns and categories of what it is made of.
+        kind: ``"column"``, a number or category itself; ``"curve"``, a function of a number; ``"product"``.
+        curved: whether the penalty on roughness acts on it instead of the ridge.
     """
 
     name: str
     columns: tuple[str, ...]
-    base: int = -1
+    base: tuple[int, ...]
+    kind: FeatureKind = "column"
     curved: bool = False
 
 
@@ -390,7 +395,7 @@ class Basis:
     @property
     def informative(self) -> BoolArray:
         """True for features that are more than a constant zero, or that are columns, (q,)."""
-        return np.array([feature.base >= 0 for feature in self.features]) | self.mixing.any(axis=0)
+        return np.array([feature.kind == "column" for feature in self.features]) | self.mixing.any(axis=0)
 
     def keep(self, chosen: BoolArray) -> Self:
         """The basis with some of its features, boolean (q,)."""
@@ -427,7 +432,9 @@ class Basis:
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
-        state["features"] = [[f.name, list(f.columns), f.base, f.curved] for f in self.features]
+        state["features"] = [
+            [f.name, list(f.columns), list(f.base), f.kind, f.curved] for f in self.features
+        ]
         return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in state.items()}
 
     @classmethod
@@ -443,8 +450,8 @@ class Basis:
                 dtype = {"IntArray": np.int64, "FloatArray": np.float64}.get(str(item.type))
                 values[item.name] = np.array(state[item.name], dtype=dtype) if dtype else state[item.name]
             values["features"] = tuple(
-                Feature(str(name), tuple(map(str, columns)), int(base), bool(curved))
-                for name, columns, base, curved in state["features"]
+                Feature(str(name), tuple(map(str, columns)), tuple(map(int, base)), kind, bool(curved))
+                for name, columns, base, kind, curved in state["features"]
             )
             new = cls(**values)
             pairs = (
@@ -460,6 +467,8 @@ class Basis:
                 and all(((0 <= a) & (a < p)).all() for a in (*(a for a, _ in pairs), new.second))
                 and new.mixing.reshape(-1, q).shape == (1 + p + n_functions, q)
                 and np.isfinite(new.mixing).all()
+                and all(feature.kind in get_args(FeatureKind) for feature in new.features)
+                and all(0 <= j < p for feature in new.features for j in feature.base)
                 and max(new.n_gates, new.n_leaves) <= q <= new.n_gates + new.n_leaves
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -560,7 +569,7 @@ class _Builder:
         return state | {"mixing": mixing}
 
     def _column(self, j: int, name: str, column: str) -> tuple[Feature, dict[tuple[str, int], float]]:
-        return Feature(name, (column,), base=j), {("column", j): 1.0}
+        return Feature(name, (column,), (j,)), {("column", j): 1.0}
 
     def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[Any]:
         """Features of a number: the straight one, and as many curved ones as the encoding may have."""
@@ -570,10 +579,10 @@ class _Builder:
             straight, curved = encoding.functions(z)
         made: list[Any] = [self._column(j, column, column)]
         if straight is not None:
-            made = [(Feature(f"log({column})", (column,)), self._coefficients(j, straight))]
+            made = [(Feature(f"log({column})", (column,), (j,), "curve"), self._coefficients(j, straight))]
         for k in range(encoding.n_curved):
             coefficients = self._coefficients(j, curved[k]) if k < len(curved) else {}
-            made.append((Feature(f"{column}~{k + 1}", (column,), curved=True), coefficients))
+            made.append((Feature(f"{column}~{k + 1}", (column,), (j,), "curve", curved=True), coefficients))
         return made
 
     def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
@@ -603,5 +612,5 @@ class _Builder:
                     ("column", j): -means[0],
                     ("one", 0): means[0] * means[1],
                 }
-                made.append((Feature(f"{names[i]}:{names[j]}", pair), coefficients))
+                made.append((Feature(f"{names[i]}:{names[j]}", pair, (i, j), "product"), coefficients))
         return made

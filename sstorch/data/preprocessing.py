@@ -210,7 +210,7 @@ class Preprocessor:
         if basis := getattr(self, "basis_", None):
             return basis.features
         origins = zip(self.schema.feature_names_out, self.schema.origins, strict=True)
-        return tuple(Feature(name, (column,), base=j) for j, (name, (column, _)) in enumerate(origins))
+        return tuple(Feature(name, (column,), (j,)) for j, (name, (column, _)) in enumerate(origins))
 
     @property
     def gate_features(self) -> tuple[Feature, ...]:

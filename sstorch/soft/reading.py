@@ -19,12 +19,12 @@ from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import (
     Explanation,
     LinearRule,
+    Score,
     SimplifiedRules,
     branch_index,
-    coefficients,
-    effect_by_column,
     explain_row,
     simplify,
+    terms_of,
     to_numbers,
 )
 
@@ -127,16 +127,17 @@ def gate_table(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> pd
 def gate_rule(tree: FittedTree, node: int, n_terms: int | None) -> str:
     """The rule of one gate in original units."""
     gate = tree.module.gate(node)
-    rule = LinearRule.of(tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
-    return rule.text(n_terms)
+    score = Score.of_gate(tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
+    return LinearRule.of(score).text(n_terms)
 
 
 def gate_features(tree: FittedTree) -> list[str]:
-    """Names of the encoded features that some gate uses."""
+    """Names of the numbers, categories and curves that some gate uses."""
     if not tree.module.topology.branches:
         return []
     used = (tree.module.gate_parameters().weight != 0).any(dim=-2).cpu().numpy()
-    return [name for name, uses in zip(tree.preprocessor.feature_names_out, used, strict=True) if uses]
+    terms = terms_of(tree.preprocessor, tree.preprocessor.gate_features)
+    return [term.name for term in terms if used[list(term.places)].any()]
 
 
 def gate_coefficients(tree: FittedTree) -> pd.DataFrame:
@@ -163,7 +164,7 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
     family = tree.module.family
     tables = {}
     for number, node in enumerate(tree.module.topology.leaves):
-        table = coefficients(tree.preprocessor, to_numbers(tree.module.leaf(node).slope))
+        table = Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(node).slope)).table()
         # With shapes that depend on x the ratio is another one at every time.
         if family.ratio is not None and family.ancillary == "constant":
             table[family.ratio] = np.exp(table["coefficient"])
@@ -175,21 +176,22 @@ def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.NDArray[np.ob
     """Shares of the raw columns in gates and leaves: see :meth:`ReadableTree.importance`."""
     module = tree.module
 
-    def shares(weights: Mapping[int, Tensor]) -> pd.Series:
+    def shares(scores: Mapping[int, Score]) -> pd.Series:
         total = pd.Series(0.0, index=pd.Index(columns, name="column"))
-        for node, weight in weights.items():
-            effect = effect_by_column(coefficients(tree.preprocessor, to_numbers(weight)), total.index)
+        for node, score in scores.items():
+            effect = score.effect_by_column(total.index)
             if effect.any():
                 total += int(nodes["rows"][node]) * effect / effect.sum()
         return total / total.sum() if total.any() else total
 
-    gates = {node: module.gate(node).weight for node in module.topology.branches}
-    leaves = {node: module.leaf(node).slope for node in module.topology.leaves}
+    preprocessor, topology = tree.preprocessor, module.topology
+    gates = {n: Score.of_gate(preprocessor, to_numbers(module.gate(n).weight)) for n in topology.branches}
+    leaves = {n: Score.of_leaf(preprocessor, to_numbers(module.leaf(n).slope)) for n in topology.leaves}
     return pd.DataFrame({"gates": shares(gates), "leaves": shares(leaves)})
 
 
 def _gate(tree: FittedTree, node: int) -> pd.DataFrame:
-    return coefficients(tree.preprocessor, to_numbers(tree.module.gate(node).weight))
+    return Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight)).table()
 
 
 def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
@@ -389,7 +391,7 @@ class ReadableTree:
         Raises:
             DataError: it is not one row, or columns are missing.
         """
-        return explain_row(self._tree, self._encode(x))
+        return explain_row(self._tree, self._cleaned(x))
 
     def simplify(self, X: object, tolerance: float = 0.01) -> SimplifiedRules:
         """Shorter rules that route nearly all rows as the gates do.

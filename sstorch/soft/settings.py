@@ -251,8 +251,9 @@ class BatchSettings:
 
     @property
     def coefficients(self) -> Coefficients:
-        """Those of the penalties."""
-        return Coefficients(**{item.name: getattr(self, item.name) for item in fields(Coefficients)})
+        """Those of the penalties, zero where there is nothing that they act on."""
+        values = {item.name: getattr(self, item.name) for item in fields(Coefficients)}
+        return Coefficients(**values | ({"roughness": 0.0} if self.encodings.are_linear else {}))
 
     @property
     def torch_dtype(self) -> torch.dtype:
