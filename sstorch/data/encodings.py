@@ -57,13 +57,14 @@ class NumericEncoding(ABC):
 
 @dataclass(frozen=True)
 class Combination:
-    """A sum of simple functions of one column z: 1, z, (z - knot)+, (z - knot)+^3, and a logarithm.
+    """A sum of simple functions of one column z: 1, z, (z - knot)+, cubes of it, and a logarithm.
 
     Attributes:
         constant: coefficient of 1.
         slope: of z.
         hinges: knots and coefficients of (z - knot)+.
-        cubes: knots and coefficients of (z - knot)+^3.
+        cubes: knots and coefficients of (min(z, last) - knot)+^3.
+        last: the last knot of the cubes.
         logarithm: scale and coefficient of log(1 + z+ / scale) + min(z, 0) / scale.
     """
 
@@ -71,6 +72,7 @@ class Combination:
     slope: float = 0.0
     hinges: tuple[tuple[float, float], ...] = ()
     cubes: tuple[tuple[float, float], ...] = ()
+    last: float = 0.0
     logarithm: tuple[float, float] | None = None
 
 
@@ -185,9 +187,19 @@ class NaturalSpline(NumericEncoding):
         roughness = ((parts[0] + 4 * parts[1] + parts[2]) * width / 6).sum(axis=0) * z.std() ** 3
         cubes = cubes @ np.linalg.inv(np.linalg.cholesky(roughness)).T
         constants, slopes = _nearest_lines(z, np.maximum(z[:, None] - knots, 0) ** 3 @ cubes)
+        # Beyond the last knot the cubes would cancel each other, and their digits: the line is written out.
+        last = float(knots[-1])
+        lines = 3 * (last - knots) ** 2 @ cubes
+        parts = zip(constants, slopes, lines.tolist(), cubes[:-1].T, strict=True)
         return None, [
-            Combination(-constant, -slope, cubes=tuple(zip(knots.tolist(), column.tolist(), strict=True)))
-            for constant, slope, column in zip(constants, slopes, cubes.T, strict=True)
+            Combination(
+                -constant,
+                -slope,
+                ((last, line),),
+                tuple(zip(knots[:-1].tolist(), cube.tolist(), strict=True)),
+                last,
+            )
+            for constant, slope, line, cube in parts
         ]
 
 
@@ -246,7 +258,9 @@ class ColumnEncodings:
             return value
         if isinstance(value, Mapping):
             items = sorted((str(name), each) for name, each in value.items())
-            return cls(named=tuple((name, make_encoding(each, f"{what} of {name!r}")) for name, each in items))
+            return cls(
+                named=tuple((name, make_encoding(each, f"{what} of {name!r}")) for name, each in items)
+            )
         return cls(make_encoding(value, what))
 
     def __getitem__(self, column: str) -> NumericEncoding:
@@ -266,6 +280,24 @@ class ColumnEncodings:
 # As users give them.
 NumericEncodings = str | NumericEncoding | Mapping[str, str | NumericEncoding]
 Interactions = tuple[tuple[str, str], ...]
+Monotone = tuple[tuple[str, Literal["up", "down"]], ...]
+
+
+def parse_monotone(value: object) -> Monotone:
+    """Columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``.
+
+    Raises:
+        ConfigError: it is no dictionary of these.
+    """
+    if value is None:
+        return ()
+    items = sorted(value.items()) if isinstance(value, Mapping) else None
+    if items is None or not all(isinstance(name, str) and way in ("up", "down") for name, way in items):
+        raise ConfigError(
+            "monotone must be a dictionary of columns and 'up' or 'down', such as {'nodes': 'up'}, "
+            f"got {value!r}"
+        )
+    return tuple(items)
 
 
 def parse_interactions(value: object) -> Interactions:
@@ -295,11 +327,13 @@ class Encodings:
         leaves: of the numeric columns.
         gates: of the numeric columns.
         interactions: pairs of columns whose products the leaves see.
+        monotone: columns whose effect on risk goes one way.
     """
 
     leaves: ColumnEncodings = ColumnEncodings()
     gates: ColumnEncodings = ColumnEncodings()
     interactions: Interactions = ()
+    monotone: Monotone = ()
 
     @property
     def are_linear(self) -> bool:
@@ -317,11 +351,24 @@ class Encodings:
                 if name not in columns:
                     raise ConfigError(f"{what} names {name!r}; the columns are {names_text(columns)}")
                 if name in categorical and not isinstance(each, Linear):
-                    raise ConfigError(f"{what}: column {name!r} is categorical and has no curve; leave it out")
+                    raise ConfigError(
+                        f"{what}: column {name!r} is categorical and has no curve; leave it out"
+                    )
         for pair in self.interactions:
             for name in pair:
                 if name not in columns:
                     raise ConfigError(f"interactions name {name!r}; the columns are {names_text(columns)}")
+        for name, _ in self.monotone:
+            if name not in columns:
+                raise ConfigError(f"monotone names {name!r}; the columns are {names_text(columns)}")
+            if name in categorical:
+                raise ConfigError(
+                    f"monotone: column {name!r} is categorical and has no direction; leave it out"
+                )
+            if isinstance(self.leaves[name], NaturalSpline):
+                raise ConfigError(f"monotone: column {name!r} is a spline, which can turn; use 'piecewise'")
+            if any(name in pair for pair in self.interactions):
+                raise ConfigError(f"monotone: column {name!r} has interactions, in which it can turn")
 
 
 FeatureKind = Literal["column", "curve", "product"]
@@ -356,7 +403,7 @@ class Basis:
         features: what they are.
         n_gates, n_leaves: how many of them gates and leaves see.
         hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
-        cube_column, cube_knot: (z_j - knot)+^3.
+        cube_column, cube_knot, cube_last: (min(z_j, last) - knot)+^3.
         log_column, log_scale: log(1 + z_j+ / scale) + min(z_j, 0) / scale.
         first, second: z_i z_j, positions.
         mixing: features as combinations of 1, the columns and these functions, (1 + p + e, q).
@@ -369,6 +416,7 @@ class Basis:
     hinge_knot: FloatArray
     cube_column: IntArray
     cube_knot: FloatArray
+    cube_last: FloatArray
     log_column: IntArray
     log_scale: FloatArray
     first: IntArray
@@ -377,7 +425,11 @@ class Basis:
 
     @classmethod
     def fit(
-        cls, encodings: Encodings, origins: Sequence[tuple[str, str | None]], names: Sequence[str], z: FloatArray
+        cls,
+        encodings: Encodings,
+        origins: Sequence[tuple[str, str | None]],
+        names: Sequence[str],
+        z: FloatArray,
     ) -> Self:
         """Take knots and scales from rows.
 
@@ -417,13 +469,36 @@ class Basis:
             np.ones((len(z), 1)),
             z,
             np.maximum(z[:, self.hinge_column] - self.hinge_knot, 0),
-            np.maximum(z[:, self.cube_column] - self.cube_knot, 0) ** 3,
+            np.maximum(np.minimum(z[:, self.cube_column], self.cube_last) - self.cube_knot, 0) ** 3,
             np.log1p(np.maximum(z[:, self.log_column], 0) / self.log_scale)
             + np.minimum(z[:, self.log_column], 0) / self.log_scale,
             z[:, self.first] * z[:, self.second],
         ]
         out: FloatArray = np.concatenate(parts, axis=1) @ self.mixing
         return out
+
+    def slopes(self, j: int) -> FloatArray:
+        """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
+
+        Args:
+            j: position of a column that is linear, a logarithm, whose slope at zero is given, or piecewise.
+        """
+        knots = np.sort(self.hinge_knot[self.hinge_column == j])
+        z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)
+        functions = [
+            np.zeros((len(z), 1)),
+            np.tile(np.arange(len(self.mixing) - 1 - self._n_functions) == j, (len(z), 1)),
+            (z[:, None] > self.hinge_knot) & (self.hinge_column == j),
+            np.zeros((len(z), len(self.cube_knot))),
+            np.tile((self.log_column == j) / self.log_scale, (len(z), 1)),
+            np.zeros((len(z), len(self.first))),
+        ]
+        out: FloatArray = np.concatenate(functions, axis=1) @ self.mixing
+        return out
+
+    @property
+    def _n_functions(self) -> int:
+        return sum(len(part) for part in (self.hinge_knot, self.cube_knot, self.log_scale, self.first))
 
     def module(self) -> BasisModule:
         """The same for torch, float64."""
@@ -432,9 +507,7 @@ class Basis:
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
-        state["features"] = [
-            [f.name, list(f.columns), list(f.base), f.kind, f.curved] for f in self.features
-        ]
+        state["features"] = [[f.name, list(f.columns), list(f.base), f.kind, f.curved] for f in self.features]
         return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in state.items()}
 
     @classmethod
@@ -457,15 +530,15 @@ class Basis:
             pairs = (
                 (new.hinge_column, new.hinge_knot),
                 (new.cube_column, new.cube_knot),
+                (new.cube_column, new.cube_last),
                 (new.log_column, new.log_scale),
                 (new.first, new.second),
             )
-            n_functions = sum(len(column) for column, _ in pairs)
             q = len(new.features)
             fits = (
                 all(a.shape == b.shape and a.ndim == 1 for a, b in pairs)
-                and all(((0 <= a) & (a < p)).all() for a in (*(a for a, _ in pairs), new.second))
-                and new.mixing.reshape(-1, q).shape == (1 + p + n_functions, q)
+                and all(((a >= 0) & (a < p)).all() for a in (*(a for a, _ in pairs), new.second))
+                and new.mixing.reshape(-1, q).shape == (1 + p + new._n_functions, q)
                 and np.isfinite(new.mixing).all()
                 and all(feature.kind in get_args(FeatureKind) for feature in new.features)
                 and all(0 <= j < p for feature in new.features for j in feature.base)
@@ -485,6 +558,7 @@ class BasisModule(torch.nn.Module):
     hinge_knot: Tensor
     cube_column: Tensor
     cube_knot: Tensor
+    cube_last: Tensor
     log_column: Tensor
     log_scale: Tensor
     first: Tensor
@@ -505,7 +579,7 @@ class BasisModule(torch.nn.Module):
             torch.ones_like(z[:, :1]),
             z,
             (z[:, self.hinge_column] - self.hinge_knot).clamp(min=0),
-            (z[:, self.cube_column] - self.cube_knot).clamp(min=0) ** 3,
+            (torch.minimum(z[:, self.cube_column], self.cube_last) - self.cube_knot).clamp(min=0) ** 3,
             torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale,
             z[:, self.first] * z[:, self.second],
         ]
@@ -524,6 +598,7 @@ class _Builder:
     ) -> None:
         self._p, self._z = z.shape[1], z
         self._functions: dict[str, list[tuple[int, float]]] = {kind: [] for kind in ("hinge", "cube", "log")}
+        self._last: dict[int, float] = {}
         self._products: list[tuple[int, int]] = []
         # Of gates alone, of both, and of leaves alone; each with its coefficients by place.
         sides: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
@@ -558,6 +633,7 @@ class _Builder:
             starts[kind], place = place, place + len(self._functions[kind])
             state[f"{kind}_column"] = np.array([j for j, _ in self._functions[kind]], dtype=np.int64)
             state[f"{kind}_{number}"] = np.array([value for _, value in self._functions[kind]])
+        state["cube_last"] = np.array([self._last[j] for j, _ in self._functions["cube"]])
         starts["product"] = place
         state["first"] = np.array([i for i, _ in self._products], dtype=np.int64)
         state["second"] = np.array([j for _, j in self._products], dtype=np.int64)
@@ -587,6 +663,8 @@ class _Builder:
 
     def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
         coefficients = {("one", 0): combination.constant, ("column", j): combination.slope}
+        if combination.cubes:
+            self._last[j] = combination.last
         logarithm = () if combination.logarithm is None else (combination.logarithm,)
         for kind, terms in (("hinge", combination.hinges), ("cube", combination.cubes), ("log", logarithm)):
             for number, value in terms:

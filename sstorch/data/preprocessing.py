@@ -316,6 +316,13 @@ class Preprocessor:
         out *= self.scale_
         return out
 
+    def leaf_slopes(self, column: str) -> FloatArray:
+        """Derivatives of the features that leaves see by a scaled number, a row for each piece, (pieces, q)."""
+        j = self.schema.origins.index((column, None))
+        if self.basis_ is None:
+            return np.eye(len(self.scale_))[j : j + 1]
+        return self.basis_.slopes(j)[:, len(self.features) - self.basis_.n_leaves :]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fitted preprocessing as a dictionary that JSON can hold without loss.
 

@@ -192,7 +192,10 @@ class SoftTree(nn.Module):
         device = None if device is None else torch.device(device)
         self.family = make_family(leaf).expand(self.batch_shape).to(device=device, dtype=dtype)
         self.gates = nn.ModuleDict(
-            {str(n): Gate(self.n_gate_features, self.batch_shape, device, dtype) for n in self.topology.branches}
+            {
+                str(n): Gate(self.n_gate_features, self.batch_shape, device, dtype)
+                for n in self.topology.branches
+            }
         )
         self.leaves = nn.ModuleDict(
             {

@@ -1,7 +1,16 @@
 """Training objectives: small modules with one value per problem."""
 
 from sstorch.objective.parity import FAIRNESS, GroupParity, L2Parity
-from sstorch.objective.penalties import Fused, GateGroupLasso, GateRidge, Penalty, Ridge, Roughness, RowPenalty
+from sstorch.objective.penalties import (
+    Fused,
+    GateGroupLasso,
+    GateRidge,
+    Monotone,
+    Penalty,
+    Ridge,
+    Roughness,
+    RowPenalty,
+)
 from sstorch.objective.rows import Sample, Shards
 from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses
 
@@ -12,6 +21,7 @@ __all__ = [
     "GateRidge",
     "GroupParity",
     "L2Parity",
+    "Monotone",
     "Penalty",
     "Ridge",
     "Roughness",

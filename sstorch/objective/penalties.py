@@ -183,6 +183,50 @@ class Roughness(Ridge):
     """
 
 
+class Monotone(LeafPenalty):
+    """(lambda / 2) sum of the squared slopes that go the wrong way, over pieces of columns and leaves.
+
+    A large coefficient leaves violations that :meth:`project` can take away without a loss.
+
+    Args:
+        coefficient: shape (R,).
+        cone: derivatives of the linear predictor by columns, one row a piece, turned so that they must be
+            >= 0, as combinations of slopes, shape (R, pieces, p).
+    """
+
+    cone: Tensor
+
+    def __init__(self, coefficient: Tensor, cone: Tensor) -> None:
+        super().__init__(coefficient)
+        self.register_buffer("cone", cone)
+
+    @override
+    def select(self, problems: Tensor | slice) -> Self:
+        if isinstance(problems, Tensor):
+            problems = problems.to(self.cone.device)
+        return type(self)(self.coefficient[problems], self.cone[problems])
+
+    @override
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        wrong = torch.matmul(leaves.slope, self.cone.to(leaves.slope).mT).clamp(max=0)
+        return self.at(wrong) * wrong.square().sum((-2, -1)) / 2
+
+    @override
+    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+        coefficient = self.at(leaves.intercept)[:, None]
+        return coefficient * self.cone.to(coefficient).square().sum(-2), torch.zeros_like(coefficient)
+
+    @torch.no_grad()
+    def project(self, tree: SoftTree) -> None:
+        """Turn slopes that go the wrong way to zero, in all leaves."""
+        for node in tree.topology.leaves:
+            slope = tree.leaf(node).slope
+            cone = self.cone.to(slope)
+            along = torch.matmul(cone, slope[..., None])
+            step = torch.linalg.pinv(cone) @ (along.clamp(min=0) - along)
+            slope.add_(step.squeeze(-1))
+
+
 class GateRidge(GatePenalty):
     """(lambda / 2) ||w||^2 over the weights of the gates; biases are free."""
 

@@ -19,6 +19,7 @@ from sstorch.objective.penalties import (
     GateTerm,
     LeafPenalty,
     LeafTerm,
+    Monotone,
     Penalty,
     Ridge,
     Roughness,
@@ -94,6 +95,7 @@ class TrainingObjective(nn.Module):
             both are the same up to rounding.
         roughness: coefficient of :class:`Roughness`.
         curved: features on whose slopes it acts instead of the ridge, boolean (p,); none if None.
+        monotone: holds effects of columns to one direction.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
@@ -109,6 +111,7 @@ class TrainingObjective(nn.Module):
         closed_form: bool = True,
         roughness: float | Tensor = 0.0,
         curved: Tensor | None = None,
+        monotone: Monotone | None = None,
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
@@ -118,6 +121,8 @@ class TrainingObjective(nn.Module):
         leaf_penalties: list[LeafPenalty] = [Ridge(ridge, straight), Fused(fused)]
         if curved is not None:
             leaf_penalties.append(Roughness(roughness, curved))
+        if monotone is not None:
+            leaf_penalties.append(monotone)
         self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
 
     def forward(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
@@ -222,6 +227,12 @@ class TrainingObjective(nn.Module):
             for part, second in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
                 part += second.reshape(len(second), *(1,) * (part.ndim - 2), -1)
         return LeafParameters(total[0], torch.zeros_like(leaves.intercept), *total[1:]).flatten()
+
+    def project(self, tree: SoftTree) -> None:
+        """Bring effects that must go one way, and nearly do so, to where they do; in place."""
+        for penalty in self.leaf_penalties:
+            if isinstance(penalty, Monotone):
+                penalty.project(tree)
 
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:
         """Set to zero the gate weights of features that a :class:`GateGroupLasso` has driven out.

@@ -468,6 +468,7 @@ class Trainer(ABC):
                 if not run.finished:
                     self.advance(run)
             if not run.finished:
+                run.objective.project(tree)
                 run.objective.sparsify(tree, sample)
                 run.finish()
         return run.history

@@ -12,7 +12,14 @@ from typing import Any, get_args
 import torch
 
 from sstorch.checks import check_device, check_integer, is_number_of
-from sstorch.data.encodings import ColumnEncodings, Encodings, Interactions, parse_interactions
+from sstorch.data.encodings import (
+    ColumnEncodings,
+    Encodings,
+    Interactions,
+    Monotone,
+    parse_interactions,
+    parse_monotone,
+)
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
@@ -134,6 +141,10 @@ def _interactions(name: str, value: Any) -> Interactions:
     return parse_interactions(value)
 
 
+def _monotone(name: str, value: Any) -> Monotone:
+    return parse_monotone(value)
+
+
 def _checked_elsewhere(name: str, value: Any) -> Any:
     return value
 
@@ -195,6 +206,7 @@ class BatchSettings:
     )
     gate_numeric: ColumnEncodings = setting("linear", _encodings, "what gates see of them", saved=False)
     interactions: Interactions = setting((), _interactions, "pairs of columns", saved=False)
+    monotone: Monotone = setting(None, _monotone, "columns whose effect on risk goes one way", saved=False)
     roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
@@ -223,6 +235,10 @@ class BatchSettings:
         family = make_family(checked.leaf)
         if checked.init == "cox" and not isinstance(family, Spline):
             raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
+        if checked.monotone and family.ancillary != "constant":
+            raise ConfigError(
+                "monotone needs shapes that are constant: with linear ones effects can turn in time"
+            )
         if checked.fairness is not None:
             _check_trainable(checked.fairness, checked.trainer)
         elif checked.rho != 0:
@@ -240,6 +256,8 @@ class BatchSettings:
         silent = ("trainer", "prediction")
         if self.encodings.are_linear:
             silent += ("numeric", "gate_numeric", "interactions", "roughness")
+        if not self.monotone:
+            silent += ("monotone",)
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 
@@ -247,7 +265,7 @@ class BatchSettings:
     def encodings(self) -> Encodings:
         """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
         gates = self.gate_numeric if self.depth else self.numeric
-        return Encodings(self.numeric, gates, self.interactions)
+        return Encodings(self.numeric, gates, self.interactions, self.monotone)
 
     @property
     def coefficients(self) -> Coefficients:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -205,6 +205,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         gate_numeric: what the gates see of them; linear gates have rules in original units.
         interactions: pairs of columns, such as ``[("age", "sex")]``, whose products the leaves see beside
             them: straight lines of each, numbers counted from their means.
+        monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, all else equal, such as
+            ``{"nodes": "up"}``; not for splines.
         roughness: coefficient of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral
             of the squared second derivative (``"spline"``), of each column's curve in each leaf, columns in
             units of their standard deviations, >= 0: at infinity all is linear.
@@ -264,6 +266,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         numeric: NumericEncodings = "linear",
         gate_numeric: NumericEncodings = "linear",
         interactions: Sequence[tuple[str, str]] = (),
+        monotone: Mapping[str, str] | None = None,
         roughness: float = 1e-2,
     ) -> None:
         self.depth = depth
@@ -289,6 +292,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.numeric = numeric
         self.gate_numeric = gate_numeric
         self.interactions = interactions
+        self.monotone = monotone
         self.roughness = roughness
 
     @classmethod
@@ -430,6 +434,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "numeric": ColumnEncodings.of(self.numeric).plain,
             "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
             "interactions": [list(pair) for pair in self.interactions],
+            "monotone": self.monotone if self.monotone is None else dict(self.monotone),
         }
         state |= {
             "feature_names": [str(name) for name in self.feature_names_in_],

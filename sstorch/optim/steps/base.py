@@ -66,7 +66,9 @@ def leaf_curvature(
             pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
             for pair, second in pairs.items()
         }
-        parts.append(_leaf_blocks(leaves.features(rows.x), weighted, count - 1, n_slopes=leaves.shape_slope.shape[-2]))
+        parts.append(
+            _leaf_blocks(leaves.features(rows.x), weighted, count - 1, n_slopes=leaves.shape_slope.shape[-2])
+        )
     return torch.cat(parts)
 
 

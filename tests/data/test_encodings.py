@@ -1,0 +1,269 @@
+"""Encodings of numeric columns: what they are, where their knots come from, and what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from formulaic import model_matrix
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sstorch.data import Preprocessor, Schema
+from sstorch.data.encodings import (
+    Basis,
+    ColumnEncodings,
+    Encodings,
+    Linear,
+    Log,
+    NaturalSpline,
+    NumericEncoding,
+    Piecewise,
+    make_encoding,
+    parse_interactions,
+    parse_monotone,
+)
+from sstorch.exceptions import ConfigError, FormatError
+
+RNG = np.random.default_rng(3)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.uniform(20, 80, 200).round(1),
+        "nodes": RNG.lognormal(1.5, 1.0, 200).round(),
+        "sex": RNG.choice(["f", "m"], 200),
+        "flag": RNG.uniform(size=200) < 0.5,
+    }
+)
+ALL = (Linear(), Log(), Piecewise(), Piecewise(8), NaturalSpline(), NaturalSpline(6))
+
+
+def encoded(encodings: Encodings, frame: pd.DataFrame = FRAME) -> Preprocessor:
+    return Preprocessor(Schema.of(FRAME), encodings=encodings).fit(frame)
+
+
+def leaves(encoding: NumericEncoding | dict, **options: object) -> Preprocessor:
+    """Leaves and gates see the same."""
+    columns = ColumnEncodings.of(encoding)
+    return encoded(Encodings(columns, columns, **options))
+
+
+def column_of(preprocessor: Preprocessor, frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Features made of a column."""
+    chosen = [k for k, feature in enumerate(preprocessor.features) if feature.columns == (name,)]
+    return preprocessor.transform(frame)[:, chosen]
+
+
+def test_text_and_objects_are_one() -> None:
+    for encoding in ALL:
+        assert make_encoding(str(encoding)) == make_encoding(encoding) == encoding
+    assert make_encoding("piecewise") == Piecewise(4)
+    assert make_encoding(" spline( 6 ) ") == NaturalSpline(6)
+    by_column = ColumnEncodings.of({"b": "spline", "a": Piecewise(8)})
+    assert by_column["a"] == Piecewise(8) and by_column["c"] == Linear()
+    assert by_column.plain == {"a": "piecewise(8)", "b": "spline(4)"}
+    assert ColumnEncodings.of(by_column.plain) == by_column
+    assert ColumnEncodings.of("linear").is_linear and not by_column.is_linear
+
+
+@pytest.mark.parametrize("wrong", ["cubic", "linear(3)", "piecewise(1)", "spline(1)", "piecewise()", 4, None])
+def test_encodings_that_do_not_exist_are_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError):
+        make_encoding(wrong)
+
+
+def test_names_are_checked_before_anything_is_computed() -> None:
+    for options, message in (
+        ({"leaves": ColumnEncodings.of({"agee": "log"})}, "numeric names 'agee'"),
+        ({"gates": ColumnEncodings.of({"agee": "log"})}, "gate_numeric names 'agee'"),
+        ({"leaves": ColumnEncodings.of({"sex": "spline"})}, "'sex' is categorical"),
+        ({"interactions": (("age", "six"),)}, "interactions name 'six'"),
+        ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
+        ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
+        ({"leaves": ColumnEncodings.of("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+        ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Preprocessor(Schema.of(FRAME), encodings=Encodings(**options))
+    with pytest.raises(ConfigError, match="scale='minmax'"):
+        Preprocessor(Schema.of(FRAME), scale="none", encodings=Encodings(ColumnEncodings.of("log")))
+    for wrong in ("age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3):
+        with pytest.raises(ConfigError):
+            parse_interactions(wrong)
+    for wrong in ("age", {"age": "higher"}, {3: "up"}):
+        with pytest.raises(ConfigError):
+            parse_monotone(wrong)
+
+
+def test_linear_is_no_basis_at_all() -> None:
+    plain, linear = Preprocessor(Schema.of(FRAME)).fit(FRAME), leaves(Linear())
+    assert linear.basis_ is None
+    np.testing.assert_array_equal(plain.transform(FRAME), linear.transform(FRAME))
+
+
+def test_a_broken_line_is_that_of_its_quantiles() -> None:
+    """The features and a constant span all continuous lines with these bends, and nothing else."""
+    preprocessor = leaves(Piecewise(4))
+    grid = pd.DataFrame({"age": np.linspace(0, 100, 77), "nodes": 1.0, "sex": "f", "flag": True})
+    made = column_of(preprocessor, grid, "age")
+    assert made.shape == (77, 4)
+    knots = np.quantile(FRAME["age"], [0.25, 0.5, 0.75])
+    bends = np.column_stack([grid["age"], np.maximum(grid["age"].to_numpy()[:, None] - knots, 0)])
+    both = np.column_stack([np.ones(77), bends, made])
+    assert np.linalg.matrix_rank(both / np.abs(both).max(0), tol=1e-9) == 5
+    # Straight beyond the outermost bends, also outside of the training range.
+    outside = made[grid["age"].to_numpy() > 80]
+    np.testing.assert_allclose(np.diff(outside, 2, axis=0), 0, atol=1e-12)
+
+
+def test_a_spline_is_the_natural_cubic_spline_of_formulaic() -> None:
+    preprocessor = leaves(NaturalSpline(4))
+    age = np.linspace(float(FRAME["age"].min()), float(FRAME["age"].max()), 90)
+    grid = pd.DataFrame({"age": age, "nodes": 1.0, "sex": "f", "flag": True})
+    made = column_of(preprocessor, grid, "age")
+    knots = np.quantile(FRAME["age"], np.linspace(0.05, 0.95, 5))
+    bounds = {"lower_bound": knots[0], "upper_bound": knots[-1], "inner": list(knots[1:-1])}
+    formula = "cr(age, knots=inner, lower_bound=lower_bound, upper_bound=upper_bound, extrapolation='extend')"
+    theirs = np.asarray(model_matrix(f"0 + {formula}", grid, context=bounds))
+    ours = np.column_stack([np.ones(len(age)), made])
+    inside = (age > knots[0]) & (age < knots[-1])
+    coefficients, *_ = np.linalg.lstsq(theirs[inside], ours[inside], rcond=None)
+    np.testing.assert_allclose(theirs[inside] @ coefficients, ours[inside], atol=1e-10)
+    assert np.linalg.matrix_rank(ours) == theirs.shape[1] == 5
+    assert np.abs(np.diff(made[age > knots[-1]], 2, axis=0)).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "encoding", [Piecewise(4), Piecewise(8), NaturalSpline(4), NaturalSpline(6)], ids=str
+)
+def test_squared_coefficients_are_the_roughness_in_units_of_the_standard_deviation(encoding: object) -> None:
+    preprocessor = leaves(encoding)
+    slope = RNG.normal(size=encoding.n_curved)
+    age = FRAME["age"]
+    fine = np.linspace(age.min(), age.max(), 200_001)
+    grid = pd.DataFrame({"age": fine, "nodes": 1.0, "sex": "f", "flag": True})
+    curve = column_of(preprocessor, grid, "age")[:, 1:] @ slope
+    step = (fine[1] - fine[0]) / age.std(ddof=0)
+    if isinstance(encoding, Piecewise):
+        change = np.diff(np.diff(curve) / step)
+        knots = np.quantile(age, np.linspace(0, 1, encoding.pieces + 1))[1:-1]
+        bends = [change[abs(fine[1:-1] - knot) < 2 * (fine[1] - fine[0])].sum() for knot in knots]
+        roughness = np.square(bends).sum()
+    else:
+        roughness = (np.diff(curve, 2) ** 2).sum() / step**3
+    assert roughness == pytest.approx(slope @ slope, rel=1e-3)
+
+
+@pytest.mark.parametrize("encoding", ALL[2:], ids=str)
+def test_curves_have_no_straight_part_in_the_training_rows(encoding: NumericEncoding) -> None:
+    made = column_of(leaves(encoding), FRAME, "age")[:, 1:]
+    line = np.column_stack([np.ones(len(FRAME)), FRAME["age"]])
+    np.testing.assert_allclose(line.T @ made / np.abs(line).sum(), 0, atol=1e-10)
+
+
+def test_logarithms_are_of_skewed_columns_alone() -> None:
+    preprocessor = leaves(Log())
+    names = preprocessor.feature_names_out
+    assert "log(nodes)" in names and "age" in names
+    nodes = FRAME["nodes"].to_numpy()
+    made = column_of(preprocessor, FRAME, "nodes")[:, 0]
+    unit = np.median(nodes[nodes > nodes.min()]) - nodes.min()
+    expected = np.log1p((nodes - nodes.min()) / unit)
+    np.testing.assert_allclose(made, expected / expected.max(), rtol=1e-12)
+    # Straight, and rising, below what was seen.
+    below = column_of(preprocessor, FRAME.assign(nodes=nodes.min() - np.arange(200.0)), "nodes")[:, 0]
+    np.testing.assert_allclose(np.diff(below), np.diff(below)[0], rtol=1e-9)
+    assert below[1] < below[0] == 0
+
+
+def test_columns_of_few_values_stay_as_they_are() -> None:
+    preprocessor = leaves(Piecewise(8))
+    informative = preprocessor.basis_.informative
+    of_flag = [informative[k] for k, f in enumerate(preprocessor.features) if f.columns == ("flag",)]
+    assert of_flag == [True] + [False] * 7
+    kept = preprocessor.basis_.keep(informative)
+    assert [f.name for f in kept.features if f.columns == ("flag",)] == ["flag"]
+    z = preprocessor.scaled(FRAME)
+    np.testing.assert_array_equal(kept.transform(z), preprocessor.transform(FRAME)[:, informative])
+
+
+def test_gates_and_leaves_see_their_own() -> None:
+    encodings = Encodings(
+        ColumnEncodings.of({"age": "spline", "nodes": "log"}),
+        ColumnEncodings.of({"age": "piecewise"}),
+        (("age", "sex"),),
+    )
+    preprocessor = encoded(encodings)
+    gates = [feature.name for feature in preprocessor.gate_features]
+    assert gates == ["age~1", "age~2", "age~3", "nodes", "age", "sex=f", "sex=m", "flag"]
+    of_leaves = [feature.name for feature in preprocessor.leaf_features]
+    assert of_leaves == [
+        *["age", "sex=f", "sex=m", "flag"],
+        *["age~1", "age~2", "age~3", "log(nodes)", "age:sex=f", "age:sex=m"],
+    ]
+    width = len(preprocessor.features)
+    assert preprocessor.basis_.n_gates + preprocessor.basis_.n_leaves == width + 4
+
+
+def test_a_product_is_that_of_distances_from_the_mean() -> None:
+    preprocessor = leaves(Linear(), interactions=(("age", "nodes"), ("age", "sex")))
+    made = dict(zip(preprocessor.feature_names_out, preprocessor.transform(FRAME).T, strict=True))
+    z = Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(FRAME)
+    np.testing.assert_allclose(made["age:nodes"], (z[:, 0] - z[:, 0].mean()) * (z[:, 1] - z[:, 1].mean()))
+    np.testing.assert_allclose(made["age:sex=m"], (z[:, 0] - z[:, 0].mean()) * (FRAME["sex"] == "m"))
+
+
+@given(seed=st.integers(0, 2**32 - 1), encoding=st.sampled_from(ALL), data=st.data())
+def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data: st.DataObject) -> None:
+    rng = np.random.default_rng(seed)
+    count = data.draw(st.sampled_from([1, 3, 7, 60]))
+    frame = pd.DataFrame(
+        {
+            "age": rng.choice([1.0, 2.0, 5.0, np.nan, *rng.normal(size=3)], count),
+            "nodes": rng.lognormal(sigma=2, size=count).round(data.draw(st.integers(0, 3))),
+            "sex": rng.choice(["f", "m"], count),
+            "flag": rng.uniform(size=count) < 0.5,
+        }
+    )
+    encodings = Encodings(ColumnEncodings.of(encoding), ColumnEncodings(), (("age", "sex"),))
+    preprocessor = Preprocessor(Schema.of(FRAME), encodings=encodings).fit(frame)
+    other = pd.concat([frame, FRAME])
+    made = preprocessor.transform(other)
+    assert np.isfinite(made).all()
+    again = Preprocessor.from_dict(json.loads(json.dumps(preprocessor.to_dict())))
+    np.testing.assert_array_equal(again.transform(other), made)
+    assert again.features == preprocessor.features
+    if preprocessor.basis_ is not None:
+        in_torch = preprocessor.basis_.module()(torch.as_tensor(preprocessor.scaled(other)))
+        np.testing.assert_allclose(in_torch.numpy(), made, rtol=1e-13, atol=1e-13)
+
+
+def test_slopes_are_derivatives_in_every_piece() -> None:
+    preprocessor = leaves({"age": "piecewise", "nodes": "log"})
+    slopes = preprocessor.leaf_slopes("age")
+    knots = np.quantile(preprocessor.scaled(FRAME)[:, 0], [0.25, 0.5, 0.75])
+    z = np.zeros((4, 5))
+    z[:, 0] = [(knots[0] + knots[1]) / 2, (knots[1] + knots[2]) / 2, knots[2] + 1, knots[0] - 1]
+    ahead, behind = z.copy(), z.copy()
+    ahead[:, 0] += 1e-3
+    behind[:, 0] -= 1e-3
+    basis: Basis = preprocessor.basis_
+    np.testing.assert_allclose(slopes, (basis.transform(ahead) - basis.transform(behind)) / 2e-3, atol=1e-9)
+    assert (preprocessor.leaf_slopes("nodes") != 0).sum() == 1
+
+
+def test_altered_files_are_refused() -> None:
+    state = leaves(Piecewise(4), interactions=(("age", "sex"),)).to_dict()
+    for name, value in (
+        ("mixing", [[1.0]]),
+        ("n_gates", 99),
+        ("hinge_column", [0]),
+        ("hinge_knot", "x"),
+        ("first", [77] * len(state["basis"]["first"])),
+        ("features", [["age", ["age"], [0], "other", False]] * len(state["basis"]["features"])),
+    ):
+        with pytest.raises(FormatError):
+            Preprocessor.from_dict({**state, "basis": {**state["basis"], name: value}})
+    without = {name: value for name, value in state["basis"].items() if name != "log_scale"}
+    with pytest.raises(FormatError):
+        Preprocessor.from_dict({**state, "basis": without})
