@@ -1,11 +1,12 @@
-"""Encodings of numeric columns: straight lines, logarithms, broken lines and splines, and products of columns.
+"""Encodings of numeric columns: lines, logarithms, broken lines and splines; products of columns.
 
 What an encoding takes from the data, knots and scales, comes from the rows it is fitted to. Every curve goes
 on as a straight line beyond its outermost knots, or, a logarithm, below the smallest value of these rows.
 
 References:
     Harrell (2015), Regression Modeling Strategies, 2nd ed., 2.4, on natural ("restricted") cubic splines and
-    where to put their knots; Eilers and Marx (1996), Statistical Science 11, 89-121, on penalised differences.
+    where to put their knots; Eilers and Marx (1996), Statistical Science 11, 89-121, on penalties on
+    differences.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -30,6 +32,8 @@ MIN_DISTINCT = 5
 SKEWED = 1.5
 # Shares of the rows below the outermost knots of a spline, and above: the curve is straight there.
 _OUTER = 0.05
+# Knots of a spline that are closer, as a share of the distance of the outermost ones, are one.
+_LEAST_WIDTH = 1e-6
 
 
 class NumericEncoding(ABC):
@@ -63,16 +67,14 @@ class Combination:
         constant: coefficient of 1.
         slope: of z.
         hinges: knots and coefficients of (z - knot)+.
-        cubes: knots and coefficients of (min(z, last) - knot)+^3.
-        last: the last knot of the cubes.
+        cubes: knots, ends and coefficients of (min(z, end) - knot)+^3.
         logarithm: scale and coefficient of log(1 + z+ / scale) + min(z, 0) / scale.
     """
 
     constant: float = 0.0
     slope: float = 0.0
     hinges: tuple[tuple[float, float], ...] = ()
-    cubes: tuple[tuple[float, float], ...] = ()
-    last: float = 0.0
+    cubes: tuple[tuple[float, float, float], ...] = ()
     logarithm: tuple[float, float] | None = None
 
 
@@ -135,7 +137,7 @@ class Piecewise(NumericEncoding):
         return self.pieces - 1
 
     def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`: per sd, a unit of each is a unit more slope from a bend on."""
+        """See :meth:`NumericEncoding.functions`: each adds one to the slope per sd from a bend on."""
         knots = np.unique(np.quantile(z, np.linspace(0, 1, self.pieces + 1)))
         knots = knots[(knots > z.min()) & (knots < z.max())]
         bends = np.maximum(z[:, None] - knots, 0) / z.std()
@@ -171,36 +173,36 @@ class NaturalSpline(NumericEncoding):
 
         That is the integral of the squared second derivative, z in units of its standard deviation.
         """
-        knots = np.unique(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
+        quantiles = np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1))
+        knots = quantiles[:1]
+        for knot in quantiles[1:]:
+            if knot - knots[-1] > _LEAST_WIDTH * (quantiles[-1] - quantiles[0]):
+                knots = np.r_[knots, knot]
         if len(knots) < 3:
             return None, []
-        # Truncated cubes whose second and third derivatives cancel beyond the last knot.
-        cubes = np.zeros((len(knots), len(knots) - 2))
-        for k in range(len(knots) - 2):
-            for start, sign in ((k, 1.0), (len(knots) - 2, -1.0)):
-                cubes[[start, -1], k] += np.array([sign, -sign]) / (knots[-1] - knots[start])
-        # Second derivatives are straight between knots: Simpson's rule is exact for their squares.
-        width = np.diff(knots)[:, None, None]
-        second = 6 * np.maximum(knots[:, None] - knots, 0) @ cubes
-        middle = (second[1:] + second[:-1]) / 2
-        parts = [part[:, :, None] * part[:, None, :] for part in (second[:-1], middle, second[1:])]
-        roughness = ((parts[0] + 4 * parts[1] + parts[2]) * width / 6).sum(axis=0) * z.std() ** 3
-        cubes = cubes @ np.linalg.inv(np.linalg.cholesky(roughness)).T
-        constants, slopes = _nearest_lines(z, np.maximum(z[:, None] - knots, 0) ** 3 @ cubes)
-        # Beyond the last knot the cubes would cancel each other, and their digits: the line is written out.
-        last = float(knots[-1])
-        lines = 3 * (last - knots) ** 2 @ cubes
-        parts = zip(constants, slopes, lines.tolist(), cubes[:-1].T, strict=True)
-        return None, [
-            Combination(
-                -constant,
-                -slope,
-                ((last, line),),
-                tuple(zip(knots[:-1].tolist(), cube.tolist(), strict=True)),
-                last,
-            )
-            for constant, slope, line, cube in parts
-        ]
+        # The second derivative of a natural spline is a broken line, zero at both ends: a sum of triangles
+        # over the inner knots. The integrals of their products are the roughness, whose root is inverted.
+        width = np.diff(knots)
+        roughness = np.diag((width[:-1] + width[1:]) / 3) + np.diag(width[1:-1] / 6, 1)
+        roughness += np.triu(roughness, 1).T
+        weights = np.linalg.inv(np.linalg.cholesky(roughness * z.std() ** 3))
+        # A triangle integrated twice, cubes on it and a straight line behind it.
+        triangles, values = [], np.empty((len(z), len(width) - 1))
+        for k, (before, after) in enumerate(pairwise(width)):
+            first, top, last = knots[k : k + 3].tolist()
+            up_and_down = ((first, last, 1 / (6 * before)), (top, last, -(1 / before + 1 / after) / 6))
+            triangles.append((up_and_down, (last, (before + after) / 2)))
+            values[:, k] = (before + after) / 2 * np.maximum(z - last, 0)
+            for knot, _, coefficient in up_and_down:
+                values[:, k] += coefficient * np.maximum(np.minimum(z, last) - knot, 0) ** 3
+        constants, slopes = _nearest_lines(z, values @ weights.T)
+        curved = []
+        for row, constant, slope in zip(weights.tolist(), constants, slopes, strict=True):
+            parts = list(zip(row, triangles, strict=True))
+            hinges = tuple((knot, w * value) for w, (_, (knot, value)) in parts)
+            cubes = tuple((knot, last, w * value) for w, (three, _) in parts for knot, last, value in three)
+            curved.append(Combination(-constant, -slope, hinges, cubes))
+        return None, curved
 
 
 def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
@@ -257,10 +259,8 @@ class ColumnEncodings:
         if isinstance(value, cls):
             return value
         if isinstance(value, Mapping):
-            items = sorted((str(name), each) for name, each in value.items())
-            return cls(
-                named=tuple((name, make_encoding(each, f"{what} of {name!r}")) for name, each in items)
-            )
+            made = {str(name): make_encoding(each, f"{what} of {name!r}") for name, each in value.items()}
+            return cls(named=tuple(sorted(made.items())))
         return cls(make_encoding(value, what))
 
     def __getitem__(self, column: str) -> NumericEncoding:
@@ -307,7 +307,8 @@ def parse_interactions(value: object) -> Interactions:
         ConfigError: it is no list of pairs of names, or a pair comes twice.
     """
     pairs: list[tuple[str, str]] = []
-    for pair in value if isinstance(value, Iterable) and not isinstance(value, str) else [value]:
+    given: Iterable[Any] = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    for pair in given:
         names = [pair] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
         if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ConfigError(
@@ -403,7 +404,7 @@ class Basis:
         features: what they are.
         n_gates, n_leaves: how many of them gates and leaves see.
         hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
-        cube_column, cube_knot, cube_last: (min(z_j, last) - knot)+^3.
+        cube_column, cube_knot, cube_end: (min(z_j, end) - knot)+^3.
         log_column, log_scale: log(1 + z_j+ / scale) + min(z_j, 0) / scale.
         first, second: z_i z_j, positions.
         mixing: features as combinations of 1, the columns and these functions, (1 + p + e, q).
@@ -416,7 +417,7 @@ class Basis:
     hinge_knot: FloatArray
     cube_column: IntArray
     cube_knot: FloatArray
-    cube_last: FloatArray
+    cube_end: FloatArray
     log_column: IntArray
     log_scale: FloatArray
     first: IntArray
@@ -469,7 +470,7 @@ class Basis:
             np.ones((len(z), 1)),
             z,
             np.maximum(z[:, self.hinge_column] - self.hinge_knot, 0),
-            np.maximum(np.minimum(z[:, self.cube_column], self.cube_last) - self.cube_knot, 0) ** 3,
+            np.maximum(np.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot, 0) ** 3,
             np.log1p(np.maximum(z[:, self.log_column], 0) / self.log_scale)
             + np.minimum(z[:, self.log_column], 0) / self.log_scale,
             z[:, self.first] * z[:, self.second],
@@ -530,7 +531,7 @@ class Basis:
             pairs = (
                 (new.hinge_column, new.hinge_knot),
                 (new.cube_column, new.cube_knot),
-                (new.cube_column, new.cube_last),
+                (new.cube_column, new.cube_end),
                 (new.log_column, new.log_scale),
                 (new.first, new.second),
             )
@@ -558,7 +559,7 @@ class BasisModule(torch.nn.Module):
     hinge_knot: Tensor
     cube_column: Tensor
     cube_knot: Tensor
-    cube_last: Tensor
+    cube_end: Tensor
     log_column: Tensor
     log_scale: Tensor
     first: Tensor
@@ -579,11 +580,20 @@ class BasisModule(torch.nn.Module):
             torch.ones_like(z[:, :1]),
             z,
             (z[:, self.hinge_column] - self.hinge_knot).clamp(min=0),
-            (torch.minimum(z[:, self.cube_column], self.cube_last) - self.cube_knot).clamp(min=0) ** 3,
+            (torch.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot).clamp(min=0) ** 3,
             torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale,
             z[:, self.first] * z[:, self.second],
         ]
         return torch.cat(parts, dim=1) @ self.mixing
+
+
+# Fields of a basis that say what the functions of a kind are: positions of columns, then numbers.
+_FIELDS: dict[str, tuple[Any, ...]] = {
+    "hinge": ("hinge_column", ["hinge_knot"]),
+    "cube": ("cube_column", ["cube_knot", "cube_end"]),
+    "log": ("log_column", ["log_scale"]),
+    "product": ("first", "second", []),
+}
 
 
 class _Builder:
@@ -597,9 +607,9 @@ class _Builder:
         z: FloatArray,
     ) -> None:
         self._p, self._z = z.shape[1], z
-        self._functions: dict[str, list[tuple[int, float]]] = {kind: [] for kind in ("hinge", "cube", "log")}
-        self._last: dict[int, float] = {}
-        self._products: list[tuple[int, int]] = []
+        self._functions: dict[str, list[tuple[float, ...]]] = {
+            kind: [] for kind in ("hinge", "cube", "log", "product")
+        }
         # Of gates alone, of both, and of leaves alone; each with its coefficients by place.
         sides: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         for j, (column, category) in enumerate(origins):
@@ -628,17 +638,15 @@ class _Builder:
             "n_gates": self._n_gates,
             "n_leaves": self._n_leaves,
         }
-        starts, place = {}, 1 + self._p
-        for kind, number in (("hinge", "knot"), ("cube", "knot"), ("log", "scale")):
-            starts[kind], place = place, place + len(self._functions[kind])
-            state[f"{kind}_column"] = np.array([j for j, _ in self._functions[kind]], dtype=np.int64)
-            state[f"{kind}_{number}"] = np.array([value for _, value in self._functions[kind]])
-        state["cube_last"] = np.array([self._last[j] for j, _ in self._functions["cube"]])
-        starts["product"] = place
-        state["first"] = np.array([i for i, _ in self._products], dtype=np.int64)
-        state["second"] = np.array([j for _, j in self._products], dtype=np.int64)
-        mixing = np.zeros((place + len(self._products), len(self._made)))
-        starts |= {"one": 0, "column": 1}
+        starts, place = {"one": 0, "column": 1}, 1 + self._p
+        for kind, (*positions, numbers) in _FIELDS.items():
+            made = np.array(self._functions[kind]).reshape(-1, len(positions) + len(numbers))
+            starts[kind], place = place, place + len(made)
+            for k, name in enumerate(positions):
+                state[name] = made[:, k].astype(np.int64)
+            for k, name in enumerate(numbers):
+                state[name] = made[:, len(positions) + k].astype(np.float64)
+        mixing = np.zeros((place, len(self._made)))
         for k, (_, coefficients) in enumerate(self._made):
             for (kind, number), value in coefficients.items():
                 mixing[starts[kind] + number, k] += value
@@ -650,7 +658,8 @@ class _Builder:
     def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[Any]:
         """Features of a number: the straight one, and as many curved ones as the encoding may have."""
         z = self._z[:, j]
-        straight, curved = None, []
+        straight: Combination | None = None
+        curved: list[Combination] = []
         if len(np.unique(z)) >= MIN_DISTINCT:
             straight, curved = encoding.functions(z)
         made: list[Any] = [self._column(j, column, column)]
@@ -663,16 +672,20 @@ class _Builder:
 
     def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
         coefficients = {("one", 0): combination.constant, ("column", j): combination.slope}
-        if combination.cubes:
-            self._last[j] = combination.last
-        logarithm = () if combination.logarithm is None else (combination.logarithm,)
-        for kind, terms in (("hinge", combination.hinges), ("cube", combination.cubes), ("log", logarithm)):
-            for number, value in terms:
-                known = self._functions[kind]
-                if (j, number) not in known:
-                    known.append((j, number))
-                coefficients[kind, known.index((j, number))] = value
+        functions = {"hinge": combination.hinges, "cube": combination.cubes}
+        if combination.logarithm is not None:
+            functions["log"] = (combination.logarithm,)
+        for kind, terms in functions.items():
+            for *numbers, value in terms:
+                coefficients[self._place(kind, j, *numbers)] = value
         return coefficients
+
+    def _place(self, kind: str, *function: float) -> tuple[str, int]:
+        """Where a function stands among those of its kind, once."""
+        known = self._functions[kind]
+        if function not in known:
+            known.append(function)
+        return kind, known.index(function)
 
     def _interaction(
         self, pair: tuple[str, str], origins: Sequence[tuple[str, str | None]], names: Sequence[str]
@@ -683,9 +696,8 @@ class _Builder:
         for i in places[0]:
             for j in places[1]:
                 means = [self._z[:, k].mean() if origins[k][1] is None else 0.0 for k in (i, j)]
-                self._products.append((i, j))
                 coefficients = {
-                    ("product", len(self._products) - 1): 1.0,
+                    self._place("product", i, j): 1.0,
                     ("column", i): -means[1],
                     ("column", j): -means[0],
                     ("one", 0): means[0] * means[1],

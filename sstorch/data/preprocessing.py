@@ -163,8 +163,8 @@ class Preprocessor:
 
     Attributes:
         offset_: (p,) float64, and
-        scale_: (p,) float64, such that each scaled column or category is ``z = (x - offset_) * scale_``, where
-            x is the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks what is
+        scale_: (p,) float64, such that each scaled column or category is ``z = (x - offset_) * scale_``; x is
+            the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks what is
             without information in the training rows.
         fill_: What replaces a missing number, by column.
         mode_: Most frequent category by column, None where the training rows had none.
@@ -207,7 +207,8 @@ class Preprocessor:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The encoded features, in order."""
-        if basis := getattr(self, "basis_", None):
+        basis: Basis | None = getattr(self, "basis_", None)
+        if basis is not None:
             return basis.features
         origins = zip(self.schema.feature_names_out, self.schema.origins, strict=True)
         return tuple(Feature(name, (column,), (j,)) for j, (name, (column, _)) in enumerate(origins))
@@ -317,7 +318,7 @@ class Preprocessor:
         return out
 
     def leaf_slopes(self, column: str) -> FloatArray:
-        """Derivatives of the features that leaves see by a scaled number, a row for each piece, (pieces, q)."""
+        """Derivatives of the leaves' features by a scaled number, a row for each piece, (pieces, q)."""
         j = self.schema.origins.index((column, None))
         if self.basis_ is None:
             return np.eye(len(self.scale_))[j : j + 1]

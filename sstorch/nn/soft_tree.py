@@ -166,7 +166,8 @@ class SoftTree(nn.Module):
         n_gate_features: features that the gates see, the first of those given; p if None.
 
     Features are given as a tensor, shape (N, q) if shared by all problems or (*batch_shape, N, q), or as a
-    :class:`DesignMatrix`. Gates and leaves see the same features, q = p, or some of them. Times are in original units; inside, log time is shifted by ``log_time_scale``.
+    :class:`DesignMatrix`. Gates and leaves see the same features, q = p, or some of them. Times are in
+    original units; inside, log time is shifted by ``log_time_scale``.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".

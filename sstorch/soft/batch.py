@@ -38,8 +38,8 @@ from sstorch.soft.settings import BatchSettings, Coefficients
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
-# Coefficient of the penalty on slopes that go the wrong way. What is left of them is taken away at the end, which
-# costs 5e-6 of the objective on GBSG2 with three wrong directions; a larger one only slows the minimisation.
+# Coefficient of the penalty on slopes that go the wrong way. What is left of them is taken away at the end,
+# for 5e-6 of the objective on GBSG2 with three wrong directions; a larger one only slows the minimisation.
 _MONOTONE = 10.0
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
@@ -268,7 +268,7 @@ def _objective(
 def _monotone(
     settings: BatchSettings, preprocessors: Sequence[Preprocessor], n_problems: int
 ) -> Monotone | None:
-    """The penalty that holds effects to one direction, for so many problems a split; None if there is none."""
+    """The penalty that holds effects to one direction, for so many problems a split, if one is asked for."""
     if not settings.monotone:
         return None
     # Where exp(g) is a ratio of times, a larger predictor is a longer life.

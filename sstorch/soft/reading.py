@@ -292,6 +292,10 @@ class ReadableTree:
     def _encode(self, X: object) -> Tensor:
         """Encoded features of rows, (n, p)."""
 
+    @abstractmethod
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read."""
+
     @cached_property
     def node_table_(self) -> pd.DataFrame:
         """Training rows, events, median and mean predicted survival by node, indexed by heap number."""

@@ -253,11 +253,11 @@ class BatchSettings:
         The leaf is there as a family. Encodings are left out where all columns stay as they are: so are those
         of runs from before there were any.
         """
-        silent = ("trainer", "prediction")
+        silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
-            silent += ("numeric", "gate_numeric", "interactions", "roughness")
+            silent += ["numeric", "gate_numeric", "interactions", "roughness"]
         if not self.monotone:
-            silent += ("monotone",)
+            silent.append("monotone")
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 

@@ -205,8 +205,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         gate_numeric: what the gates see of them; linear gates have rules in original units.
         interactions: pairs of columns, such as ``[("age", "sex")]``, whose products the leaves see beside
             them: straight lines of each, numbers counted from their means.
-        monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, all else equal, such as
-            ``{"nodes": "up"}``; not for splines.
+        monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, in every leaf, such
+            as ``{"nodes": "up"}``; not for splines.
         roughness: coefficient of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral
             of the squared second derivative (``"spline"``), of each column's curve in each leaf, columns in
             units of their standard deviations, >= 0: at infinity all is linear.
