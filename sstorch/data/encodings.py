@@ -460,7 +460,8 @@ class Basis:
                 "features": tuple(np.array(self.features, dtype=object)[chosen]),
                 "n_gates": int(chosen[: self.n_gates].sum()),
                 "n_leaves": int(chosen[n_all - self.n_leaves :].sum()),
-                "mixing": self.mixing[:, chosen],
+                # In the order that a file gives it back: products of matrices round by it.
+                "mixing": np.ascontiguousarray(self.mixing[:, chosen]),
             }
         )
 

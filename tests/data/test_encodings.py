@@ -226,6 +226,7 @@ def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data:
             "flag": rng.uniform(size=count) < 0.5,
         }
     )
+    frame.loc[0, "age"] = 3.0
     encodings = Encodings(ColumnEncodings.of(encoding), ColumnEncodings(), (("age", "sex"),))
     preprocessor = Preprocessor(Schema.of(FRAME), encodings=encodings).fit(frame)
     other = pd.concat([frame, FRAME])

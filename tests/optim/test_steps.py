@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, SoftTree, Spline
-from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective import Monotone, Sample, TrainingObjective, expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
 from tests.batches import random_sample, random_tree, to_device
@@ -239,3 +239,52 @@ def test_a_leaf_that_no_row_can_reach_may_overflow() -> None:
     value, gradient = step.value_and_gradient(step.read())
     assert torch.isfinite(value).all()
     assert torch.isfinite(gradient).all()
+
+
+CURVED = TrainingObjective(
+    0.02,
+    0.03,
+    0.04,
+    roughness=0.5,
+    curved=torch.tensor([False, False, True, True]),
+    monotone=Monotone(torch.full((4,), 10.0), torch.randn(4, 2, 4, dtype=torch.float64)),
+)
+
+
+@pytest.mark.parametrize("leaf", ["log_logistic", "spline_ph", LogLogistic(ancillary="linear")], ids=str)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_gates_and_leaves_may_see_different_features(depth: int, leaf: str | HazardFamily) -> None:
+    """Gates the first three of six features, leaves the last four; penalties that act on some of them."""
+    family = random_tree(4, depth, leaf).family
+    tree, sample = SoftTree(4, depth, family, (4,), n_gate_features=3), random_sample(4, n_splits=2, p=6)
+    with torch.no_grad():
+        for parameter in tree.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64))
+    gates = [sample.x.matrices[..., :3].repeat_interleave(2, 0), tree.gate_parameters()]
+    if depth:
+        torch.testing.assert_close(
+            tree.gate_logits(sample.x), torch.matmul(gates[1].weight, gates[0].mT) + gates[1].bias[..., None]
+        )
+    slope, seen = tree.leaf_parameters().slope, sample.x.matrices[..., 2:].repeat_interleave(2, 0)
+    linear = torch.matmul(slope, seen.mT) + tree.leaf_parameters().intercept[..., None]
+    torch.testing.assert_close(tree.linear_predictor(sample.x), linear)
+    joint = JointStep.make(tree, CURVED, sample)
+    start = joint.read()
+    value, gradient = joint.value_and_gradient(start)
+    torch.testing.assert_close(value, CURVED(tree, sample))
+    moved = torch.randn(start.shape, dtype=torch.float64)
+    step = 1e-6 * moved
+    difference = (joint.value_at(start + step) - joint.value_at(start - step)) / 2e-6
+    torch.testing.assert_close(difference, (gradient * moved).sum(-1), rtol=1e-6, atol=1e-8)
+    for node in tree.topology.branches:
+        rows = sample.restrict(tree.visits(sample.x, node))
+        for made in (BranchStep.make(tree, CURVED, rows, node), LeafStep.make(tree, CURVED, rows, node)):
+            own, slope = made.value_and_gradient(made.read())
+            away = torch.randn(slope.shape, dtype=torch.float64)
+            ahead, behind = made.read() + 1e-6 * away, made.read() - 1e-6 * away
+            difference = (made.value_at(ahead) - made.value_at(behind)) / 2e-6
+            torch.testing.assert_close(difference, (slope * away).sum(-1), rtol=1e-5, atol=1e-8)
+            # A frozen step leaves what it does not train as it is, and the batch as its problems alone.
+            alone = made.select(torch.tensor([1, 3]))
+            torch.testing.assert_close(alone.value_and_gradient(alone.read())[0], own[[1, 3]])
+            assert all(len(block) == 4 for block in made.curvature(made.read()))

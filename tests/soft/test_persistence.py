@@ -21,7 +21,11 @@ from tests.conftest import nightly
 SAVED = Path(__file__).parent / "saved"
 ROWS = pd.DataFrame({"age": [31.0, 64.5, None], "stage": ["I", "III", None], "smoker": [True, False, True]})
 TIMES = [0.0, 2.5, 40.0, 400.0]
-KINDS = {"soft_version_3": SoftSurvivalTree, "exact_version_1": OptimalSurvivalTree}
+KINDS = {
+    "soft_version_3": SoftSurvivalTree,
+    "soft_version_4": SoftSurvivalTree,
+    "exact_version_1": OptimalSurvivalTree,
+}
 
 
 @pytest.mark.parametrize(

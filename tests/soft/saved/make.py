@@ -38,7 +38,14 @@ def main() -> None:
     X, y = cohort()
     trees = {
         f"soft_version_{persistence.FORMAT_VERSION}": SoftSurvivalTree(
-            1, "spline_po", n_starts=2, init="random", missing_categories="most_frequent"
+            1,
+            "spline_po",
+            n_starts=2,
+            init="random",
+            missing_categories="most_frequent",
+            numeric={"age": "spline(3)"},
+            gate_numeric={"age": "log"},
+            interactions=[("age", "smoker")],
         ),
         f"exact_version_{exact_persistence.FORMAT_VERSION}": OptimalSurvivalTree(2),
     }

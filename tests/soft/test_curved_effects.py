@@ -1,0 +1,285 @@
+"""Trees whose leaves see curves of numeric columns."""
+
+import itertools
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from formulaic import model_matrix
+from scipy.optimize import minimize
+from sklearn.base import clone
+
+from sstorch import SoftSurvivalTree, load_dataset
+from sstorch.data import SurvivalData
+from sstorch.data.encodings import NaturalSpline, Piecewise
+from sstorch.exceptions import ConfigError
+from sstorch.optim import Joint, LBFGSOptions
+from sstorch.soft.batch import train_batch
+from tests.conftest import nightly
+
+EXACT = Joint(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000))
+GRID = [0.0, 200.0, 800.0, 1600.0, 4000.0]
+
+
+@cache
+def rows() -> SurvivalData:
+    return load_dataset("gbsg2")
+
+
+def fitted(depth: int = 0, data: SurvivalData | None = None, **parameters: object) -> SoftSurvivalTree:
+    data = rows() if data is None else data
+    settings = {"n_starts": 1, "trainer": EXACT if depth == 0 else "joint"} | parameters
+    return SoftSurvivalTree(depth, **settings).fit(data.frame, (data.time, data.event))
+
+
+def bends(x: pd.Series) -> np.ndarray:
+    knots = np.unique(np.quantile(x, [0.25, 0.5, 0.75]))
+    return np.maximum(x.to_numpy()[:, None] - knots[(knots > x.min()) & (knots < x.max())], 0)
+
+
+def natural(x: pd.Series) -> np.ndarray:
+    knots = np.unique(np.quantile(x, np.linspace(0.05, 0.95, 5)))
+    context = {"low": knots[0], "high": knots[-1], "inner": list(knots[1:-1]), "x": x}
+    formula = "cr(x, knots=inner, lower_bound=low, upper_bound=high, extrapolation='extend')"
+    return np.asarray(model_matrix(f"0 + {formula}", pd.DataFrame({"x": x}), context=context))
+
+
+@pytest.mark.parametrize("leaf", ["exponential", "weibull"])
+@pytest.mark.parametrize(("encoding", "by_hand"), [("piecewise", bends), nightly("spline", natural)])
+def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str, encoding: str, by_hand: object) -> None:
+    """Its maximum does not depend on how a design is written: SciPy on one made by NumPy and formulaic."""
+    data = load_dataset("gbsg2")
+    data = SurvivalData(data.frame[["age", "progrec", "estrec"]], (data.time, data.event))
+    tree = fitted(0, data, leaf=leaf, numeric=encoding, ridge=0.0, roughness=0.0)
+    columns = [part for name in data.frame for part in (data.frame[[name]], by_hand(data.frame[name]))]
+    x = np.column_stack([np.ones(len(data)), *columns])
+    x, _ = np.linalg.qr(x[:, np.ptp(x, axis=0) > 0] if encoding == "spline" else x)
+    x = x * np.sqrt(len(x))
+    log_time, event = np.log(data.time / np.exp(np.log(data.time).mean())), data.event.astype(float)
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        shape = np.exp(theta[0]) if leaf == "weibull" else 1.0
+        g = x @ theta[1:]
+        hazard = np.exp(g + shape * log_time)
+        value = (hazard - event * (np.log(shape) + g + (shape - 1) * log_time)).mean()
+        slope = hazard - event
+        of_shape = ((hazard - event) * log_time * shape - event).mean() if leaf == "weibull" else 0.0
+        return value, np.r_[of_shape, x.T @ slope / len(x)]
+
+    best = minimize(loss, np.zeros(1 + x.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-9})
+    assert tree.objective_ == pytest.approx(best.fun, abs=1e-6)
+
+
+@pytest.mark.parametrize("encoding", [Piecewise(4), NaturalSpline(4)], ids=str)
+def test_a_large_roughness_leaves_the_straight_line(encoding: object) -> None:
+    straight, stiff = fitted(), fitted(numeric=encoding, roughness=1e6)
+    np.testing.assert_allclose(
+        stiff.predict_survival_function(rows().frame, GRID),
+        straight.predict_survival_function(rows().frame, GRID),
+        atol=1e-6,
+    )
+    assert stiff.objective_ == pytest.approx(straight.objective_, abs=1e-6)
+    soft = fitted(numeric=encoding, roughness=1e-4)
+    assert soft.log_likelihood(rows().frame, (rows().time, rows().event)) > straight.log_likelihood(
+        rows().frame, (rows().time, rows().event)
+    )
+
+
+def test_a_small_sample_falls_back_to_the_line() -> None:
+    """On 40 rows of pure noise the default leaves half of the gain, and a tenth leaves little."""
+    rng = np.random.default_rng(0)
+    data = SurvivalData(
+        pd.DataFrame({"x": rng.normal(size=40)}), (rng.exponential(size=40), np.ones(40, dtype=bool))
+    )
+    gain = [
+        fitted(0, data, numeric="piecewise(8)", roughness=value).objective_
+        - fitted(0, data, numeric="linear").objective_
+        for value in (0.0, 1e-2, 1e-1, 1.0)
+    ]
+    assert gain == sorted(gain)
+    assert gain[0] < 2 * gain[1]
+    assert gain[3] > 0.2 * gain[0]
+
+
+def test_knots_come_from_training_rows_alone() -> None:
+    """Rows held out may hold anything: the trees of a batch of folds stay the same, bit for bit."""
+    data, train = rows(), np.arange(686) % 5 != 0
+    wild = data.frame.copy()
+    wild.loc[~train, "age"] = 1e6 * np.arange((~train).sum())
+    other = SurvivalData(wild, (data.time, data.event))
+    settings = SoftSurvivalTree(1, n_starts=2, trainer="joint", numeric="spline").settings()
+    one, two = (train_batch([each.subset(train)], settings) for each in (data, other))
+    for name, value in one.tree.state_dict().items():
+        assert torch.equal(value, two.tree.state_dict()[name])
+    np.testing.assert_array_equal(
+        one.preprocessors[0].transform(data.frame[:9]), two.preprocessors[0].transform(data.frame[:9])
+    )
+
+
+def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
+    """One has a column of few values, so fewer knots: its features are zero there, and its tree the same."""
+    data = rows().subset(np.arange(300))
+    few = SurvivalData(data.frame.assign(estrec=data.frame["estrec"] % 3), (data.time, data.event))
+    settings = SoftSurvivalTree(1, n_starts=2, trainer="joint", numeric="piecewise").settings()
+    both, alone = train_batch([few, data], settings), train_batch([few], settings)
+    widths = both.tree.n_features, alone.tree.n_features
+    assert widths[0] > widths[1]
+    torch.testing.assert_close(both.objective[:2], alone.objective, rtol=1e-6, atol=1e-8)
+    x = data.frame[:20].assign(estrec=1.0)
+    ours, theirs = (
+        tree.curves(tree.encode(x), np.array(GRID)) for tree in (both.fitted(0, 0), alone.fitted(0, 0))
+    )
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+ENCODED = {
+    "numeric": {"age": "spline", "pnodes": "log", "progrec": "piecewise(6)"},
+    "gate_numeric": {"age": "piecewise"},
+    "interactions": [("age", "horTh"), ("age", "progrec")],
+}
+
+
+def test_exported_curves_are_the_predictions(tmp_path: Path) -> None:
+    tree = fitted(2, **ENCODED)
+    tree.export_prediction(tmp_path / "tree.pt2")
+    program = torch.export.load(tmp_path / "tree.pt2").module()
+    schema = tree.preprocessor_.schema
+    frame = rows().frame.astype({"age": float}).copy()
+    frame.loc[:5, "age"] = np.nan
+    frame.loc[6:9, "pnodes"] = 300
+    x = np.column_stack(
+        [frame[c] if v is None else (frame[c].astype(str) == v).to_numpy(float) for c, v in schema.origins]
+    )
+    made = program(torch.as_tensor(x.astype(float)), torch.tensor(GRID, dtype=torch.float64)).detach().numpy()
+    np.testing.assert_allclose(made, tree.predict_survival_function(frame, GRID), atol=1e-12)
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    tree = fitted(1, **ENCODED, monotone={"pnodes": "up"})
+    tree.save(tmp_path / "tree")
+    loaded = SoftSurvivalTree.load(tmp_path / "tree")
+    np.testing.assert_array_equal(
+        loaded.predict_survival_function(rows().frame, GRID),
+        tree.predict_survival_function(rows().frame, GRID),
+    )
+    pd.testing.assert_frame_equal(loaded.leaf_coefficients(), tree.leaf_coefficients())
+    assert loaded.summary() == tree.summary()
+    again = (
+        clone(loaded).set_params(n_starts=1, trainer="joint").fit(rows().frame, (rows().time, rows().event))
+    )
+    np.testing.assert_array_equal(again.predict(rows().frame), tree.predict(rows().frame))
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_tables_speak_of_columns(depth: int) -> None:
+    tree = fitted(depth, **ENCODED)
+    table = tree.leaf_coefficients().loc[0]
+    curves = ["s(age)", "log(pnodes)", "s(progrec)"]
+    products = ["age:horTh=yes", "age:progrec"]
+    assert {*curves, *products, "tsize", "tgrade=II"} <= set(table.index)
+    assert not [name for name in table.index if "~" in name]
+    assert set(table.loc[curves, "column"]) == {"age", "pnodes", "progrec"}
+    # The effect of a curve is the most it changes the predictor within the training range.
+    data, age = rows().frame, np.linspace(21, 80, 2001)
+    grid = pd.concat([data.iloc[[0]]] * len(age), ignore_index=True).assign(age=age)
+    grid = grid.assign(horTh="no")
+    x = tree.preprocessor_.transform(grid)
+    places = [k for k, f in enumerate(tree.preprocessor_.leaf_features) if f.columns == ("age",)]
+    slope = tree.module_.leaf(2**depth).slope.detach().numpy()
+    curve = x[:, x.shape[1] - len(slope) :][:, places] @ slope[places]
+    assert abs(table.loc["s(age)", "effect"]) == pytest.approx(np.ptp(curve), rel=1e-4)
+    assert np.sign(table.loc["s(age)", "effect"]) == (1 if curve.argmax() > curve.argmin() else -1)
+    shares = tree.importance()
+    assert list(shares.index) == list(data.columns)
+    assert shares["leaves"].sum() == pytest.approx(1)
+    assert shares.loc["age", "leaves"] > 0
+    if depth:
+        names = tree.gate_features()
+        assert {"s(age)", "pnodes", "progrec"} <= set(names)
+        assert not {"s(progrec)", "log(pnodes)"} & set(names)
+        assert " s(age)" in tree.export_text(n_terms=None)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_an_explanation_sums_to_the_scores(depth: int) -> None:
+    tree = fitted(depth, **ENCODED)
+    for number in (0, 5, 77):
+        one = rows().frame.iloc[[number]]
+        told = tree.explain(one)
+        x = torch.as_tensor(tree.preprocessor_.transform(one))
+        leaf = int(tree.apply(one)[0])
+        linear = float(tree.module_.linear_predictor(x).detach()[leaf, 0])
+        assert told.contributions[f"leaf {leaf}"].sum() == pytest.approx(linear, abs=1e-10)
+        for node, step in told.path.iterrows():
+            logit = float(tree.module_.gate_logits(x, [node]).detach()[0, 0])
+            assert told.contributions[f"gate {node}"].sum() == pytest.approx(logit, abs=1e-10)
+            assert step["score"] == pytest.approx(logit, abs=1e-10)
+        assert told.values["s(age)"] == pytest.approx(one["age"].iloc[0])
+        assert told.values["log(pnodes)"] == pytest.approx(one["pnodes"].iloc[0])
+        assert "s(age) = " in str(told) or "tgrade" in str(told)
+
+
+def test_simplified_rules_route_as_they_say() -> None:
+    tree = fitted(2, **ENCODED)
+    short = tree.simplify(rows().frame, tolerance=0.02)
+    assert short.leaf_agreement > 0.9
+    assert short.coefficients.shape == (3, len(rows().frame.columns) + 4)
+    whole = tree.simplify(rows().frame, tolerance=0.0)
+    assert whole.leaf_agreement == 1.0
+
+
+@pytest.mark.parametrize("leaf", ["log_logistic", nightly("weibull"), nightly("spline_po")])
+@pytest.mark.parametrize("numeric", ["linear", "log", "piecewise(8)"])
+def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
+    ways = {"age": "up", "pnodes": "down", "progrec": "down"}
+    data = rows()
+    tree = SoftSurvivalTree(
+        1, leaf, n_starts=2, trainer="joint", numeric=numeric, monotone=ways, gate_ridge=1e-2
+    ).fit(data.frame, (data.time, data.event))
+    linear_is_life = tree.module_.family.ratio == "time ratio"
+    slopes = [tree.module_.leaf(node).slope.detach().numpy() for node in (2, 3)]
+    for (column, way), slope in itertools.product(ways.items(), slopes):
+        risk = tree.preprocessor_.leaf_slopes(column) @ slope * (-1 if linear_is_life else 1)
+        assert (risk if way == "up" else -risk).min() >= -1e-12
+    free = fitted(0, leaf=leaf, numeric=numeric, trainer="joint")
+    held = fitted(0, leaf=leaf, numeric=numeric, trainer="joint", monotone={"progrec": "down"})
+    if numeric == "linear":  # as it is anyway: nothing is lost
+        assert held.objective_ == pytest.approx(free.objective_, abs=1e-5)
+
+
+def test_what_cannot_be_is_refused_before_training() -> None:
+    for parameters in (
+        {"numeric": "cubic"},
+        {"numeric": {"agee": "spline"}},
+        {"numeric": {"horTh": "spline"}},
+        {"gate_numeric": {"agee": "spline"}},
+        {"interactions": [("age", "agee")]},
+        {"monotone": {"age": "up"}, "numeric": "spline"},
+        {"monotone": {"age": "sideways"}},
+        {"roughness": -1.0},
+        {"roughness": np.nan},
+    ):
+        with pytest.raises(ConfigError):
+            fitted(1, **parameters)
+
+
+@pytest.mark.parametrize("trainer", ["nodec", nightly("nodec+joint"), "adam"])
+@pytest.mark.parametrize("init", ["random", nightly("kmeans"), "grown", nightly("greedy")])
+def test_every_trainer_and_start(trainer: str, init: str) -> None:
+    data = rows().subset(np.arange(200))
+    tree = SoftSurvivalTree(
+        2, n_starts=2, trainer=trainer, init=init, numeric="spline", interactions=[("age", "horTh")]
+    ).fit(data.frame, (data.time, data.event))
+    assert np.isfinite(tree.objective_)
+    assert (tree.module_.n_gate_features, tree.module_.n_features) == (12, 29)
+
+
+def test_cox_starts_and_linear_shapes() -> None:
+    data = rows().subset(np.arange(200))
+    tree = SoftSurvivalTree(1, "spline_po", n_starts=2, init="cox", numeric="log").fit(
+        data.frame, (data.time, data.event)
+    )
+    assert np.isfinite(tree.objective_)
