@@ -23,6 +23,7 @@ from sstorch.data.sources import (
     pip_install,
 )
 from sstorch.data.survival_data import SurvivalData
+from sstorch.data.survivors import SURVIVORS_SETS
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # Empty, the usual abbreviations, and the single point of SAS and Stata. 'None' is a category in real files.
@@ -34,7 +35,14 @@ _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in sorted(
-        (*LIFELINES_SETS, *PYSURVIVAL_SETS, *SCIKIT_SURVIVAL_SETS, *SURVSET_SETS, *UIS_SETS),
+        (
+            *LIFELINES_SETS,
+            *PYSURVIVAL_SETS,
+            *SCIKIT_SURVIVAL_SETS,
+            *SURVIVORS_SETS,
+            *SURVSET_SETS,
+            *UIS_SETS,
+        ),
         key=lambda entry: entry.name,
     )
 }
@@ -91,8 +99,8 @@ def load_file(
 def load_dataset(name: str, **options: object) -> SurvivalData:
     """Load a data set by name.
 
-    Most come from optional packages: ``python -m pip install 'sstorch[datasets]'``. Those of PySurvival are
-    downloaded with pip at the first use and kept in a cache folder (the environment variable
+    Most come from optional packages: ``python -m pip install 'sstorch[datasets]'``. Those of PySurvival and
+    survivors are downloaded with pip at the first use and kept in a cache folder (the environment variable
     ``SSTORCH_CACHE`` names another). What is loaded is compared with the rows, features and events that
     `list_datasets` states.
 

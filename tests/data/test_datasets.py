@@ -7,8 +7,8 @@ import pytest
 
 from sstorch.data import Preprocessor, Schema, list_datasets, load_dataset
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.pysurvival import Wheel
 from sstorch.data.sources import SKSURV, Package
+from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]

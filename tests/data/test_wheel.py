@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sstorch.data.pysurvival import Wheel, cache_folder
+from sstorch.data.wheels import Wheel, cache_folder
 from sstorch.exceptions import DataError, DataWarning
 
 _BUFFER = io.BytesIO()
@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def replace_pip(monkeypatch):
     def replace(pip):
-        monkeypatch.setattr("sstorch.data.pysurvival.subprocess.run", pip)
+        monkeypatch.setattr("sstorch.data.wheels.subprocess.run", pip)
         return pip
 
     return replace
