@@ -153,8 +153,9 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         SstorchError: the configuration or the data cannot be used.
     """
     estimator, cv = config.estimator(), config.cv
-    estimator.settings()
+    settings = estimator.settings()
     data = config.load()
+    settings.check_columns(data)
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")

@@ -20,7 +20,7 @@ from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
 from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
 from sstorch.soft import SoftSurvivalTree
-from sstorch.soft.settings import SETTINGS
+from sstorch.soft.settings import SETTINGS, Setting
 
 
 @dataclass
@@ -68,10 +68,17 @@ class DatasetConfig:
         return load_dataset("csv", drop=tuple(self.drop), **options)
 
 
-# Shape, prediction and penalties of the tree, and what becomes of missing values.
+def _tree_field(name: str, item: Setting) -> tuple[str, Any, Any]:
+    """Name, type and default of a setting as a field; a mapping or a list has no type, its rule checks it."""
+    if isinstance(item.default, tuple):
+        return name, Any, field(default_factory=lambda: list(item.default))
+    return name, Any if item.nested else type(item.default), item.default
+
+
+# Shape, prediction and penalties of the tree, curves of its columns, and what becomes of missing values.
 TreeConfig = make_dataclass(
     "TreeConfig",
-    [(name, type(item.default), item.default) for name, item in SETTINGS.items() if item.in_tree_group],
+    [_tree_field(name, item) for name, item in SETTINGS.items() if item.in_tree_group],
     namespace={"__module__": __name__},
 )
 
@@ -291,8 +298,10 @@ class Config:
     def estimator(self) -> SoftSurvivalTree:
         """Build the unfitted tree that the configuration describes."""
         parity = self.fairness.build()
+        # A configuration has lists where Python's defaults, and so equal estimators, have tuples.
+        tree: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in vars(self.tree).items()}
         return SoftSurvivalTree(
-            **vars(self.tree),
+            **tree,
             leaf=make_family(self.leaf.name, **self.leaf.options),
             n_starts=self.cv.n_starts,
             trainer=self.trainer.build(),

@@ -223,6 +223,16 @@ def test_a_hard_but_honest_file_trains(
         (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
         (["tree.depth=abc"], "tree.depth"),
         (["tree=depth9"], "depth9"),
+        (["tree.numeric=splin"], "numeric must be one of linear, log, piecewise, spline"),
+        (["tree.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
+        (["tree.numeric=piecewise:1"], "pieces must be at least 2"),
+        (["tree.gate_numeric=null"], "gate_numeric must be one of"),
+        (["tree.numeric={agee: spline}"], "numeric names 'agee'; the columns are 'horTh', 'age', "),
+        (["tree.gate_numeric={agee: log}"], "gate_numeric names 'agee'; the columns are "),
+        (["tree.numeric={horTh: spline}"], "column 'horTh' is categorical and has no curve"),
+        (["tree.interactions=[age,horTh]"], "interactions must be pairs of different columns"),
+        (["tree.interactions=[[age,horT]]"], "interactions name 'horT'; the columns are "),
+        (["tree.roughness=-1"], "roughness must be a finite number >= 0"),
         (["device.threads=0"], "device.threads must be at least 1"),
         (["device.name=cpu:abc"], "device must be cpu, cuda"),
         (["device.dtype=int8"], "dtype must be one of"),
@@ -298,6 +308,59 @@ def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path
     (tmp_path / "config.yaml").write_text(now + "  zeta: 0.5\n  epochs: 50\n")
     with pytest.raises(ConfigError, match=r"config.trainer.zeta is 0.5 there and 0.8 here"):
         folder.is_completed(now + "  zeta: 0.8\n", "data")
+
+
+def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Path) -> None:
+    folder, before = RunFolder(tmp_path), "tree:\n  depth: 1\n"
+    folder.begin(before, "data")
+    folder.write_status("completed")
+    now = before + "  numeric: linear\n  gate_numeric: linear\n  interactions: []\n  roughness: 0.01\n"
+    assert folder.is_completed(now, "data")
+    with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
+        folder.is_completed(now.replace("  numeric: linear", "  numeric: spline"), "data")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parameters"),
+    [
+        (["tree.numeric=spline"], {"numeric": "spline"}),
+        (["tree.numeric=piecewise:8", "tree.roughness=0.1"], {"numeric": "piecewise(8)", "roughness": 0.1}),
+        (['tree.numeric="piecewise(8)"'], {"numeric": "piecewise(8)"}),
+        (["tree.numeric={age: spline:5, pnodes: log}"], {"numeric": {"age": "spline(5)", "pnodes": "log"}}),
+        (["tree.gate_numeric=log"], {"gate_numeric": "log"}),
+        (["tree.interactions=[[age,horTh]]"], {"interactions": [("age", "horTh")]}),
+    ],
+)
+def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
+    ours = _compose(*overrides).estimator()
+    assert ours.settings().encodings == SoftSurvivalTree(**parameters).settings().encodings  # type: ignore[arg-type]
+    assert ours.roughness == parameters.get("roughness", 0.01)
+    assert {type(ours.numeric), type(ours.gate_numeric), type(ours.interactions)} <= {str, dict, tuple}
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_run_with_curves(
+    depth: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gbsg2: SurvivalData,
+) -> None:
+    folder = tmp_path / "run"
+    own = ["experiment=quick", *SMALL, f"tree.depth={depth}", "tree.interactions=[[age,horTh]]"]
+    own += ["tree.numeric={age: spline, pnodes: piecewise:8, progrec: log}"]
+    assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
+    assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]
+    model = SoftSurvivalTree.load(folder / "model")
+    assert model.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
+    names = {feature.name for feature in model.preprocessor_.leaf_features}
+    assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
+    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert np.isfinite(model.predict(gbsg2.frame)).all()
+    assert np.isfinite(pd.read_csv(folder / "scores.csv")[list(SCORES)]).all(axis=None)
+    board = EventAccumulator(str(folder / "tensorboard" / "all-rows")).Reload()
+    assert board.Scalars("train/objective")
+    assert "spline" in board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
 def test_a_sweep_goes_on_when_a_job_is_refused(

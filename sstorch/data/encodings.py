@@ -217,11 +217,12 @@ def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list
 ENCODINGS: dict[str, type[NumericEncoding]] = {
     kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline)
 }
-_TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+# The second spelling needs no quotes on a command line.
+_TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\)|:\s*(\d+))?\s*")
 
 
 def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
-    """An encoding from itself or its name, such as ``"spline"`` or ``"piecewise(8)"``.
+    """An encoding from itself or its name, such as ``"spline"``, ``"piecewise(8)"`` or ``"piecewise:8"``.
 
     Raises:
         ConfigError: there is no such encoding; the message calls it ``what``.
@@ -229,12 +230,13 @@ def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
     if isinstance(value, NumericEncoding):
         return value
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or found[1] not in ENCODINGS or (found[2] and not fields(ENCODINGS[found[1]])):  # type: ignore[arg-type]
+    option = found and (found[2] or found[3])
+    if found is None or found[1] not in ENCODINGS or (option and not fields(ENCODINGS[found[1]])):  # type: ignore[arg-type]
         raise ConfigError(
             f"{what} must be one of {', '.join(ENCODINGS)}, such as 'piecewise(8)' with the number of pieces "
             f"and 'spline(6)' with degrees of freedom, or a dictionary of these by column, got {value!r}"
         )
-    return ENCODINGS[found[1]](*([int(found[2])] if found[2] else []))
+    return ENCODINGS[found[1]](*([int(option)] if option else []))
 
 
 @dataclass(frozen=True)

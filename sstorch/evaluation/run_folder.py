@@ -19,6 +19,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
+from sstorch.soft.settings import SETTINGS
 
 # Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
 # wrote those of all trainers, and refused other values for those that the chosen one does not read.
@@ -27,6 +28,8 @@ _RETIRED = {
     **{"eps": "eps_paper", "macro_iterations": 10, "zeta": 0.8, "patience": None, "race": True},
     **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
 }
+# Settings of the tree that earlier versions did not have, at the values that stand for what they did.
+_ADDED = {name: SETTINGS[name].default for name in ("numeric", "gate_numeric", "interactions", "roughness")}
 
 
 @dataclass
@@ -193,4 +196,6 @@ def _without_logger(config_text: str) -> dict[str, object]:
     chosen = {str(name): value for name, value in config.items() if name != "logger"}
     if isinstance(trainer := chosen.get("trainer"), dict):
         chosen["trainer"] = {**_RETIRED, **trainer}
+    if isinstance(tree := chosen.get("tree"), dict):
+        chosen["tree"] = {**_ADDED, **tree}
     return chosen

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from sstorch.checks import check_device, check_integer, is_number_of
+from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import (
     ColumnEncodings,
     Encodings,
@@ -51,6 +52,7 @@ class Setting:
         in_tree_group: whether it is a key of the group ``tree`` of the command line.
         saved: whether it is saved with a tree by its name. What only training reads and need not be a plain
             value is not, nor is what the trained module itself holds.
+        nested: whether the value may be a mapping or a list.
     """
 
     default: Any
@@ -58,11 +60,20 @@ class Setting:
     text: str
     in_tree_group: bool
     saved: bool
+    nested: bool
 
 
-def setting(default: object, rule: Rule, text: str, *, in_tree_group: bool = True, saved: bool = True) -> Any:
+def setting(
+    default: object,
+    rule: Rule,
+    text: str,
+    *,
+    in_tree_group: bool = True,
+    saved: bool = True,
+    nested: bool = False,
+) -> Any:
     """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
-    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved)})
+    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved, nested)})
 
 
 # ------------------------------------------------------------------ rules
@@ -202,11 +213,19 @@ class BatchSettings:
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
     )
     numeric: ColumnEncodings = setting(
-        "linear", _encodings, "what leaves see of numeric columns, by column or for all", saved=False
+        "linear",
+        _encodings,
+        "what leaves see of numeric columns, by column or for all",
+        saved=False,
+        nested=True,
     )
-    gate_numeric: ColumnEncodings = setting("linear", _encodings, "what gates see of them", saved=False)
-    interactions: Interactions = setting((), _interactions, "pairs of columns", saved=False)
-    monotone: Monotone = setting(None, _monotone, "columns whose effect on risk goes one way", saved=False)
+    gate_numeric: ColumnEncodings = setting(
+        "linear", _encodings, "what gates see of them", saved=False, nested=True
+    )
+    interactions: Interactions = setting((), _interactions, "pairs of columns", saved=False, nested=True)
+    monotone: Monotone = setting(
+        None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
+    )
     roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
@@ -266,6 +285,15 @@ class BatchSettings:
         """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
         gates = self.gate_numeric if self.depth else self.numeric
         return Encodings(self.numeric, gates, self.interactions, self.monotone)
+
+    def check_columns(self, data: SurvivalData) -> None:
+        """Make sure, before any work, that the columns that encodings name are there and fit them.
+
+        Raises:
+            ConfigError: the message names the column.
+        """
+        schema = Schema.of(data.frame)
+        self.encodings.check_columns(schema.columns, schema.categories)
 
     @property
     def coefficients(self) -> Coefficients:
