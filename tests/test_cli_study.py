@@ -1,5 +1,6 @@
 """Studies on the command line: a first run, a second one, kill -9, and what is refused."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -137,6 +138,12 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
         ("study.engine=threads", "study.engine must be"),
         ("cv.n_folds=100", "choose fewer folds"),
         ("fairness.sensitive=a", "leave fairness.sensitive out"),
+        ("+study.soft_trees.exp.numeric=splin", "numeric must be one of linear, log, piecewise, spline"),
+        (
+            "+study.soft_trees.exp.numeric={x: spline}",
+            "exp: numeric names 'x'; the columns are 'a', 'b', 'c'",
+        ),
+        ("+study.soft_trees.exp.interactions=[[a,x]]", "exp: interactions name 'x'; the columns are "),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line_before_any_work(
@@ -216,6 +223,45 @@ def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() ->
     assert {own.depth for own in search.candidates()} == {0, 1, 2, 3, 4}
     assert set(config.study.datasets or ()) == PAPER_SETS
     assert config.cv.n_folds == 5
+
+
+@pytest.mark.parametrize("experiment", ["curved", "own"])
+def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
+    def trees(name: str) -> dict[tuple[str, int], Any]:
+        config = _compose(f"experiment={name}")
+        assert config.study is not None
+        config.study.baselines = {}
+        return {(model.name, model.depth): model for model in study_models(config, config.study)}
+
+    models = trees(experiment)
+    curved = {key: model for key, model in models.items() if key[0].endswith("_curved")}
+    assert {depth for _, depth in curved} == {0, 1, 2}
+    assert len(models) == 2 * len(curved)
+    for (name, depth), model in curved.items():
+        model.check()
+        straight = models[name.removesuffix("_curved"), depth]
+        ours, theirs = model.estimator.settings(), straight.estimator.settings()
+        assert ours.encodings.gates.is_linear == (depth > 0)
+        assert dataclasses.replace(ours, numeric=theirs.numeric, leaf=theirs.leaf) == theirs
+        assert make_family(ours.leaf).name == make_family(theirs.leaf).name
+        assert str(ours.numeric.default) == "spline(4)"
+        assert not any("numeric" in key for key in straight.settings())
+    if experiment == "curved":  # what is done in a study of the paper is not done again
+        for key, model in trees("paper").items():
+            assert key[0].endswith("_gated") or models[key].settings() == model.settings()
+
+
+def test_curves_of_a_study(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = "+study.soft_trees.curved={leaf: exponential, depth: [0, 1], n_starts: 1, interactions: [[a, b]], "
+    mine += "numeric: [{a: piecewise:3}, spline]}"
+    asked = [*options, mine, "study.models=[curved]", f"study.folder={tmp_path}"]
+    assert sstorch(monkeypatch, *asked) == 0
+    table = ResultStore(tmp_path).table()
+    names = {"curved,numeric={'a': 'piecewise:3'}", "curved,numeric=spline"}
+    assert set(zip(table["model"], table["depth"], strict=True)) == {(n, d) for n in names for d in (0, 1)}
+    settings = [facts["settings"] for facts in ResultStore(tmp_path).facts()]
+    assert {tuple(own[f"tree.interactions.0.{k}"] for k in (0, 1)) for own in settings} == {("a", "b")}
+    assert {own["tree.roughness"] for own in settings} == {0.01}
 
 
 def test_engines_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:

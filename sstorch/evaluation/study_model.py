@@ -105,6 +105,7 @@ class StudyModel(ABC):
         """Make sure, before any work, that it can be fitted to rows of such data.
 
         Raises:
+            ConfigError: it names a column that is not there.
             DataError: it cannot.
         """
 
@@ -152,6 +153,13 @@ class SoftTreeModel(StudyModel):
     def check(self) -> None:
         """Check every parameter."""
         self.estimator.settings()
+
+    def check_data(self, data: SurvivalData) -> None:
+        """Check the columns that it names."""
+        try:
+            self.estimator.settings().check_columns(data)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
 
     def settings(self) -> Fingerprint:
         """The checked parameters and those of the trainer, but for the device."""
@@ -277,7 +285,7 @@ def soft_tree_models(
     Args:
         estimator: parameters that all have.
         entries: for each name parameters of its own, which win, and ``leaf_options`` of its leaf. A list
-            stands for one model with each of its values.
+            stands for one model with each of its values, but for ``interactions``.
 
     Raises:
         ConfigError: there is no such parameter, or a value does not exist.
@@ -359,8 +367,13 @@ def _is_installed(model: BaselineModel) -> bool:
 
 
 def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every choice of one value of each list, and what tells it from the others beside the depth."""
-    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
+    """Every choice of one value of each list, and what tells it from the others beside the depth.
+
+    Interactions are a list themselves, and one value.
+    """
+    lists = {
+        name: value for name, value in entry.items() if isinstance(value, list) and name != "interactions"
+    }
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
         suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name != "depth")

@@ -94,23 +94,23 @@ def by_default(names: set[str]) -> list[str]:
     return in_order(names - _BY_REQUEST)
 
 
-# The soft trees of the paper with a ridge on their gates.
-_GATED = "_gated"
+# The soft trees of the paper.
+_PAPER = {
+    "sst_exp": "Exp",
+    "sst_weibull": "Weibull",
+    "sst_llog": "Llog",
+    "sst_llog_kmeans": "Llog k-means",
+    "sst_po": "PO",
+    "sst_ph": "PH",
+}
+# They with a ridge on their gates, and with curved effects of numeric columns in their leaves.
+_GATED, _CURVED = "_gated", "_curved"
 # Titles of the soft trees as in Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
 FAMILIES: dict[str, dict[str, str]] = {
     "soft trees": {
-        "sst_exp": "Exp",
-        "sst_weibull": "Weibull",
-        "sst_llog": "Llog",
-        "sst_llog_kmeans": "Llog k-means",
-        "sst_po": "PO",
-        "sst_ph": "PH",
-        "sst_exp_gated": "Exp, gated",
-        "sst_weibull_gated": "Weibull, gated",
-        "sst_llog_gated": "Llog, gated",
-        "sst_llog_kmeans_gated": "Llog k-means, gated",
-        "sst_po_gated": "PO, gated",
-        "sst_ph_gated": "PH, gated",
+        **_PAPER,
+        **{name + _GATED: f"{title}, gated" for name, title in _PAPER.items()},
+        **{name + _CURVED: f"{title}, curved" for name, title in _PAPER.items()},
         "sst_cv": "Chosen by search",
     },
     "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
@@ -148,8 +148,8 @@ class Model:
 
     @property
     def counterpart(self) -> Model:
-        """The model of the published tables that it is compared with: itself, or the one without a ridge."""
-        return Model(self.name.removesuffix(_GATED), self.depth)
+        """The model of the published tables it is compared with: itself, or the plain one of its leaf."""
+        return Model(self.name.removesuffix(_GATED).removesuffix(_CURVED), self.depth)
 
     @property
     def title(self) -> str:

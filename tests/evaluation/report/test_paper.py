@@ -53,6 +53,16 @@ def test_gated_trees_are_compared_with_the_papers_trees_without_a_ridge() -> Non
     assert (gated.label, gated.family) == ("Llog, gated D2", "soft trees")
 
 
+def test_curved_trees_are_compared_with_the_papers_straight_ones() -> None:
+    results = Results(*study({("aids", "sst_llog_curved", 2): 0.751, ("aids", "sst_po_curved", 2): 0.751}))
+    curved = Model("sst_llog_curved", 2)
+    assert beside(results, "c_harrell", "test", curved).loc["aids"].tolist() == pytest.approx(
+        [0.751, 0.741, 0.01]
+    )
+    assert beside(results, "ibs_graf", "test", Model("sst_po_curved", 2))["difference"].isna().all()
+    assert (curved.label, curved.family) == ("Llog, curved D2", "soft trees")
+
+
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:
     table, records = study({("aids2", "sst_po", 2): 0.14, ("aids2", "sst_llog", 2): 0.5}, "ibs_graf")
     results = Results(table, records)
