@@ -172,6 +172,23 @@ def test_too_little_to_calibrate_or_to_weigh_is_refused(small_data: SurvivalData
         ConformalLowerBound(PLAIN, censoring=Gone()).fit(X, (time, event))
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+def test_curved_trees_have_bounds(small_data: SurvivalData, depth: int) -> None:
+    """Knots come from the rows that train, not from those that calibrate; the model of G may be curved."""
+    y = (small_data.time, small_data.event)
+    curved = clone(PLAIN).set_params(depth=depth, numeric="spline", gate_numeric="log")
+    found = ConformalLowerBound(curved, 0.7, censoring=clone(CENSORING).set_params(numeric="piecewise"))
+    found.fit(small_data.frame, y)
+    train = small_data.subset(~found._calibration_rows(small_data.event))
+    model = clone(curved).fit(train.frame, (train.time, train.event))
+    seen, own = found.estimator_.preprocessor_.basis_, model.preprocessor_.basis_  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(seen.cube_knot, own.cube_knot)
+    bounds = found.predict(small_data.frame)
+    assert ((bounds > 0) & (bounds <= found.cutoff_)).all()
+    straight = ConformalLowerBound(clone(curved).set_params(numeric="linear"), 0.7).fit(small_data.frame, y)
+    assert not np.allclose(straight.predict(small_data.frame), bounds, rtol=1e-3)
+
+
 def test_atoms_of_the_censoring_times_have_the_weights_of_kaplan_meier() -> None:
     """Two ends of a study: G is wanted just before them, also from a model."""
     draws = np.random.default_rng(3)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -445,12 +446,15 @@ def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
 
 # ------------------------------------------------------------------ the estimator
 
+CURVES = {"numeric": "spline", "gate_numeric": {"x1": "piecewise"}, "interactions": [("x0", "x1")]}
 
+
+@pytest.mark.parametrize("curves", [{}, CURVES])
 def test_an_estimator_goes_on_from_its_checkpoint(
-    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    curves: dict[str, Any], small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, path = (small_data.time, small_data.event), tmp_path / "run"
-    tree = SoftSurvivalTree(1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2)
+    tree = SoftSurvivalTree(1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2, **curves)
     plain = clone(tree).fit(small_data.frame, y)
 
     cut_short = clone(tree).set_params(verbose=1)
@@ -468,6 +472,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
         ({"random_state": 1}, "settings.seed is 0 there and 1 here"),
         ({"leaf": "weibull"}, "settings.leaf is log_logistic there and weibull here"),
         ({"trainer": Nodec(macro_iterations=4)}, "trainer.macro_iterations is 3 there and 4 here"),
+        ({"numeric": "piecewise(5)"}, r"settings\.numeric"),
     ):
         with pytest.raises(ConfigError, match=message):
             clone(tree).set_params(**changes).fit(small_data.frame, y, checkpoint=path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,25 @@ def test_other_leaves_holdout_weights_and_precision(cohort: pd.DataFrame) -> Non
         plain = _parity(_fit(cohort, fairness="l2", rho=0.0, **options), cohort)
         fair = _parity(_fit(cohort, fairness="l2", rho=3.0, **options), cohort)
         assert fair < 0.6 * plain, options
+
+
+@pytest.mark.parametrize("fairness", ["l2", "l2_relaxed"])
+def test_curved_effects(cohort: pd.DataFrame, fairness: str, tmp_path: Path) -> None:
+    """The penalty acts through curves too, and the sensitive column has none."""
+    curves = {"numeric": "spline", "gate_numeric": "piecewise(3)", "interactions": [("risk", "other")]}
+    free = _fit(cohort, numeric="spline", depth=1)
+    fair = _fit(cohort, fairness=fairness, rho=2.0, numeric="spline")
+    assert _parity(fair, cohort) < 0.7 * _parity(free, cohort)
+    tree = _fit(cohort, fairness=fairness, rho=2.0, **curves)
+    assert {column for feature in tree.preprocessor_.features for column in feature.columns} == {
+        "risk",
+        "other",
+    }
+    tree.save(tmp_path / "tree")
+    X = cohort[["risk", "other", "sex"]]
+    np.testing.assert_array_equal(SoftSurvivalTree.load(tmp_path / "tree").predict(X), tree.predict(X))
+    with pytest.raises(ConfigError, match="numeric names 'sex'; the columns are 'risk', 'other'"):
+        _fit(cohort, fairness=fairness, rho=2.0, numeric={"sex": "spline"})
 
 
 def test_a_saved_tree_predicts_alike(cohort: pd.DataFrame, tmp_path: object) -> None:

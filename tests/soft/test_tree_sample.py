@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
@@ -52,6 +53,21 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
     np.testing.assert_array_equal(
         again.survival(small_data.frame, [5.0]), sample.survival(small_data.frame, [5.0])
     )
+
+
+def test_curves_of_a_resample_have_its_knots(small_data: SurvivalData) -> None:
+    estimator = clone(PLAIN).set_params(numeric="spline", roughness=0.1, leaf="weibull", ridge=0.01)
+    sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    counts = np.random.default_rng((0, 3)).multinomial(120, np.full(120, 1 / 120))
+    kept = small_data.reweighted(counts)
+    alone = clone(estimator).fit(kept.frame, _y(kept), sample_weight=kept.sample_weight)
+    X, times = small_data.frame, [5.0, 40.0]
+    curves = sample.survival(X, times)
+    np.testing.assert_allclose(curves[0], alone.predict_survival_function(X, times), atol=2e-4)
+    assert np.isfinite(curves).all()
+    assert (sample.spread(X, times) > 0).all()
+    straight = bootstrap_trees(clone(estimator).set_params(numeric="linear"), X, _y(small_data), 3)
+    assert np.abs(straight.survival(X, times) - curves).max() > 0.01
 
 
 def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: SurvivalData) -> None:
