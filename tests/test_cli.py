@@ -232,6 +232,12 @@ def test_a_hard_but_honest_file_trains(
         (["tree.numeric={horTh: spline}"], "column 'horTh' is categorical and has no curve"),
         (["tree.interactions=[age,horTh]"], "interactions must be pairs of different columns"),
         (["tree.interactions=[[age,horT]]"], "interactions name 'horT'; the columns are "),
+        (["tree.monotone={pnods: up}"], "monotone names 'pnods'; the columns are "),
+        (["tree.monotone={pnodes: left}"], "monotone must be a dictionary of columns and 'up' or 'down'"),
+        (
+            ["tree.monotone={pnodes: up}", "tree.numeric=spline"],
+            "column 'pnodes' is a spline, which can turn",
+        ),
         (["tree.roughness=-1"], "roughness must be a finite number >= 0"),
         (["device.threads=0"], "device.threads must be at least 1"),
         (["device.name=cpu:abc"], "device must be cpu, cuda"),
@@ -314,7 +320,8 @@ def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Pa
     folder, before = RunFolder(tmp_path), "tree:\n  depth: 1\n"
     folder.begin(before, "data")
     folder.write_status("completed")
-    now = before + "  numeric: linear\n  gate_numeric: linear\n  interactions: []\n  roughness: 0.01\n"
+    now = before + "  numeric: linear\n  gate_numeric: linear\n  interactions: []\n"
+    now += "  monotone: null\n  roughness: 0.01\n"
     assert folder.is_completed(now, "data")
     with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
         folder.is_completed(now.replace("  numeric: linear", "  numeric: spline"), "data")
@@ -329,13 +336,15 @@ def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Pa
         (["tree.numeric={age: spline:5, pnodes: log}"], {"numeric": {"age": "spline(5)", "pnodes": "log"}}),
         (["tree.gate_numeric=log"], {"gate_numeric": "log"}),
         (["tree.interactions=[[age,horTh]]"], {"interactions": [("age", "horTh")]}),
+        (["tree.monotone={pnodes: up}"], {"monotone": {"pnodes": "up"}}),
     ],
 )
 def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
     ours = _compose(*overrides).estimator()
     assert ours.settings().encodings == SoftSurvivalTree(**parameters).settings().encodings  # type: ignore[arg-type]
     assert ours.roughness == parameters.get("roughness", 0.01)
-    assert {type(ours.numeric), type(ours.gate_numeric), type(ours.interactions)} <= {str, dict, tuple}
+    given = ours.numeric, ours.gate_numeric, ours.interactions, ours.monotone
+    assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
 
 
 @pytest.mark.parametrize("depth", [0, 1])
@@ -348,6 +357,7 @@ def test_a_run_with_curves(
 ) -> None:
     folder = tmp_path / "run"
     own = ["experiment=quick", *SMALL, f"tree.depth={depth}", "tree.interactions=[[age,horTh]]"]
+    own += ["tree.monotone={pnodes: up}"]
     own += ["tree.numeric={age: spline, pnodes: piecewise:8, progrec: log}"]
     assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
     assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]

@@ -29,7 +29,10 @@ _RETIRED = {
     **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
 }
 # Settings of the tree that earlier versions did not have, at the values that stand for what they did.
-_ADDED = {name: SETTINGS[name].default for name in ("numeric", "gate_numeric", "interactions", "roughness")}
+_ADDED = {
+    name: SETTINGS[name].default
+    for name in ("numeric", "gate_numeric", "interactions", "monotone", "roughness")
+}
 
 
 @dataclass
