@@ -181,7 +181,7 @@ class Coefficients:
     fused: float = 0.0
     gate_sparsity: float = 0.0
     rho: float = 0.0
-    roughness: float = 0.0
+    roughness: float = field(default=0.0, metadata={"unsaid": 0.0})
 
 
 @dataclass(frozen=True, kw_only=True)
