@@ -29,7 +29,7 @@ from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import fingerprint
-from sstorch.soft.search import CONTINUOUS_LEAVES
+from sstorch.soft.search import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
@@ -627,12 +627,14 @@ def test_command_line_python_and_search_begin_with_the_same_tree() -> None:
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
     search = SoftSurvivalTreeCV().get_params()
     shared = {name: value for name, value in trees[1].get_params().items() if name in search}
-    several = {"depth", "leaf", "ridge", "gate_ridge"}
+    several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness"}
     assert {name for name, value in shared.items() if search[name] != value} == several
     assert plain.depth in search["depth"]
     assert plain.ridge in search["ridge"]
     assert plain.gate_ridge in search["gate_ridge"]
     assert plain.leaf in CONTINUOUS_LEAVES
+    assert str(plain.numeric) in CURVED_ENCODINGS
+    assert plain.roughness in search["roughness"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ TASK = ["data", "lever", "repeat", "fold"]
 SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
 # How the candidates of all searches are trained.
-TRAINED: dict[str, object] = {"init": "random", "n_starts": 8, "trainer": "joint"}
+TRAINED: dict[str, object] = {"init": "random", "n_starts": 8, "trainer": "joint", "numeric": "linear"}
 # Parameters of the search that one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},

@@ -30,6 +30,8 @@ LISTS = {
     "ridge": (1e-3, 1e-2),
     "gate_ridge": (1e-4, 1e-3, 1e-2),
     "fused": (0.0, 0.03, 0.3),
+    "numeric": "linear",
+    "roughness": 0.0,
 }
 COLUMNS = ["data", "trainer", "fold", "inner", "depth", "ridge", "gate_ridge", "fused", *SCORINGS]
 

@@ -268,10 +268,18 @@ class ColumnEncodings:
     def __getitem__(self, column: str) -> NumericEncoding:
         return dict(self.named).get(column, self.default)
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={each}" for name, each in self.named) or str(self.default)
+
     @property
     def is_linear(self) -> bool:
         """True if every column stays as it is."""
         return all(isinstance(each, Linear) for each in (self.default, *(each for _, each in self.named)))
+
+    @property
+    def is_curved(self) -> bool:
+        """True if a penalty on roughness has something to act on."""
+        return any(each.n_curved for each in (self.default, *(each for _, each in self.named)))
 
     @property
     def plain(self) -> str | dict[str, str]:

@@ -255,14 +255,20 @@ class SoftTreeCVModel(StudyModel):
         """Everything that is compared and how, and the trainer, but for the device."""
         search = clone(self.estimator).set_params(device="cpu", verbose=0)
         candidates = search.candidates()
-        compared = {name: list(dict.fromkeys(getattr(c, name) for c in candidates)) for name in SEARCHED}
-        checked = SoftSurvivalTree(**candidates[0].parameters, **search.shared()).settings()
-        shared = {name: value for name, value in checked.facts().items() if name not in SEARCHED}
+        trees = [SoftSurvivalTree(**each.parameters, **search.shared()).settings() for each in candidates]
+        # Encodings are among the facts of those candidates in which they matter.
+        facts = {name: value for tree in trees for name, value in tree.facts().items()}
+        compared = {
+            name: list(dict.fromkeys(getattr(each, name) for each in candidates))
+            for name in SEARCHED
+            if name in facts
+        }
+        shared = {name: value for name, value in facts.items() if name not in SEARCHED}
         how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
         return {
             **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
             **fingerprint(shared, "tree"),
-            **fingerprint(checked.trainer, "trainer"),
+            **fingerprint(trees[0].trainer, "trainer"),
             **fingerprint(how, "search"),
             "tree.prediction": search.prediction,
         }
@@ -340,6 +346,7 @@ def soft_search_models(
     Args:
         estimator: parameters that all candidates have.
         entries: for each name parameters of :class:`~sstorch.SoftSurvivalTreeCV`; a list is compared.
+            Encodings of numeric columns are those of the estimator where an entry names none.
 
     Raises:
         ConfigError: there is no such parameter.
@@ -351,8 +358,9 @@ def soft_search_models(
         for parameter in set(entry) - set(names):
             hint = nearest_text(parameter, names)
             raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
-        # What is searched has the values of the search, unless the entry says otherwise.
-        shared = {key: value for key, value in given.items() if key not in SEARCHED}
+        # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
+        # are compared on request alone: studies of earlier versions go on as they were.
+        shared = {key: value for key, value in given.items() if key not in SEARCHED or key == "numeric"}
         models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
     return models
 

@@ -1,4 +1,4 @@
-"""Candidates on folds: one batch for all that have depth, leaf and kind of start in common."""
+"""Candidates on folds: one batch for all that have depth, leaf, encodings and kind of start in common."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.encodings import ColumnEncodings
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import HazardFamily, Prediction, SoftTree
@@ -37,6 +38,11 @@ MAX_GROUPS = 12
 # Least share of those censored before the last event who are so at times of events, too: the leaf takes one
 # who goes in the middle of an interval for free of the event until then.
 _ON_GROUPS = 0.8
+# What numeric="auto" stands for where there are so many events, and where there are fewer: too few to tell a
+# curve from noise.
+CURVED_ENCODINGS = ("linear", "log", "piecewise", "spline")
+STRAIGHT_ENCODINGS = ("linear", "log")
+MIN_EVENTS = 100
 # A rung of the halving has so many times the starts of the one before and keeps one of so many candidates.
 _FACTOR = 3
 # Leaf families that a growing search takes to the next depth.
@@ -50,46 +56,55 @@ class Candidate:
     """Parameters of :class:`~sstorch.SoftSurvivalTree` that are compared, by the same names.
 
     Attributes:
-        place: of leaf and init in their lists, and of the candidate among all.
+        place: of numeric, leaf and init in their lists, and of the candidate among all.
     """
 
     depth: int
     leaf: str | HazardFamily
+    numeric: ColumnEncodings
     init: str
     n_starts: int
     ridge: float
     gate_ridge: float
     fused: float
-    place: tuple[int, int, int]
+    roughness: float
+    place: tuple[int, int, int, int]
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the estimator."""
-        return {name: getattr(self, name) for name in SEARCHED}
+        """Parameters of the estimator, encodings as text."""
+        return {name: getattr(self, name) for name in SEARCHED} | {"numeric": self.numeric.plain}
 
     @property
     def simplicity(self) -> tuple[float, ...]:
         """Sorts candidates, the simplest first.
 
-        Few gates, then the earlier leaf and start of the lists, few starts, and leaves and gates that are
-        held together or back the most.
+        Few gates, then straight lines before logarithms before curves, then the earlier encoding, leaf and
+        start of the lists, few starts, and leaves and gates that are held together or back the most.
         """
-        leaf, init, number = self.place
-        return self.depth, leaf, init, self.n_starts, -self.fused, -self.gate_ridge, -self.ridge, number
+        shape = not self.numeric.is_linear, self.numeric.is_curved
+        *places, number = self.place
+        held = self.fused, self.gate_ridge, self.ridge, self.roughness
+        return self.depth, *shape, *places, self.n_starts, *(-each for each in held), number
 
     @property
     def batch(self) -> tuple[object, ...]:
         """The parameters that candidates of one batch have in common."""
-        return self.depth, leaf_label(self.leaf), self.init
+        return self.depth, leaf_label(self.leaf), self.numeric, self.init
+
+    @property
+    def settled(self) -> tuple[object, ...]:
+        """The parameters that a growing search chooses at its first depth, for each leaf."""
+        return self.numeric, self.ridge, self.roughness
 
     @property
     def coefficients(self) -> Coefficients:
         """Of the penalties."""
-        return Coefficients(self.ridge, self.gate_ridge, self.fused)
+        return Coefficients(self.ridge, self.gate_ridge, self.fused, roughness=self.roughness)
 
     def row(self) -> dict[str, Any]:
         """As a row of a table."""
-        return {**self.parameters, "leaf": leaf_label(self.leaf)}
+        return {**self.parameters, "leaf": leaf_label(self.leaf), "numeric": str(self.numeric)}
 
 
 # Several values of these are compared; in this order candidates are listed.
@@ -99,8 +114,9 @@ SEARCHED = tuple(item.name for item in fields(Candidate) if item.name != "place"
 def candidates(lists: Mapping[str, object]) -> list[Candidate]:
     """Every choice of one value of each list.
 
-    A single leaf has no gates to start or to hold back and nothing to be fused with: at depth 0 leaf and
-    ridge alone are compared, with one start.
+    A single leaf has no gates to start or to hold back and nothing to be fused with: at depth 0 leaf,
+    encodings and what holds these back are compared, with one start. Encodings without curves have no
+    roughness.
 
     Args:
         lists: values, or one, of each of ``SEARCHED``.
@@ -117,7 +133,12 @@ def candidates(lists: Mapping[str, object]) -> list[Candidate]:
             if at["init"] or at["n_starts"] or at["gate_ridge"] or at["fused"]:
                 continue
             parameters |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
-        listed.append(Candidate(**parameters, place=(at["leaf"], at["init"], number)))
+        if not parameters["numeric"].is_curved:
+            if at["roughness"]:
+                continue
+            parameters |= {"roughness": 0.0}
+        place = at["numeric"], at["leaf"], at["init"], number
+        listed.append(Candidate(**parameters, place=place))
     return listed
 
 
@@ -136,6 +157,19 @@ def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
     return GROUPED_LEAVES if _is_grouped(rows) else CONTINUOUS_LEAVES
 
 
+def automatic_encodings(numeric: object, rows: SurvivalData | None) -> object:
+    """Encodings of numeric columns as they are given, or those that ``"auto"`` stands for.
+
+    Args:
+        numeric: encodings for all columns or by column, or several of these, or ``"auto"``.
+        rows: the data; None if they are not known yet: then ``"auto"`` stands for every encoding that it may
+            stand for.
+    """
+    if not isinstance(numeric, str) or numeric != "auto":
+        return numeric
+    return CURVED_ENCODINGS if rows is None or rows.event.sum() >= MIN_EVENTS else STRAIGHT_ENCODINGS
+
+
 def _is_grouped(rows: SurvivalData) -> bool:
     """True if times were recorded in few whole units, those of people lost on the way, too."""
     event_times = rows.time[rows.event]
@@ -152,9 +186,11 @@ def leaf_label(leaf: str | HazardFamily) -> str:
 
 
 def _values(name: str, given: object) -> Sequence[Any]:
-    single = isinstance(given, str | HazardFamily) or not isinstance(given, Iterable)
+    single = isinstance(given, str | HazardFamily | Mapping) or not isinstance(given, Iterable)
     values: list[Any] = [given] if single else list(given)  # type: ignore[call-overload]
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if name == "numeric":
+        values = [ColumnEncodings.of(value) for value in values]
     labels = [leaf_label(value) if name == "leaf" else value for value in values]
     if not values or any(label in labels[:place] for place, label in enumerate(labels)):
         raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")
@@ -326,13 +362,13 @@ class FoldSearch:
     def growing(self, candidates: Sequence[Candidate]) -> Scores:
         """Depth by depth, as long as the best of a depth is better than all shallower ones.
 
-        The first depth compares all its candidates. Of every leaf family the ridge that is best there is
-        kept, and the ridge on the gates that is best at depth 2, or the first depth beyond; each further
-        depth compares the two families that are best at the depth before. What is not scored is not among
-        the candidates of the result.
+        The first depth compares all its candidates. Of every leaf family the encodings, their roughness and
+        the ridge that are best there are kept, and the ridge on the gates that is best at depth 2, or the
+        first depth beyond; each further depth compares the two families that are best at the depth before.
+        What is not scored is not among the candidates of the result.
         """
         scored: list[tuple[Candidate, FloatArray, float]] = []
-        ridges: dict[str, float] = {}
+        settled: dict[str, tuple[object, ...]] = {}
         gate_ridges: dict[str, float] = {}
         families, best = {leaf_label(each.leaf) for each in candidates}, -np.inf
         for depth in sorted({each.depth for each in candidates}):
@@ -341,7 +377,7 @@ class FoldSearch:
                 for each in candidates
                 if each.depth == depth
                 and leaf_label(each.leaf) in families
-                and ridges.get(leaf_label(each.leaf), each.ridge) == each.ridge
+                and settled.get(leaf_label(each.leaf), each.settled) == each.settled
                 and gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
             ]
             folds, seconds = self._scores(level)
@@ -349,14 +385,14 @@ class FoldSearch:
             # In four decimals, as `Scores.rank` compares.
             means = folds.mean(axis=1).round(4)
             if not np.isfinite(means.max()) and not np.isfinite(best):
-                continue  # nothing here could be trained: all leaves and ridges go on
+                continue  # nothing here could be trained: all leaves, encodings and ridges go on
             if not means.max() > best:
                 break
             best = means.max()
             leading: dict[str, Candidate] = {}
             for number in np.argsort(-means, kind="stable").tolist():
                 leading.setdefault(leaf_label(level[number].leaf), level[number])
-            ridges = ridges or {leaf: each.ridge for leaf, each in leading.items()}
+            settled = settled or {leaf: each.settled for leaf, each in leading.items()}
             if depth >= _GATES_SETTLED:
                 gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
             families = set(list(leading)[:_FAMILIES])

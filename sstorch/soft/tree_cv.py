@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data.encodings import NumericEncodings
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
@@ -28,6 +29,7 @@ from sstorch.soft.search import (
     FoldSearch,
     Scores,
     Scoring,
+    automatic_encodings,
     automatic_leaves,
     candidates,
 )
@@ -43,16 +45,16 @@ Strategy = Literal["growing", "grid", "halving"]
 class SoftSurvivalTreeCV(SoftEstimator):
     """Soft survival tree with depth, leaf, penalties and starts chosen by cross-validation.
 
-    Every parameter from ``depth`` to ``n_starts`` takes one value or several; each choice of one of each is a
-    candidate. Candidates of the same depth, leaf and ``init`` are one tensor program: folds x penalties x
-    starts. Preprocessing, starts and, within a fold, the choice of the start see the training rows of that
-    fold only. The chosen candidate is then trained on all rows. What is compared by default comes from the
-    studies in ``experiments/accuracy`` and ``experiments/tree_search``; all else is the default of
-    :class:`~sstorch.SoftSurvivalTree`.
+    Every parameter from ``depth`` to ``n_starts``, ``numeric`` and ``roughness`` take one value or several;
+    each choice of one of each is a candidate. Candidates of the same depth, leaf, encodings and ``init`` are
+    one tensor program: folds x penalties x starts. Preprocessing with the knots of curves, starts and, within
+    a fold, the choice of the start see the training rows of that fold only. The chosen candidate is then
+    trained on all rows. What is compared by default comes from the studies in ``experiments/accuracy`` and
+    ``experiments/tree_search``; all else is the default of :class:`~sstorch.SoftSurvivalTree`.
 
     Args:
-        depth: depths compared. Of depth 0, a single leaf, only ``leaf`` and ``ridge`` matter: other
-            parameters make no candidates of their own.
+        depth: depths compared. Of depth 0, a single leaf, only ``leaf``, ``ridge``, ``numeric`` and
+            ``roughness`` matter: other parameters make no candidates of their own.
         leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
             ``"spline_po"``, or takes ``"logistic_hazard"`` where the events are at no more than twelve
             distinct times, as where whole years were recorded.
@@ -67,24 +69,31 @@ class SoftSurvivalTreeCV(SoftEstimator):
             sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
             no weights. The likelihood prefers leaves that are sharp where many times are equal; concordance
             is what the study chose by.
-        search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ridge that is
-            best at the first depth is kept, and beyond depth 2 the ``gate_ridge`` that is best there; every
-            further depth compares the two leaves that are best at the one before; ``"grid"``: all candidates;
+        search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ``ridge``,
+            ``numeric`` and ``roughness`` that are best at the first depth are kept, and beyond depth 2 the
+            ``gate_ridge`` that is best there; every further depth compares the two leaves that are best at
+            the one before; ``"grid"``: all candidates;
             or ``"halving"``: all candidates with few starts, the best third of them with three times as many,
             and so on to ``n_starts``.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
-            best: smallest depth, then first leaf and init, fewest starts, largest ``fused``, ``gate_ridge``
-            and ``ridge``.
+            best: smallest depth, then straight lines before logarithms before curves, first encoding, leaf
+            and init, fewest starts, largest ``fused``, ``gate_ridge``, ``ridge`` and ``roughness``.
         trainer: of all trees; ``"joint"`` predicts as well as the decomposition here, in less time.
         holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
             loss on that share of the fold's training rows instead of by the training objective.
         random_state: seed of folds and starts, an integer.
         prediction, device, dtype, verbose, missing_numbers, missing_categories: of all trees, as parameters
             of :class:`~sstorch.SoftSurvivalTree`.
+        numeric: encodings of numeric columns in the leaves, each for all columns, or a dictionary by column,
+            as of :class:`~sstorch.SoftSurvivalTree`; ``"auto"`` compares ``"linear"``, ``"log"``,
+            ``"piecewise"`` and ``"spline"``, the latter two where there are 100 events or more.
+        gate_numeric, interactions: of all trees.
+        roughness: coefficients of the penalty on the roughness of curves; encodings without curves have no
+            candidates for it.
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
-        best_params_: its parameters among those compared.
+        best_params_: its parameters among those compared; encodings as text, with their options.
         best_score_: its mean score over folds.
         best_index_: its row of ``cv_results_``.
         cv_results_: a row per candidate that was scored: parameters, mean, standard deviation and standard
@@ -96,7 +105,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTreeCV((0, 1), "log_logistic", gate_ridge=1e-3, n_starts=1, cv=2)
+    >>> tree = SoftSurvivalTreeCV((0, 1), "log_logistic", gate_ridge=1e-3, n_starts=1, cv=2, numeric="log")
     >>> tree = tree.fit(data.frame, (data.time, data.event))
     >>> len(tree.cv_results_), int(tree.cv_results_.loc[tree.best_index_, "rank"])
     (4, 1)
@@ -131,6 +140,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
         verbose: int = 0,
         missing_numbers: Numeric = "mean",
         missing_categories: Categorical = "zeros",
+        numeric: NumericEncodings | Sequence[NumericEncodings] = "auto",
+        gate_numeric: NumericEncodings = "linear",
+        interactions: Sequence[tuple[str, str]] = (),
+        roughness: float | Sequence[float] = (1e-3, 1e-2, 1e-1),
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -152,6 +165,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
         self.verbose = verbose
         self.missing_numbers = missing_numbers
         self.missing_categories = missing_categories
+        self.numeric = numeric
+        self.gate_numeric = gate_numeric
+        self.interactions = interactions
+        self.roughness = roughness
 
     # ------------------------------------------------------------------ fit
 
@@ -200,7 +217,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
         """All that may be compared; a growing search scores a part of them. Every parameter is checked.
 
         Args:
-            data: rows, whose times settle what ``leaf="auto"`` is; if None, all leaves that it may be.
+            data: rows, which settle what ``leaf="auto"`` and ``numeric="auto"`` are; if None, all that these
+                may be.
 
         Raises:
             ConfigError: a parameter has a value that does not exist.
@@ -213,8 +231,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
                 f"(tree, X, y), got {self.scoring!r}"
             )
         check_integer("cv", self.cv, 2)
-        leaves = automatic_leaves(self.leaf, data)
-        listed = candidates({**self.get_params(deep=False), "leaf": leaves})
+        leaves, encodings = automatic_leaves(self.leaf, data), automatic_encodings(self.numeric, data)
+        listed = candidates(self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings})
         for candidate in listed:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
         if self.search == "halving" and len({each.n_starts for each in listed if each.depth}) > 1:
@@ -249,10 +267,12 @@ class SoftSurvivalTreeCV(SoftEstimator):
     def summary(self) -> str:
         """The choice that was made, the five best candidates, and the tree, as text."""
         tree, table = self.tree_, self.cv_results_
-        shown = [*SEARCHED, "mean_score", "standard_error"]
+        # Tables of files from before there were encodings do not have all.
+        searched = [name for name in SEARCHED if name in table]
+        shown = [*searched, "mean_score", "standard_error"]
         best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)
         row = table.iloc[self.best_index_]
-        chosen = ", ".join(f"{name}={row[name]!s}" for name in SEARCHED)
+        chosen = ", ".join(f"{name}={row[name]!s}" for name in searched)
         n_folds = sum(str(name).startswith("fold_") for name in table)
         title = f"Chosen of {len(table)} candidates by {self.score_name_} on {n_folds} folds: {chosen}"
         return f"{title}\n{best}\n\n{tree.summary()}"
@@ -301,7 +321,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
                 name: pd.Series(state["texts"].get(name, tensors.get(name)), dtype=dtype)
                 for name, dtype in state["columns"]
             }
-            parameters = {"leaf": tree.leaf, **state["best_params"]}
+            # Files from before there were encodings have none: all columns were straight lines.
+            parameters = {"leaf": tree.leaf, "numeric": "linear", **state["best_params"]}
             search = cls(**parameters)
             if state["scoring"] is not None:
                 search.scoring = state["scoring"]

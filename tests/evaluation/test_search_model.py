@@ -26,6 +26,7 @@ ENTRY = {
     "gate_ridge": 1e-3,
     "fused": 0.1,
     "n_starts": 1,
+    "numeric": "linear",
     "cv": 2,
     "search": "grid",
 }

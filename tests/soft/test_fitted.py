@@ -142,7 +142,9 @@ def test_only_the_tree_of_a_search_has_a_table(
     small_data: SurvivalData, encoded: list[int], tables: list[int]
 ) -> None:
     """Each fold is encoded once to train and once to score; a scorer that reads tables has them."""
-    search = SoftSurvivalTreeCV((0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid")
+    search = SoftSurvivalTreeCV(
+        (0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid", numeric="linear"
+    )
     search.fit(small_data.frame, _y(small_data))
     assert (encoded, tables) == ([60] * 8 + [120], [120])
     encoded.clear()

@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
     "fused": (0.0, 0.3),
     "init": "kmeans",
     "n_starts": 2,
+    "numeric": "linear",
     "cv": 3,
     "scoring": "log_likelihood",
     "search": "grid",
@@ -186,7 +187,7 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
     found = SoftSurvivalTreeCV(
-        (0, 1), "log_logistic", 0.1, 10.0, init="kmeans", n_starts=1, cv=3, scoring="log_likelihood"
+        **SMALL | {"ridge": 0.1, "gate_ridge": 10.0, "fused": 0.0, "n_starts": 1, "trainer": "nodec"}
     ).fit(X, y)
     mean = found.cv_results_["mean_score"]
     assert mean[0] != mean[1]
@@ -202,7 +203,7 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
 def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
     years = np.ceil(small_data.time / small_data.time.max() * 6)
     grouped = SurvivalData(small_data.frame, (years, small_data.event))
-    search = SoftSurvivalTreeCV(0, ridge=1e-2, cv=2)
+    search = SoftSurvivalTreeCV(0, ridge=1e-2, cv=2, numeric="linear")
     assert [own.leaf for own in search.candidates(grouped)] == ["logistic_hazard"]
     smooth = [own.leaf for own in search.candidates(small_data)]
     assert smooth == ["log_logistic", "spline_ph", "spline_po"]
@@ -251,7 +252,8 @@ def test_growing_scores_a_part_of_the_grid_depth_by_depth(small_data: SurvivalDa
 def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = SoftSurvivalTreeCV((0, 1, 2, 3, 4), "weibull", ridge=1e-3, gate_ridge=(1e-5, 1e-4, 1e-3))
+    depths, gate_ridges = (0, 1, 2, 3, 4), (1e-5, 1e-4, 1e-3)
+    search = SoftSurvivalTreeCV(depths, "weibull", 1e-3, gate_ridges, numeric="linear")
     # The best at depths 1, 2, 3 and 4, were they all compared; each depth is better than the one before.
     favourite = {0: 1e-5, 1: 1e-5, 2: 1e-4, 3: 1e-3, 4: 1e-3}
     levels: dict[int, set[float]] = {}
@@ -278,7 +280,9 @@ def test_growing_stops_where_depth_gains_nothing() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
-    found = SoftSurvivalTreeCV(leaf="exponential", gate_ridge=10.0, cv=3, scoring="log_likelihood").fit(X, y)
+    found = SoftSurvivalTreeCV(
+        leaf="exponential", gate_ridge=10.0, cv=3, scoring="log_likelihood", numeric="linear"
+    ).fit(X, y)
     assert found.cv_results_["depth"].tolist() == [0, 0, 0, 1]
     assert found.best_params_["depth"] == 0
 
