@@ -221,6 +221,7 @@ def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() ->
         model.check()
     search = models["sst_cv"].estimator
     assert {own.depth for own in search.candidates()} == {0, 1, 2, 3, 4}
+    assert all(own.numeric.is_linear for own in search.candidates())
     assert set(config.study.datasets or ()) == PAPER_SETS
     assert config.cv.n_folds == 5
 

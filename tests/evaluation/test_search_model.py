@@ -117,7 +117,31 @@ def test_settings_tell_searches_apart() -> None:
         {"prediction": "mixture"},
         {"trainer": "nodec"},
         {"leaf": ["log_logistic", "weibull"]},
+        {"numeric": ["linear", "spline"]},
+        {"numeric": "log"},
+        {"gate_numeric": "spline"},
+        {"interactions": [["a", "b"]]},
     ):
         assert settings(**change) != before, change
+    curved = {"numeric": ["linear", "spline"], "roughness": 0.1}
+    assert settings(**curved) != settings(**curved | {"roughness": 0.2})
+    assert settings(**curved) != settings(**curved | {"gate_numeric": "spline"})
     with pytest.raises(ConfigError, match=r"study.searches.cv: a search has no parameter 'depths'.*depth"):
         settings(depths=[1])
+
+
+def test_a_study_compares_encodings_on_request_alone() -> None:
+    """Straight lines leave no trace: settings are those from before there were encodings."""
+    entry = {name: value for name, value in ENTRY.items() if name != "numeric"}
+
+    def settings(tree: SoftSurvivalTree = ESTIMATOR, **changes: object) -> dict:
+        (model,) = soft_search_models(tree, {"cv": entry | changes})
+        return model.settings()
+
+    words = ("numeric", "interactions", "roughness")
+    assert not [name for name in settings() if any(word in name for word in words)]
+    assert settings() == settings(numeric="linear") == settings(numeric=["linear"], roughness=0.5)
+    # Those of the study's trees are those of its searches.
+    splines = clone(ESTIMATOR).set_params(numeric="spline")
+    assert settings(splines) == settings(numeric="spline")
+    assert settings(splines, numeric="linear") == settings()
