@@ -336,6 +336,7 @@ SEARCH: dict[str, Any] = {
     "holdout": 0.0,
     "prediction": "hbp",
     "random_state": 1,
+    "numeric": "linear",
 }
 SEARCHES: dict[str, dict[str, Any]] = {
     "growing, log_likelihood": {},
