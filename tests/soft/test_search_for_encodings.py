@@ -162,7 +162,7 @@ def test_a_column_far_out_has_splines_too() -> None:
     z = np.r_[np.linspace(0, 1e-9, 60), np.linspace(0.3, 1, 30)]
     _, curves = NaturalSpline(4).functions(z)
     assert 0 < len(curves) < NaturalSpline(4).n_curved
-    parts = [value for curve in curves for _, value in curve.cubes]
+    parts = [value for curve in curves for *_, value in curve.cubes]
     assert np.isfinite(parts).all()
 
 
