@@ -251,6 +251,15 @@ class SoftTreeCVModel(StudyModel):
         """Check every candidate."""
         self.estimator.candidates()
 
+    def check_data(self, data: SurvivalData) -> None:
+        """Check the columns that it names."""
+        shared = self.estimator.shared()
+        try:
+            for each in self.estimator.candidates(data):
+                SoftSurvivalTree(**each.parameters, **shared).settings().check_columns(data)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+
     def settings(self) -> Fingerprint:
         """Everything that is compared and how, and the trainer, but for the device."""
         search = clone(self.estimator).set_params(device="cpu", verbose=0)

@@ -157,17 +157,19 @@ def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
     return GROUPED_LEAVES if _is_grouped(rows) else CONTINUOUS_LEAVES
 
 
-def automatic_encodings(numeric: object, rows: SurvivalData | None) -> object:
+def automatic_encodings(numeric: object, rows: SurvivalData | None, monotone: object = None) -> object:
     """Encodings of numeric columns as they are given, or those that ``"auto"`` stands for.
 
     Args:
         numeric: encodings for all columns or by column, or several of these, or ``"auto"``.
         rows: the data; None if they are not known yet: then ``"auto"`` stands for every encoding that it may
             stand for.
+        monotone: columns whose effect goes one way: then without splines, which can turn.
     """
     if not isinstance(numeric, str) or numeric != "auto":
         return numeric
-    return CURVED_ENCODINGS if rows is None or rows.event.sum() >= MIN_EVENTS else STRAIGHT_ENCODINGS
+    encodings = CURVED_ENCODINGS if rows is None or rows.event.sum() >= MIN_EVENTS else STRAIGHT_ENCODINGS
+    return tuple(each for each in encodings if not (monotone and each == "spline"))
 
 
 def _is_grouped(rows: SurvivalData) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -87,7 +87,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
         numeric: encodings of numeric columns in the leaves, each for all columns, or a dictionary by column,
             as of :class:`~sstorch.SoftSurvivalTree`; ``"auto"`` compares ``"linear"``, ``"log"``,
             ``"piecewise"`` and ``"spline"``, the latter two where there are 100 events or more.
-        gate_numeric, interactions: of all trees.
+        gate_numeric, interactions, monotone: of all trees; with ``monotone``, ``"auto"`` leaves splines out.
         roughness: coefficients of the penalty on the roughness of curves; encodings without curves have no
             candidates for it.
 
@@ -144,6 +144,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
         gate_numeric: NumericEncodings = "linear",
         interactions: Sequence[tuple[str, str]] = (),
         roughness: float | Sequence[float] = (1e-3, 1e-2, 1e-1),
+        monotone: Mapping[str, str] | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -169,6 +170,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
         self.gate_numeric = gate_numeric
         self.interactions = interactions
         self.roughness = roughness
+        self.monotone = monotone
 
     # ------------------------------------------------------------------ fit
 
@@ -231,7 +233,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
                 f"(tree, X, y), got {self.scoring!r}"
             )
         check_integer("cv", self.cv, 2)
-        leaves, encodings = automatic_leaves(self.leaf, data), automatic_encodings(self.numeric, data)
+        leaves, encodings = (
+            automatic_leaves(self.leaf, data),
+            automatic_encodings(self.numeric, data, self.monotone),
+        )
         listed = candidates(self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings})
         for candidate in listed:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()

@@ -224,3 +224,12 @@ def test_straight_lines_are_simpler_than_logarithms_and_these_than_curves() -> N
         for leaf in leaves
         for roughness in ((0.1, 0.01) if "(" in name else (0.0,))
     ]
+
+
+def test_monotone_effects_are_of_all_trees(small_data: SurvivalData) -> None:
+    search = _search(numeric="auto", monotone={"x0": "up"})
+    assert {str(each.numeric) for each in search.candidates()} == {"linear", "log", "piecewise(4)"}
+    tree = search.fit(small_data.frame, (small_data.time, small_data.event)).tree_
+    assert tree.monotone == {"x0": "up"}
+    slope = tree.module_.leaf(tree.module_.topology.leaves[0]).slope.detach().numpy()
+    assert (tree.preprocessor_.leaf_slopes("x0") @ slope * (-1)).min() >= -1e-12
