@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
+from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import (
     Explanation,
@@ -27,6 +29,9 @@ from sstorch.soft.rules import (
     terms_of,
     to_numbers,
 )
+
+if TYPE_CHECKING:
+    from sstorch.soft.uncertainty import TreeSample
 
 # Terms of a rule that a summary writes out; the others are counted.
 _SUMMARY_TERMS = 4
@@ -382,6 +387,41 @@ class ReadableTree:
             effect there (no gates, or no slopes).
         """
         return importance(self._tree, self.node_table_, self.feature_names_in_)
+
+    def effects(
+        self,
+        X: object,
+        columns: Sequence[str] | None = None,
+        n_points: int = 60,
+        sample: TreeSample | None = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """What each column does in the leaves: the change of the linear predictor as it alone varies.
+
+        Everyone is compared with a reference: the median of every number in X (of an even number of rows the
+        lower middle value), and the most frequent category of the other columns. A number goes through
+        ``n_points`` evenly spaced values from its smallest to its largest in X, and its median; or through
+        all that it has if there are no more. A category goes through all that the training rows had. With
+        ``interactions`` the effect is that at the reference of the other columns.
+
+        Args:
+            X: rows with the training columns.
+            columns: that vary; all if None.
+            n_points: >= 2.
+            sample: trees for a band, :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows.
+            level: share of the sample's trees between lower and upper end at each value, in (0, 1).
+
+        Returns:
+            Columns ``leaf`` (left to right), ``column``, ``value`` (a number or a category), ``effect``
+            (change of the leaf's linear predictor), and its exponential as ``hazard ratio``, ``time ratio``
+            or ``odds ratio``, whichever the family has; with a sample ``lower`` and ``upper`` of the effect.
+
+        Raises:
+            DataError: columns are missing, or have no known value in any row.
+            ConfigError: ``n_points`` or ``level`` is out of range; or a band is asked for, and the leaves of
+                a tree have slopes of their own: leaves of different trees do not correspond.
+        """
+        return effects(self._tree, self._cleaned(X), columns, n_points, sample, level)
 
     def explain(self, x: object) -> Explanation:
         """Path and contributions of one person.

@@ -34,6 +34,7 @@ from sstorch.soft.search import (
     candidates,
 )
 from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree, training_rows
+from sstorch.soft.uncertainty import TreeSample
 
 FORMAT = "sstorch.soft_survival_tree_cv"
 FORMAT_VERSION = 1
@@ -266,6 +267,17 @@ class SoftSurvivalTreeCV(SoftEstimator):
     def gate_features(self) -> list[str]:
         """Names of the encoded features that some gate of the chosen tree uses."""
         return self.tree_.gate_features()
+
+    def effects(
+        self,
+        X: object,
+        columns: Sequence[str] | None = None,
+        n_points: int = 60,
+        sample: TreeSample | None = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """Effects of the columns in the chosen tree: see :meth:`SoftSurvivalTree.effects`."""
+        return self.tree_.effects(X, columns, n_points, sample, level)
 
     # ------------------------------------------------------------------ read and keep
 

@@ -1,0 +1,164 @@
+"""Effects of columns in the leaves: how far the linear predictor moves when one column alone varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
+from sstorch.data import Preprocessor
+from sstorch.data.columns import labels, numeric_values
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.soft.fitted import FittedTree
+
+if TYPE_CHECKING:
+    from sstorch.soft.uncertainty import TreeSample
+
+
+def effects(
+    tree: FittedTree,
+    frame: pd.DataFrame,
+    columns: Sequence[str] | None,
+    n_points: int,
+    sample: TreeSample | None,
+    level: float,
+) -> pd.DataFrame:
+    """Effects of columns by leaf, column and value: see :meth:`ReadableTree.effects`.
+
+    Args:
+        tree: trained.
+        frame: rows that references and ranges come from, cleaned.
+        columns: that vary; all of the tree's if None.
+        n_points: values of a number at most, its median aside, >= 2.
+        sample: trees for a band; none if None.
+        level: of the band, in (0, 1).
+    """
+    varied = _Varied.of(tree.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
+    by_leaf = varied.effects(tree)
+    n_leaves, family = len(by_leaf), tree.module.family
+    table = pd.DataFrame(
+        {
+            "leaf": np.repeat(np.arange(n_leaves), by_leaf.shape[1]),
+            "column": np.tile(varied.column, n_leaves),
+            "value": np.tile(varied.value, n_leaves),
+            "effect": by_leaf.ravel(),
+        }
+    )
+    # With shapes that depend on x the ratio is another one at every time.
+    if family.ratio is not None and family.ancillary == "constant":
+        table[family.ratio] = np.exp(table["effect"])
+    if sample is not None:
+        tail = (1 - check_share(level, "level", "a share in (0, 1)", closed=False)) / 2
+        draws = _of_sample(tree, varied, sample)
+        for name, share in (("lower", tail), ("upper", 1 - tail)):
+            table[name] = np.tile(np.quantile(draws, share, axis=0), n_leaves)
+    return table
+
+
+@dataclass(frozen=True)
+class _Varied:
+    """Rows in which one column has other values than the reference.
+
+    Attributes:
+        rows: the reference, then a row for each value of each column.
+        column: that varies, (R,).
+        value: that it has, (R,).
+    """
+
+    rows: pd.DataFrame
+    column: npt.NDArray[np.object_]
+    value: npt.NDArray[np.object_]
+
+    @classmethod
+    def of(
+        cls, preprocessor: Preprocessor, frame: pd.DataFrame, columns: Sequence[str] | None, n_points: int
+    ) -> _Varied:
+        """The rows of some columns of a tree."""
+        names = preprocessor.schema.columns
+        chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
+        check_columns_exist(chosen, names)
+        known = _trained_categories(preprocessor)
+        if missing := [name for name in names if not _cells(frame[name], known.get(name)).size]:
+            raise DataError(
+                f"column {names_text(missing)} has no value known to the tree in any row of X, and so no "
+                "reference to compare with; give rows that have one"
+            )
+        reference: dict[str, float | str] = {}
+        values: dict[str, list[float] | list[str]] = {}
+        for name in names:
+            cells = _cells(frame[name], known.get(name))
+            if name in known:
+                counts = [int((cells == category).sum()) for category in known[name]]
+                reference[name], values[name] = known[name][int(np.argmax(counts))], known[name]
+            else:
+                # Of an even number of rows the lower middle one: a value that occurs.
+                reference[name] = float(np.quantile(cells, 0.5, method="lower"))
+                grid = np.unique(cells)
+                if len(grid) > n_points:
+                    grid = np.union1d(np.linspace(grid[0], grid[-1], n_points), reference[name])
+                values[name] = grid.tolist()
+        column = np.array([name for name in chosen for _ in values[name]], dtype=object)
+        value = np.array([value for name in chosen for value in values[name]], dtype=object)
+        rows = {}
+        for name, usual in reference.items():
+            cells = np.array([usual, *np.where(column == name, value, usual)], dtype=object)
+            rows[name] = cells if name in known else cells.astype(np.float64)
+        return cls(pd.DataFrame(rows), column, value)
+
+    def effects(self, tree: FittedTree) -> FloatArray:
+        """Difference of each leaf's linear predictor from that of the reference, (L, R)."""
+        leaves, x = tree.module.leaf_parameters(), tree.encode(self.rows)
+        with torch.no_grad():
+            moved = leaves.features(x[1:] - x[:1]).double()
+            return (leaves.slope.double() @ moved.mT).cpu().numpy()
+
+
+def _trained_categories(preprocessor: Preprocessor) -> dict[str, list[str]]:
+    """Categories that some training row had, by column."""
+    known: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
+    for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
+        if category is not None and scale:
+            known[column].append(category)
+    return known
+
+
+def _cells(column: pd.Series, categories: list[str] | None) -> npt.NDArray[np.object_] | FloatArray:
+    """The values of a column that are there: numbers, or known ones of some categories."""
+    if categories is not None:
+        words = labels(column)
+        return words[np.isin(words, np.array(categories, dtype=object))]
+    numbers = numeric_values(column, f"column {str(column.name)!r}")
+    return numbers[~np.isnan(numbers)]
+
+
+def _of_sample(tree: FittedTree, varied: _Varied, sample: TreeSample) -> FloatArray:
+    """Effects in the leaves of each tree, all alike, (K, R)."""
+    batch = sample.batch
+    if (
+        batch.preprocessors[0].schema != tree.preprocessor.schema
+        or batch.tree.family.name != tree.module.family.name
+    ):
+        raise ConfigError(
+            "sample holds trees of other columns or another leaf; draw it by bootstrap_trees with the "
+            "parameters and the rows of this tree"
+        )
+    trees = [batch.fitted(split, start) for split, start in sample.members]
+    if not all(map(_leaves_agree, (tree, *trees))):
+        raise ConfigError(
+            "leaves of different trees do not correspond: there is no band where leaves have slopes of their "
+            "own; use trees with depth=0, or leave sample out"
+        )
+    return np.stack([varied.effects(each)[0] for each in trees])
+
+
+def _leaves_agree(tree: FittedTree) -> bool:
+    """Whether all leaves have the same slopes."""
+    slope = tree.module.leaf_parameters().slope
+    return torch.allclose(slope, slope[:1], rtol=1e-9, atol=1e-12)

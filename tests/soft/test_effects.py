@@ -1,0 +1,179 @@
+"""Effects of columns agree with coefficients and with predictions."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import make_family
+from sstorch.optim import Nodec
+from sstorch.soft import bootstrap_trees, start_trees
+
+PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer="joint")
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTree:
+    parameters = {**PLAIN.get_params(), "init": "random", **parameters}
+    return SoftSurvivalTree(**parameters).fit(data.frame, _y(data))
+
+
+def _reference(frame: pd.DataFrame, n_rows: int) -> pd.DataFrame:
+    """The lower median of numbers and the most frequent category, as often as asked for."""
+    middle = {
+        name: column.mode()[0]
+        if isinstance(column.dtype, pd.CategoricalDtype)
+        else column.dropna().sort_values().iloc[(column.notna().sum() - 1) // 2]
+        for name, column in frame.items()
+    }
+    return pd.concat([pd.DataFrame([middle])] * n_rows, ignore_index=True)
+
+
+def _log_hazards(tree: SoftSurvivalTree, frame: pd.DataFrame, column: str, values: object) -> np.ndarray:
+    """log H(t | x) less that of the reference: the effect in exponential leaves, whatever t."""
+    rows = _reference(frame, len(values) + 1)
+    rows[column] = [rows[column][0], *values]
+    log_hazard = np.log(tree.predict_cumulative_hazard_function(rows, [700.0])[:, 0])
+    return log_hazard[1:] - log_hazard[0]
+
+
+def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: SurvivalData) -> None:
+    tree = _fit(gbsg2, leaf="weibull")
+    table, slopes = tree.effects(gbsg2.frame), tree.leaf_coefficients().loc[0]["coefficient"]
+    assert list(table) == ["leaf", "column", "value", "effect", "time ratio"]
+    assert list(dict.fromkeys(table["column"])) == list(gbsg2.frame)
+    reference = _reference(gbsg2.frame, 1).iloc[0]
+    for name, own in table.groupby("column"):
+        if isinstance(reference[name], str):
+            assert list(own["value"]) == list(gbsg2.frame[name].cat.categories)
+            expected = (
+                slopes[[f"{name}={value}" for value in own["value"]]] - slopes[f"{name}={reference[name]}"]
+            )
+        else:
+            expected = slopes[name] * (own["value"].astype(float) - reference[name])
+            distinct = gbsg2.frame[name].nunique()
+            assert len(own) == (distinct if distinct <= 60 else 61)
+            assert (own["value"].min(), own["value"].max()) == (
+                gbsg2.frame[name].min(),
+                gbsg2.frame[name].max(),
+            )
+        np.testing.assert_allclose(own["effect"], expected, rtol=0, atol=1e-12)
+        assert (own.loc[own["value"] == reference[name], "effect"] == 0).all()
+    np.testing.assert_allclose(table["time ratio"], np.exp(table["effect"]))
+
+
+@pytest.mark.parametrize("numeric", ["log", "piecewise(3)", "spline"])
+def test_curves_are_those_of_predictions(gbsg2: SurvivalData, numeric: str) -> None:
+    tree = _fit(gbsg2, numeric=numeric)
+    for name, own in tree.effects(gbsg2.frame, n_points=20).groupby("column"):
+        expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
+        np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
+        np.testing.assert_allclose(own["hazard ratio"], np.exp(expected), rtol=1e-8)
+
+
+def test_interactions_are_taken_at_the_reference_of_the_others(gbsg2: SurvivalData) -> None:
+    tree = _fit(gbsg2, numeric={"age": "spline"}, interactions=[("age", "horTh"), ("tsize", "pnodes")])
+    table = tree.effects(gbsg2.frame, ["age", "horTh", "pnodes"], n_points=5)
+    for name, own in table.groupby("column"):
+        expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
+        np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
+    younger = gbsg2.frame.assign(horTh="yes")
+    other = tree.effects(younger, ["age"], n_points=5)
+    assert np.abs(other["effect"] - table.loc[table["column"] == "age", "effect"].to_numpy()).max() > 1e-3
+
+
+def test_missing_cells_and_unseen_categories_are_no_reference(small_data: SurvivalData) -> None:
+    frame = small_data.frame.copy()
+    frame.loc[:80, "x0"] = np.nan
+    words = pd.Series(np.where(np.arange(120) % 3 == 0, "b", "a"), dtype=object)
+    words[:50] = None
+    frame["word"] = pd.Categorical(words, categories=["a", "b", "never"])
+    data = SurvivalData(frame, _y(small_data))
+    tree = _fit(data)
+    table = tree.effects(data.frame, ["word", "x0"])
+    assert list(table["value"][:2]) == ["a", "b"]
+    assert table["effect"][0] == 0
+    assert "never" not in set(table["value"])
+    assert len(table) == 2 + frame["x0"].nunique()
+    expected = _log_hazards(tree, data.frame, "x0", table["value"][2:])
+    np.testing.assert_allclose(table["effect"][2:], expected, atol=1e-9)
+    for name, nothing in (("x0", np.nan), ("word", None)):
+        with pytest.raises(DataError, match=f"column '{name}' has no value known to the tree"):
+            tree.effects(data.frame.assign(**{name: nothing}))
+
+
+def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
+    tree = _fit(gbsg2, depth=1, numeric="piecewise(3)", trainer=Nodec(macro_iterations=1))
+    table = tree.effects(gbsg2.frame, ["pnodes"])
+    assert list(table["leaf"].unique()) == [0, 1]
+    first, second = (table.loc[table["leaf"] == leaf, "effect"].to_numpy() for leaf in (0, 1))
+    assert np.abs(first - second).max() > 1e-2
+    # The leaves alone, whichever of them the gate would choose.
+    for leaf, effect in enumerate((first, second)):
+        rows = _reference(gbsg2.frame, len(effect)).assign(pnodes=table["value"][: len(effect)])
+        linear = tree.module_.linear_predictor(tree._encode(rows))[leaf].detach().numpy()
+        at = np.flatnonzero(rows["pnodes"] == gbsg2.frame["pnodes"].median())[0]
+        np.testing.assert_allclose(effect, linear - linear[at], atol=1e-12)
+
+
+@pytest.mark.parametrize("leaf", ["spline_probit", "exponential", "weibull"])
+def test_ratios_are_there_where_the_family_has_one(small_data: SurvivalData, leaf: str) -> None:
+    table = _fit(small_data, leaf=leaf).effects(small_data.frame)
+    name = {"exponential": ["hazard ratio"], "weibull": ["time ratio"]}.get(leaf, [])
+    assert list(table) == ["leaf", "column", "value", "effect", *name]
+
+
+def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
+    tree = _fit(small_data, leaf=make_family("weibull", ancillary="linear"))
+    assert list(tree.effects(small_data.frame)) == ["leaf", "column", "value", "effect"]
+
+
+def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
+    estimator = SoftSurvivalTree(**{**PLAIN.get_params(), "numeric": "spline"})
+    sample = bootstrap_trees(estimator, gbsg2.frame, _y(gbsg2), n_resamples=20)
+    tree = estimator.fit(gbsg2.frame, _y(gbsg2))
+    wide = tree.effects(gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
+    narrow = tree.effects(gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.5)
+    moved = wide["effect"] != 0
+    assert ((wide["upper"] - wide["lower"])[moved] > 0).all()
+    assert (wide.loc[~moved, ["lower", "upper"]] == 0).all(axis=None)
+    assert (wide["lower"] <= narrow["lower"]).all()
+    assert (wide["upper"] >= narrow["upper"]).all()
+    # Each tree of the sample by its own predictions.
+    values = list(wide.loc[wide["column"] == "pnodes", "value"])
+    rows = _reference(gbsg2.frame, len(values) + 1)
+    rows["pnodes"] = [rows["pnodes"][0], *values]
+    log_hazard = np.log(-np.log(sample.survival(rows, [700.0])[:, :, 0]))
+    lower = np.quantile(log_hazard[:, 1:] - log_hazard[:, :1], 0.05, axis=0)
+    np.testing.assert_allclose(wide.loc[wide["column"] == "pnodes", "lower"], lower, atol=1e-6)
+
+
+def test_a_search_hands_on_the_effects_of_its_tree(small_data: SurvivalData) -> None:
+    search = SoftSurvivalTreeCV(0, "exponential", ridge=1e-3, n_starts=1, cv=2)
+    search.fit(small_data.frame, _y(small_data))
+    pd.testing.assert_frame_equal(
+        search.effects(small_data.frame, ["x1"]), search.tree_.effects(small_data.frame, ["x1"])
+    )
+
+
+def test_refusals(small_data: SurvivalData) -> None:
+    X, y, quick = small_data.frame, _y(small_data), Nodec(macro_iterations=1)
+    tree = _fit(small_data)
+    with pytest.raises(DataError, match="no column 'size'"):
+        tree.effects(X, ["size"])
+    with pytest.raises(ConfigError, match="n_points must be at least 2"):
+        tree.effects(X, n_points=1)
+    sample = start_trees(PLAIN, X, y)
+    with pytest.raises(ConfigError, match=r"level: expected a share in \(0, 1\)"):
+        tree.effects(X, sample=sample, level=90)
+    with pytest.raises(ConfigError, match="trees of other columns or another leaf"):
+        _fit(small_data, leaf="weibull").effects(X, sample=sample)
+    deep = SoftSurvivalTree(1, "exponential", n_starts=1, init="random", trainer=quick)
+    with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
+        tree.effects(X, sample=start_trees(deep, X, y))
+    with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
+        deep.fit(X, y).effects(X, sample=sample)
