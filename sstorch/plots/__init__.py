@@ -9,6 +9,7 @@ from sstorch.plots.curves import (
     plot_scores_by_rho,
     plot_survival_by_leaf,
 )
+from sstorch.plots.effects import plot_effects
 from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
@@ -16,6 +17,7 @@ __all__ = [
     "plot_calibration",
     "plot_critical_difference",
     "plot_curves_by_rho",
+    "plot_effects",
     "plot_objective",
     "plot_optimal_tree",
     "plot_parity_by_rho",

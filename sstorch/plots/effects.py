@@ -1,0 +1,276 @@
+"""Figure of what each column does in the leaves of a tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_integer, check_share
+from sstorch.data.columns import as_frame, numeric_values
+from sstorch.exceptions import ConfigError
+from sstorch.plots.curves import COLOURS
+
+_INK, _GREY = "#222222", "#9a9a9a"
+# Inches of a panel; panels in a row; values of a number; rows in a rug.
+_PANEL, _PER_ROW, _POINTS, _RUG = (2.15, 1.9), 4, 400, 300
+# Characters that fit below a panel, side by side, and those of the longest label.
+_CHARACTERS, _LABEL = 24, 12
+# Leaves whose effects differ by less than this are one line.
+_ALIKE = 1e-9
+# Ticks of ratios in a decade, the more the narrower the axis; and how many ticks are enough, and too many.
+_DECADES = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+_ENOUGH, _TOO_MANY = 4, 8
+# Steps of ticks where a whole axis is narrower than those.
+_STEPS = (0.2, 0.1, 0.05, 0.02, 0.01)
+
+
+class TreeWithEffects(Protocol):
+    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
+
+    def effects(
+        self,
+        X: object,
+        columns: Sequence[str] | None = None,
+        n_points: int = 60,
+        sample: Any = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """Effects by leaf, column and value."""
+
+    def apply(self, X: object) -> Any:
+        """Leaf of each row, shape (n,)."""
+
+
+def plot_effects(
+    tree: TreeWithEffects,
+    X: object,
+    columns: Sequence[str] | None = None,
+    sample: Any = None,
+    level: float = 0.9,
+    max_columns: int = 12,
+    inner: float = 0.98,
+    figure: Figure | SubFigure | None = None,
+) -> list[Axes]:
+    """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
+
+    A line says how the hazard, time or odds of a person change with a number, against the median (the dot)
+    and with all other columns at their reference; points do the same for categories. Ticks at the bottom are
+    rows, a few hundred at most. Leaves have a colour each where they differ, and those that no row is in are
+    left out. Families without a ratio, and shapes that depend on x, show the change of the linear predictor.
+
+    Args:
+        tree: fitted.
+        X: rows, best those of training: references, ranges and ticks come from them.
+        columns: to draw; those with the largest effects if None.
+        sample: trees for a band: :func:`sstorch.soft.bootstrap_trees` of the same parameters, at depth 0.
+        level: share of the sample's trees in the band at each value.
+        max_columns: columns drawn at most where none are chosen.
+        inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
+            are, a curve has little to say.
+        figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
+
+    Returns:
+        The axes, one a column, in the order drawn.
+
+    Raises:
+        DataError: columns are missing, or have no known value in any row.
+        ConfigError: an argument is out of range, ``columns`` is empty, or a band is asked for that does not
+            exist: see :meth:`sstorch.SoftSurvivalTree.effects`.
+    """
+    inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
+    table = tree.effects(X, columns, _POINTS, sample, level)
+    rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
+    table = table[table["leaf"].isin(rows.index)]
+    frame, panels = as_frame(X), {}
+    for name, own in table.groupby("column", sort=False):
+        numbers = None if isinstance(own["value"].iloc[0], str) else _numbers(frame[name])
+        panels[str(name)] = _Panel(own, numbers, inner)
+    count = check_integer("max_columns", max_columns, 1) if columns is None else len(panels)
+    order = sorted(panels, key=lambda name: -panels[name].size)[:count]
+    if not order:
+        raise ConfigError("columns must name at least one column")
+    ratio = next((name for name in table if str(name).endswith(" ratio")), None)
+    if figure is None:
+        n_across, n_down = min(len(order), _PER_ROW), math.ceil(len(order) / _PER_ROW)
+        size = (max(_PANEL[0] * n_across, 2 * _PANEL[0]) + 0.4, _PANEL[1] * n_down + 0.5)
+        figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(
+        math.ceil(len(order) / _PER_ROW), min(len(order), _PER_ROW), sharey=True, squeeze=False
+    )
+    axes: list[Axes] = list(grid.flat)[: len(order)]
+    for ax in list(grid.flat)[len(order) :]:
+        ax.remove()
+    for ax, name in zip(axes, order, strict=True):
+        panels[name].draw(ax)
+        ax.set_title(name, fontsize=10)
+    _scale(axes, [panels[name] for name in order], ratio is not None)
+    what = "change of the linear predictor" if ratio is None else str(ratio)
+    for row in grid:
+        row[0].set_ylabel("change" if ratio is None else what, fontsize=9)
+    has_words = any(panels[name].numbers is None for name in order)
+    title = f"{what} against the median{' or most frequent category' * has_words}"
+    band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
+    figure.suptitle(title[0].upper() + title[1:] + band, fontsize=11)
+    if any(not panels[name].alike for name in order):
+        handles = [
+            Line2D([], [], color=_colour(leaf), linewidth=1.8, label=f"leaf {leaf}: {rows[leaf]} rows")
+            for leaf in sorted(rows.index)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return axes
+
+
+def _numbers(column: pd.Series) -> FloatArray:
+    values = numeric_values(column, f"column {str(column.name)!r}")
+    return values[~np.isnan(values)]
+
+
+def _colour(leaf: int) -> str:
+    return COLOURS[leaf % len(COLOURS)]
+
+
+class _Panel:
+    """What is drawn of one column.
+
+    Attributes:
+        tables: effects by leaf, within the part of the axis that is drawn; one, with key None, where leaves
+            agree.
+        numbers: of the rows, sorted; None for categories.
+    """
+
+    def __init__(self, table: pd.DataFrame, numbers: FloatArray | None, inner: float) -> None:
+        self.numbers = numbers if numbers is None else np.sort(numbers)
+        if self.numbers is not None:
+            tail = (1 - inner) / 2
+            low = np.quantile(self.numbers, tail, method="lower")
+            high = np.quantile(self.numbers, 1 - tail, method="higher")
+            table = table.astype({"value": np.float64})
+            table = table[table["value"].between(low, high)]
+        self.tables: Mapping[int | None, pd.DataFrame] = {
+            int(leaf): own for leaf, own in table.groupby("leaf")
+        }
+        values = np.stack([own["effect"].to_numpy() for own in self.tables.values()])
+        if np.ptp(values, axis=0).max() < _ALIKE:
+            self.tables = {None: next(iter(self.tables.values()))}
+        self.size = float(np.ptp(values, axis=1).max())
+
+    @property
+    def alike(self) -> bool:
+        """Whether the leaves agree."""
+        return None in self.tables
+
+    def range(self, names: Sequence[str]) -> tuple[float, float]:
+        """Smallest and largest value of some columns of the tables."""
+        values = np.concatenate([own[list(names)].to_numpy().ravel() for own in self.tables.values()])
+        return float(values.min()), float(values.max())
+
+    def draw(self, ax: Axes) -> None:
+        """Lines or points, band and rug; effects are on the scale of the predictor."""
+        ax.axhline(0.0, color=_GREY, linewidth=0.8, zorder=1)
+        for place, (leaf, own) in enumerate(self.tables.items()):
+            colour = COLOURS[0] if self.alike else _colour(leaf or 0)
+            if self.numbers is None:
+                self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
+            else:
+                self._draw_line(ax, own, colour)
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+
+    def _draw_line(self, ax: Axes, own: pd.DataFrame, colour: str) -> None:
+        value = own["value"].to_numpy()
+        if "lower" in own:
+            ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
+        ax.plot(value, own["effect"], color=colour, linewidth=1.8)
+        middle = float(np.quantile(self.numbers, 0.5, method="lower"))
+        ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
+        drawn = self.numbers[np.unique(np.linspace(0, len(self.numbers) - 1, _RUG).astype(int))]
+        drawn = _side_by_side(drawn[(drawn >= value[0]) & (drawn <= value[-1])])
+        ax.plot(
+            drawn,
+            np.full(len(drawn), 0.025),
+            "|",
+            color=_INK,
+            alpha=0.3,
+            markersize=5,
+            markeredgewidth=0.6,
+            transform=ax.get_xaxis_transform(),
+        )
+        ax.locator_params(axis="x", nbins=5)
+
+    def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float) -> None:
+        place, usual = np.arange(len(own)), (own["effect"] == 0).to_numpy()
+        if "lower" in own:
+            ax.vlines(place + shift, own["lower"], own["upper"], color=colour, alpha=0.45, linewidth=2.5)
+        ax.plot(place[~usual] + shift, own["effect"][~usual], "o", color=colour, markersize=5)
+        ax.plot(place[usual], np.zeros(usual.sum()), "o", color=_INK, markersize=3.5, zorder=4)
+        words = [_short(str(word)) for word in own["value"]]
+        ax.set_xticks(place, words)
+        if len(words) * max(map(len, words)) > _CHARACTERS:
+            ax.tick_params(axis="x", rotation=40)
+            for label in ax.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
+        ax.set_xlim(-0.6, len(own) - 0.4)
+
+
+def _side_by_side(values: FloatArray) -> FloatArray:
+    """Sorted values with equal ones spread over most of the smallest gap, so that heaps are seen."""
+    gaps = np.diff(np.unique(values))
+    if not len(gaps):
+        return values
+    first, after = (np.searchsorted(values, values, side) for side in ("left", "right"))
+    share = (np.arange(len(values)) - first + 0.5) / (after - first) - 0.5
+    return values + 0.8 * gaps.min() * share
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= _LABEL else f"{word[: _LABEL - 1]}…"
+
+
+def _scale(axes: Sequence[Axes], panels: Sequence[_Panel], ratios: bool) -> None:
+    """The same limits and ticks of all panels."""
+    low, high = _limits(panels)
+    for ax in axes:
+        ax.set_ylim(low, high)
+    if ratios:
+        ticks = _ratio_ticks(math.exp(low), math.exp(high))
+        axes[0].yaxis.set_major_locator(FixedLocator(np.log(ticks).tolist()))
+        axes[0].yaxis.set_minor_locator(NullLocator())
+        axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):.6g}"))
+
+
+def _limits(panels: Sequence[_Panel]) -> tuple[float, float]:
+    """Of the effects, and of bands as long as these do not make the effects small."""
+    ends = np.array([panel.range(["effect"]) for panel in panels])
+    low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
+    span = max(high - low, 0.05)
+    if all("lower" in own for panel in panels for own in panel.tables.values()):
+        bands = np.array([panel.range(["lower", "upper"]) for panel in panels])
+        low = max(min(low, float(bands[:, 0].min())), low - 0.5 * span)
+        high = min(max(high, float(bands[:, 1].max())), high + 0.5 * span)
+    # Below is room for the rug.
+    return low - 0.12 * (high - low + 0.05), high + 0.05 * (high - low + 0.05)
+
+
+def _ratio_ticks(low: float, high: float) -> npt.NDArray[np.float64]:
+    """Round ratios between two, as many as an axis of a few centimetres can have; 1 is among them."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for shares in _DECADES:
+        ticks = np.array([share * 10.0**decade for decade in decades for share in shares])
+        ticks = ticks[(ticks >= low) & (ticks <= high)]
+        if len(ticks) >= _ENOUGH:
+            break
+    for step in _STEPS if len(ticks) < _ENOUGH else ():
+        ticks = 1 + step * np.arange(math.ceil((low - 1) / step), math.floor((high - 1) / step) + 1)
+        if len(ticks) >= _ENOUGH:
+            break
+    return ticks[:: 2 if len(ticks) > _TOO_MANY else 1]
