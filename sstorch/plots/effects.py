@@ -157,7 +157,7 @@ class _Panel:
             table = table.astype({"value": np.float64})
             table = table[table["value"].between(low, high)]
         self.tables: Mapping[int | None, pd.DataFrame] = {
-            int(leaf): own for leaf, own in table.groupby("leaf")
+            int(str(leaf)): own for leaf, own in table.groupby("leaf")
         }
         values = np.stack([own["effect"].to_numpy() for own in self.tables.values()])
         if np.ptp(values, axis=0).max() < _ALIKE:
@@ -182,18 +182,18 @@ class _Panel:
             if self.numbers is None:
                 self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
             else:
-                self._draw_line(ax, own, colour)
+                self._draw_line(ax, own, self.numbers, colour)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
 
-    def _draw_line(self, ax: Axes, own: pd.DataFrame, colour: str) -> None:
+    def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str) -> None:
         value = own["value"].to_numpy()
         if "lower" in own:
             ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
         ax.plot(value, own["effect"], color=colour, linewidth=1.8)
-        middle = float(np.quantile(self.numbers, 0.5, method="lower"))
+        middle = float(np.quantile(numbers, 0.5, method="lower"))
         ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
-        drawn = self.numbers[np.unique(np.linspace(0, len(self.numbers) - 1, _RUG).astype(int))]
+        drawn = numbers[np.unique(np.linspace(0, len(numbers) - 1, _RUG).astype(int))]
         drawn = _side_by_side(drawn[(drawn >= value[0]) & (drawn <= value[-1])])
         ax.plot(
             drawn,
@@ -229,7 +229,7 @@ def _side_by_side(values: FloatArray) -> FloatArray:
         return values
     first, after = (np.searchsorted(values, values, side) for side in ("left", "right"))
     share = (np.arange(len(values)) - first + 0.5) / (after - first) - 0.5
-    return values + 0.8 * gaps.min() * share
+    return np.asarray(values + 0.8 * gaps.min() * share, dtype=np.float64)
 
 
 def _short(word: str) -> str:
