@@ -5,7 +5,8 @@ from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import SoftSurvivalTreeCV
-from sstorch.soft.uncertainty import Band, TreeSample, bootstrap_trees, start_trees
+from sstorch.soft.tree_sample import Band, TreeSample
+from sstorch.soft.uncertainty import bootstrap_trees, start_trees
 
 __all__ = [
     "Band",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,7 @@ from sstorch.data import Preprocessor
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft.fitted import FittedTree
-
-if TYPE_CHECKING:
-    from sstorch.soft.uncertainty import TreeSample
+from sstorch.soft.tree_sample import TreeSample
 
 
 def effects(

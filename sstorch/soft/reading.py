@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +28,7 @@ from sstorch.soft.rules import (
     terms_of,
     to_numbers,
 )
-
-if TYPE_CHECKING:
-    from sstorch.soft.uncertainty import TreeSample
+from sstorch.soft.tree_sample import TreeSample
 
 # Terms of a rule that a summary writes out; the others are counted.
 _SUMMARY_TERMS = 4

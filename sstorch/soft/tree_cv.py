@@ -34,7 +34,7 @@ from sstorch.soft.search import (
     candidates,
 )
 from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree, training_rows
-from sstorch.soft.uncertainty import TreeSample
+from sstorch.soft.tree_sample import TreeSample
 
 FORMAT = "sstorch.soft_survival_tree_cv"
 FORMAT_VERSION = 1

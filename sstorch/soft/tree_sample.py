@@ -1,0 +1,80 @@
+"""Trees of one batch that stand for each other, and the bands of their curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.base import check_times
+from sstorch.data.columns import clean_features
+from sstorch.exceptions import ConfigError
+from sstorch.nn import Prediction
+from sstorch.soft.batch import TrainedBatch
+
+
+class Band(NamedTuple):
+    """Quantiles of curves at each time, each of shape (n, n_times)."""
+
+    lower: FloatArray
+    median: FloatArray
+    upper: FloatArray
+
+
+@dataclass(frozen=True)
+class TreeSample:
+    """Trees of one batch that stand for each other.
+
+    Attributes:
+        batch: trained trees.
+        members: split and start of each of the K trees of the sample.
+        prediction: how they predict.
+    """
+
+    batch: TrainedBatch
+    members: tuple[tuple[int, int], ...]
+    prediction: Prediction
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def survival(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival functions of all trees, shape (K, n, n_times), times in original units."""
+        frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
+        grid = check_times(times)
+        curves, encoded = np.empty((len(self), len(frame), len(grid))), {}
+        for number, (split, start) in enumerate(self.members):
+            tree = self.batch.fitted(split, start, prediction=self.prediction)
+            if split not in encoded:
+                encoded = {split: tree.encode(frame)}
+            curves[number] = tree.curves(encoded[split], grid)
+        return curves
+
+    def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:
+        """Pointwise quantiles of the curves, a percentile band.
+
+        Args:
+            X: rows with the training columns.
+            times: (n_times,), original units.
+            level: share of the trees between lower and upper curve at each time, in (0, 1).
+
+        Raises:
+            ConfigError: ``level`` is out of range.
+        """
+        if not 0 < level < 1:
+            raise ConfigError(f"level must be in (0, 1), got {level!r}")
+        tail = (1 - level) / 2
+        return Band(*np.quantile(self.survival(X, times), [tail, 0.5, 1 - tail], axis=0))
+
+    def spread(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Standard deviation of the curves over the trees, shape (n, n_times).
+
+        Raises:
+            ConfigError: there is one tree alone.
+        """
+        if len(self) < 2:
+            raise ConfigError("the spread of one tree alone is not defined: use more resamples or starts")
+        return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
