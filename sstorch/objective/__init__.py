@@ -3,9 +3,11 @@
 from sstorch.objective.parity import FAIRNESS, GroupParity, L2Parity
 from sstorch.objective.penalties import (
     Fused,
+    FusedShape,
     GateGroupLasso,
     GateRidge,
     Monotone,
+    Offset,
     Penalty,
     Ridge,
     Roughness,
@@ -17,11 +19,13 @@ from sstorch.objective.training import TrainingObjective, expected_loss, leaf_lo
 __all__ = [
     "FAIRNESS",
     "Fused",
+    "FusedShape",
     "GateGroupLasso",
     "GateRidge",
     "GroupParity",
     "L2Parity",
     "Monotone",
+    "Offset",
     "Penalty",
     "Ridge",
     "Roughness",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +117,20 @@ class GatePenalty(Penalty, ABC):
         """Second derivatives, or bounds >= 0 on them, with respect to each weight, (K, B, p) or broadcast."""
 
 
+class LeafCurvature(NamedTuple):
+    """Second derivatives of a penalty in the parameters of leaves; 0 where it does not act.
+
+    Attributes:
+        slope: by each slope, those of shapes too, shape (K or 1, p or 1).
+        shape: by each shape parameter, shape (K or 1, 1).
+        intercept: by the intercepts, shape (K or 1, 1).
+    """
+
+    slope: Tensor | float = 0.0
+    shape: Tensor | float = 0.0
+    intercept: Tensor | float = 0.0
+
+
 class LeafPenalty(Penalty, ABC):
     """A penalty on the leaves."""
 
@@ -125,13 +139,8 @@ class LeafPenalty(Penalty, ABC):
         """Value per problem, shape (K,), from the parameters of all leaves."""
 
     @abstractmethod
-    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
-        """Second derivatives, or bounds >= 0 on them, with respect to slopes and to shape parameters.
-
-        Returns:
-            with respect to each slope, those of shapes too, shape (K or 1, p or 1), and to each shape
-            parameter, shape (K or 1, 1).
-        """
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
+        """Second derivatives, or bounds >= 0 on them."""
 
 
 class Ridge(LeafPenalty):
@@ -164,10 +173,10 @@ class Ridge(LeafPenalty):
         return self.at(squares) * squares / 2
 
     @override
-    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
         coefficient = self.at(leaves.intercept).reshape(-1, 1)
         of_slopes = coefficient if self.features is None else coefficient * self.features.to(coefficient)
-        return of_slopes, torch.zeros_like(coefficient)
+        return LeafCurvature(of_slopes)
 
 
 class Roughness(Ridge):
@@ -212,9 +221,9 @@ class Monotone(LeafPenalty):
         return self.at(wrong) * wrong.square().sum((-2, -1)) / 2
 
     @override
-    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
         coefficient = self.at(leaves.intercept)[:, None]
-        return coefficient * self.cone.to(coefficient).square().sum(-2), torch.zeros_like(coefficient)
+        return LeafCurvature(coefficient * self.cone.to(coefficient).square().sum(-2))
 
     @torch.no_grad()
     def project(self, tree: SoftTree) -> None:
@@ -308,10 +317,44 @@ class Fused(LeafPenalty):
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
         theta = torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
-        spread = theta - theta.mean(-2, keepdim=True)
-        return self.at(theta) * spread.square().sum((-2, -1)) / 2
+        return self.at(theta) * _spread(theta) / 2
 
     @override
-    def curvature(self, leaves: LeafParameters) -> tuple[Tensor, Tensor]:
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
         coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
-        return coefficient, coefficient
+        return LeafCurvature(coefficient, coefficient)
+
+
+class Offset(LeafPenalty):
+    """(lambda / 2) sum_n (gamma_0n - mean gamma_0)^2: the levels of the leaves are held together.
+
+    With slopes that are shared the tree is the regression without gates at a large coefficient, and so it
+    cannot predict far worse than that.
+    """
+
+    @override
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return self.at(leaves.intercept) * _spread(leaves.intercept[..., None]) / 2
+
+    @override
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
+        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
+        return LeafCurvature(intercept=coefficient)
+
+
+class FusedShape(LeafPenalty):
+    """(lambda / 2) sum_n ||shape_n - mean shape||^2, beside what :class:`Fused` does to shapes."""
+
+    @override
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return self.at(leaves.shape) * _spread(leaves.shape) / 2
+
+    @override
+    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
+        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
+        return LeafCurvature(shape=coefficient)
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Sum of the squared distances of leaves (K, L, d) from their mean, (K,)."""
+    return (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))

@@ -13,6 +13,7 @@ from sstorch.nn.routing import log_path_probability
 from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
 from sstorch.objective.penalties import (
     Fused,
+    FusedShape,
     GateGroupLasso,
     GatePenalty,
     GateRidge,
@@ -20,6 +21,7 @@ from sstorch.objective.penalties import (
     LeafPenalty,
     LeafTerm,
     Monotone,
+    Offset,
     Penalty,
     Ridge,
     Roughness,
@@ -87,7 +89,8 @@ class TrainingObjective(nn.Module):
     Args:
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
-        fused: coefficient of :class:`Fused`.
+        fused: coefficient of :class:`Fused`; where it is infinite the slopes of all leaves are the same, which
+            the trainer sees to, and shapes are free of it.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
         row_penalties: penalties on what the tree predicts, such as
             :class:`~sstorch.objective.parity.GroupParity`.
@@ -96,10 +99,17 @@ class TrainingObjective(nn.Module):
         roughness: coefficient of :class:`Roughness`.
         curved: features on whose slopes it acts instead of the ridge, boolean (p,); none if None.
         monotone: holds effects of columns to one direction.
+        offset: coefficient of :class:`Offset`.
+        fused_shape: coefficient of :class:`FusedShape`.
+
+    Attributes:
+        shares_slopes: whether slopes are the same in all leaves, boolean (R,), or () for all alike.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
     """
+
+    shares_slopes: Tensor
 
     def __init__(
         self,
@@ -112,13 +122,22 @@ class TrainingObjective(nn.Module):
         roughness: float | Tensor = 0.0,
         curved: Tensor | None = None,
         monotone: Monotone | None = None,
+        offset: float | Tensor = 0.0,
+        fused_shape: float | Tensor = 0.0,
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
         self.closed_form = closed_form
         self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
         straight = None if curved is None else ~curved
-        leaf_penalties: list[LeafPenalty] = [Ridge(ridge, straight), Fused(fused)]
+        fused = torch.as_tensor(fused, dtype=torch.float64)
+        self.register_buffer("shares_slopes", fused.isinf(), persistent=False)
+        leaf_penalties: list[LeafPenalty] = [
+            Ridge(ridge, straight),
+            Fused(torch.where(fused.isinf(), 0.0, fused)),
+            Offset(offset),
+            FusedShape(fused_shape),
+        ]
         if curved is not None:
             leaf_penalties.append(Roughness(roughness, curved))
         if monotone is not None:
@@ -221,12 +240,15 @@ class TrainingObjective(nn.Module):
 
     def leaf_curvature(self, leaves: LeafParameters) -> Tensor:
         """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
-        total = [torch.zeros_like(part) for part in (leaves.slope, leaves.shape, leaves.shape_slope)]
+        parts = (leaves.slope, leaves.intercept[..., None], leaves.shape, leaves.shape_slope)
+        total = [torch.zeros_like(part) for part in parts]
         for penalty in self.leaf_penalties:
-            of_slopes, of_shapes = cast(LeafPenalty, penalty).curvature(leaves)
-            for part, second in zip(total, (of_slopes, of_shapes, of_slopes), strict=True):
-                part += second.reshape(len(second), *(1,) * (part.ndim - 2), -1)
-        return LeafParameters(total[0], torch.zeros_like(leaves.intercept), *total[1:]).flatten()
+            second = cast(LeafPenalty, penalty).curvature(leaves)
+            seconds = (second.slope, second.intercept, second.shape, second.slope)
+            for part, value in zip(total, seconds, strict=True):
+                if isinstance(value, Tensor):
+                    part += value.reshape(len(value), *(1,) * (part.ndim - 2), -1)
+        return LeafParameters(total[0], total[1].squeeze(-1), *total[2:]).flatten()
 
     def project(self, tree: SoftTree) -> None:
         """Bring effects that must go one way, and nearly do so, to where they do; in place."""
@@ -258,12 +280,17 @@ class TrainingObjective(nn.Module):
     def select(self, problems: Tensor | slice) -> TrainingObjective:
         """The objective of some of the problems: positions (K,) or a slice."""
         penalties = [*self.gate_penalties, *self.leaf_penalties, *self.row_penalties]
-        if all(isinstance(penalty, Penalty) and penalty.coefficient.ndim == 0 for penalty in penalties):
+        scalars = [self.shares_slopes, *(penalty.coefficient for penalty in penalties)]
+        if all(isinstance(value, Tensor) and value.ndim == 0 for value in scalars):
             return self
         chosen = TrainingObjective(closed_form=self.closed_form)
         chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
         chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
         chosen.row_penalties = nn.ModuleList(_selected(self.row_penalties, problems))
+        chosen.shares_slopes = self.shares_slopes
+        if self.shares_slopes.ndim:
+            at = problems.to(self.shares_slopes.device) if isinstance(problems, Tensor) else problems
+            chosen.shares_slopes = self.shares_slopes[at]
         return chosen
 
 

@@ -10,10 +10,12 @@ from sstorch.optim.lbfgs import (
     Status,
     minimize,
 )
+from sstorch.optim.leaves import Leaves
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
 from sstorch.optim.run import Heats, Race, Trainer, TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
+from sstorch.optim.starts.distilled import Distillation, GateColumns, initialize_distilled
 from sstorch.optim.starts.grown import initialize_grown
 from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.steps import minimize_step
@@ -25,10 +27,13 @@ __all__ = [
     "AutogradFunction",
     "BatchedFunction",
     "Checkpoint",
+    "Distillation",
+    "GateColumns",
     "HardTree",
     "Heats",
     "Joint",
     "LBFGSOptions",
+    "Leaves",
     "Nodec",
     "NodecJoint",
     "OptimizationResult",
@@ -39,6 +44,7 @@ __all__ = [
     "TrainingRun",
     "greedy_tree",
     "initialize_cox",
+    "initialize_distilled",
     "initialize_greedy",
     "initialize_grown",
     "initialize_hard",

@@ -242,6 +242,12 @@ class TrainingRun:
             self.best_tree.assign(improved, self.tree.select(improved))
         return better
 
+    def accept(self) -> None:
+        """Make the present points the best ones, also where their criterion is higher."""
+        everyone = torch.arange(self.tree.n_problems, device=self.active.device)
+        self.best_tree.load_state_dict(self.tree.state_dict())
+        self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
+
     def minimize(
         self,
         options: LBFGSOptions,

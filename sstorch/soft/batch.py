@@ -21,12 +21,14 @@ from sstorch.objective import GroupParity, L2Parity, Monotone, RowPenalty, Sampl
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.optim import (
     Checkpoint,
+    GateColumns,
     Heats,
     Joint,
     Nodec,
     NodecJoint,
     Trainer,
     initialize_cox,
+    initialize_distilled,
     initialize_greedy,
     initialize_grown,
     initialize_kmeans,
@@ -208,6 +210,9 @@ def _train(
         initialize_greedy(tree, plain, sample, seeds)
     elif settings.init == "grown":
         initialize_grown(tree, plain, sample, seeds)
+    elif settings.init == "distilled":
+        columns = _gate_columns(preprocessors[0])
+        initialize_distilled(tree, plain, sample, columns, settings.distillation)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds, curved)
     else:
@@ -239,6 +244,17 @@ def _preprocessors(
     return fitted
 
 
+def _gate_columns(preprocessor: Preprocessor) -> GateColumns:
+    """The raw columns of the features that gates see."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, feature in enumerate(preprocessor.gate_features):
+        places.setdefault(feature.columns, []).append(place)
+    return GateColumns(
+        tuple(np.array(own) for own in places.values()),
+        tuple(column in preprocessor.schema.categories for (column,) in places),
+    )
+
+
 def _objective(
     coefficients: Sequence[Coefficients],
     n_splits: int,
@@ -262,6 +278,8 @@ def _objective(
         roughness=per_problem([setting.roughness for setting in coefficients]),
         curved=torch.as_tensor(curved) if curved.any() else None,
         monotone=monotone,
+        offset=per_problem([setting.offset for setting in coefficients]),
+        fused_shape=per_problem([setting.fused_shape for setting in coefficients]),
     )
 
 

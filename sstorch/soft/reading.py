@@ -133,7 +133,7 @@ def gate_rule(tree: FittedTree, node: int, n_terms: int | None) -> str:
     return LinearRule.of(score).text(n_terms)
 
 
-def gate_features(tree: FittedTree) -> list[str]:
+def gate_terms(tree: FittedTree) -> list[str]:
     """Names of the numbers, categories and curves that some gate uses."""
     if not tree.module.topology.branches:
         return []
@@ -320,9 +320,9 @@ class ReadableTree:
         """Rules at the gates, in original units, and a table of the leaves, as text."""
         return describe_tree(self._tree, self.node_table_)
 
-    def gate_features(self) -> list[str]:
+    def gate_terms(self) -> list[str]:
         """Names of the encoded features that some gate uses."""
-        return gate_features(self._tree)
+        return gate_terms(self._tree)
 
     def gate_table(self, n_terms: int | None = 4) -> pd.DataFrame:
         """One row for each gate.

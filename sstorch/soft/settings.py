@@ -25,7 +25,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
 from sstorch.objective import FAIRNESS, L2Parity
-from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Distillation, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # By name trainers come with a race, which only batches of starts have; the classes are plain.
@@ -34,8 +34,9 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "joint": lambda: Joint(race=JOINT_RACE),
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
     "adam": Adam,
+    "leaves": Leaves,
 }
-INITS = ("kmeans", "random", "greedy", "grown", "cox")
+INITS = ("kmeans", "random", "greedy", "grown", "cox", "distilled")
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
 Rule = Callable[[str, Any], Any]
@@ -91,10 +92,27 @@ def coefficient(name: str, value: Any) -> float:
     return float(value)
 
 
+def coefficient_or_inf(name: str, value: Any) -> float:
+    """The coefficient of a penalty that may be infinite."""
+    return math.inf if is_number_of(value, Real) and value == math.inf else coefficient(name, value)
+
+
+def columns_of_gates(name: str, value: Any) -> int | None:
+    """A number of columns, or None for all."""
+    return None if value is None else check_integer(name, value, 1)
+
+
 def share(name: str, value: Any) -> float:
     """A number in [0, 1)."""
     if not is_number_of(value, Real) or not 0 <= float(value) < 1:
         raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
+    return float(value)
+
+
+def small_share(name: str, value: Any) -> float:
+    """A number in [0, .5), which two sides of a gate can have."""
+    if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
+        raise ConfigError(f"{name} must be a share in [0, .5), got {value!r}")
     return float(value)
 
 
@@ -174,6 +192,8 @@ class Coefficients:
         gate_sparsity: of :class:`~sstorch.objective.GateGroupLasso`.
         rho: of the fairness penalty.
         roughness: of :class:`~sstorch.objective.Roughness`.
+        offset: of :class:`~sstorch.objective.Offset`.
+        fused_shape: of :class:`~sstorch.objective.FusedShape`.
     """
 
     ridge: float = 0.0
@@ -182,6 +202,8 @@ class Coefficients:
     gate_sparsity: float = 0.0
     rho: float = 0.0
     roughness: float = field(default=0.0, metadata={"unsaid": 0.0})
+    offset: float = field(default=0.0, metadata={"unsaid": 0.0})
+    fused_shape: float = field(default=0.0, metadata={"unsaid": 0.0})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +223,7 @@ class BatchSettings:
     init: str = setting("random", one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
-    fused: float = setting(0.0, coefficient, "coefficient of Fused, on differences between leaves")
+    fused: float = setting(0.0, coefficient_or_inf, "coefficient of Fused, on differences between leaves")
     holdout: float = setting(0.0, share, "share of the training rows by which starts are chosen")
     n_shards: int = setting(1, integer_from(1), "parts in which training takes the rows", saved=False)
     gate_sparsity: float = setting(
@@ -227,6 +249,14 @@ class BatchSettings:
         None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
     )
     roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
+    offset: float = setting(0.0, coefficient, "coefficient of Offset, on differences of levels of leaves")
+    fused_shape: float = setting(0.0, coefficient, "coefficient of FusedShape, on differences of shapes")
+    gate_features: int | None = setting(
+        2, columns_of_gates, "columns of a gate of init=distilled", nested=True, saved=False
+    )
+    min_leaf: float = setting(
+        0.1, small_share, "least share of the training rows in a leaf of init=distilled"
+    )
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
     seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
@@ -252,6 +282,8 @@ class BatchSettings:
             **{name: item.rule(name, values.get(name, item.default)) for name, item in SETTINGS.items()}
         )
         family = make_family(checked.leaf)
+        if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
+            raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
         if checked.init == "cox" and not isinstance(family, Spline):
             raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
         if checked.monotone and family.ancillary != "constant":
@@ -277,8 +309,16 @@ class BatchSettings:
             silent += ["numeric", "gate_numeric", "interactions", "roughness"]
         if not self.monotone:
             silent.append("monotone")
+        if self.init != "distilled":
+            silent += ["gate_features", "min_leaf"]
+        silent += [name for name in ("offset", "fused_shape") if getattr(self, name) == 0]
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
+
+    @property
+    def distillation(self) -> Distillation:
+        """How ``init="distilled"`` finds gates."""
+        return Distillation(self.gate_features, self.min_leaf)
 
     @property
     def encodings(self) -> Encodings:

@@ -268,6 +268,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         interactions: Sequence[tuple[str, str]] = (),
         monotone: Mapping[str, str] | None = None,
         roughness: float = 1e-2,
+        offset: float = 0.0,
+        fused_shape: float = 0.0,
+        gate_features: int | None = 2,
+        min_leaf: float = 0.1,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -294,6 +298,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.interactions = interactions
         self.monotone = monotone
         self.roughness = roughness
+        self.offset = offset
+        self.fused_shape = fused_shape
+        self.gate_features = gate_features
+        self.min_leaf = min_leaf
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:

@@ -264,9 +264,9 @@ class SoftSurvivalTreeCV(SoftEstimator):
     def _tree(self) -> FittedTree:
         return self.tree_._tree
 
-    def gate_features(self) -> list[str]:
+    def gate_terms(self) -> list[str]:
         """Names of the encoded features that some gate of the chosen tree uses."""
-        return self.tree_.gate_features()
+        return self.tree_.gate_terms()
 
     def effects(
         self,

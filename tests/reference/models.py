@@ -130,7 +130,7 @@ PREDICTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
 WRITTEN = ("survival", "predict", "predict_proba", "quantile 0.5", "rmst", "leaf", "leaf_proba")
 # What a fitted model says of itself.
 TEXTS = (
-    "summary", "export_text", "export_graphviz", "leaf_texts", "gate_features", "gate_table",
+    "summary", "export_text", "export_graphviz", "leaf_texts", "gate_terms", "gate_table",
     "gate_coefficients", "leaf_table", "leaf_coefficients", "importance",
 )  # fmt: skip
 ATTRIBUTES = (

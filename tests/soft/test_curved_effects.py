@@ -197,7 +197,7 @@ def test_tables_speak_of_columns(depth: int) -> None:
     assert shares["leaves"].sum() == pytest.approx(1)
     assert shares.loc["age", "leaves"] > 0
     if depth:
-        names = tree.gate_features()
+        names = tree.gate_terms()
         assert {"s(age)", "pnodes", "progrec"} <= set(names)
         assert not {"s(progrec)", "log(pnodes)"} & set(names)
         assert " s(age)" in tree.export_text(n_terms=None)

@@ -497,11 +497,11 @@ def test_sparse_gates_forget_features_that_do_not_help(
     dense = SoftSurvivalTree(**settings).fit(x, y)
     sparse = SoftSurvivalTree(**settings, gate_sparsity=4e-3).fit(x, y)
     none = SoftSurvivalTree(**settings, gate_sparsity=10.0).fit(x, y)
-    assert dense.gate_features() == list(x)
-    assert 0 < len(sparse.gate_features()) < 9
-    assert none.gate_features() == []
-    assert SoftSurvivalTree(depth=0, n_starts=1).fit(x, y).gate_features() == []
-    unused = [name for name in x if name not in sparse.gate_features()]
+    assert dense.gate_terms() == list(x)
+    assert 0 < len(sparse.gate_terms()) < 9
+    assert none.gate_terms() == []
+    assert SoftSurvivalTree(depth=0, n_starts=1).fit(x, y).gate_terms() == []
+    unused = [name for name in x if name not in sparse.gate_terms()]
     shuffled = x.copy()
     shuffled[unused] = shuffled[unused].to_numpy()[::-1]
     np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))

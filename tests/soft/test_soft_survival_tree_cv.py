@@ -106,7 +106,7 @@ def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: Su
     assert found.predict_survival_function(X[:2], [4.0], as_frame=True).columns.tolist() == [4.0]  # type: ignore[union-attr]
     assert found.score(X, _y(data)) == alone.score(X, _y(data))
     assert found.log_likelihood(X, _y(data)) == alone.log_likelihood(X, _y(data))
-    assert found.gate_features() == alone.gate_features()
+    assert found.gate_terms() == alone.gate_terms()
     assert list(found.feature_names_in_) == list(X.columns)
     assert found.n_features_in_ == 3
     assert found.summary().endswith(alone.summary())

@@ -13,7 +13,7 @@ from sstorch.optim.steps.base import (
     minimize_step,
 )
 from sstorch.optim.steps.joint import JointStep
-from sstorch.optim.steps.node import BranchStep, LeafStep, LogisticStep
+from sstorch.optim.steps.node import BranchStep, LeafStep, LogisticStep, SharedSlopesStep
 
 __all__ = [
     "LOSS_CEILING",
@@ -22,6 +22,7 @@ __all__ = [
     "LeafStep",
     "LogisticStep",
     "ShardedStep",
+    "SharedSlopesStep",
     "Step",
     "by_autograd",
     "freeze_except",

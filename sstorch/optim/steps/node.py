@@ -23,6 +23,7 @@ from sstorch.objective.penalties import GateTerm, LeafTerm
 from sstorch.objective.training import parameter_losses
 from sstorch.optim.steps.base import (
     LOSS_CEILING,
+    MAX_BLOCK,
     Step,
     curvature_blocks,
     freeze_except,
@@ -272,6 +273,99 @@ class LeafStep(Step):
         if len(self.nodes) == len(self.tree.topology.leaves):
             return thawed
         return self.leaves.replaced(self._places, thawed)
+
+
+@dataclass(frozen=True)
+class SharedSlopesStep(LeafStep):
+    """LN step of all leaves, whose slopes are the same: rows are (slopes, then intercept and shapes of each).
+
+    The order is that of one leaf's parameters as :meth:`LeafParameters.unflatten` has it, slopes of shapes
+    last, with the intercepts and shapes of the other leaves behind.
+    """
+
+    @override
+    def flat(self) -> Tensor:
+        theta = super().flat().unflatten(1, (len(self.nodes), -1))
+        return self._gather(theta, theta[:, 0])
+
+    @override
+    def read_from(self, tree: SoftTree) -> Tensor:
+        theta = super().read_from(tree).unflatten(1, (len(self.nodes), -1))
+        return self._gather(theta, theta[:, 0])
+
+    @override
+    def write(self, x: Tensor) -> None:
+        super().write(self._spread(x).flatten(1))
+
+    @override
+    def plain_data(self, x: Tensor) -> Tensor:
+        return super().plain_data(self._spread(x).flatten(1))
+
+    @override
+    def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        written = super().written_data(self._spread(x).flatten(1))
+        if written is None:
+            return None
+        value, gradient = written
+        gradient = gradient.unflatten(1, (len(self.nodes), -1))
+        return value, self._gather(gradient, gradient.sum(1))
+
+    @override
+    def penalty(self, x: Tensor) -> Tensor:
+        return super().penalty(self._spread(x).flatten(1))
+
+    @override
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        (blocks,) = super().curvature(self._spread(x).flatten(1))
+        n_leaves, size = len(self.nodes), x.shape[1]
+        places = self._positions_of_leaves
+        if blocks.shape[-1] == 1 or size > MAX_BLOCK:
+            diagonal = blocks.diagonal(dim1=-2, dim2=-1).reshape(len(x), -1)
+            whole = x.new_zeros(len(x), size).index_add(1, places.flatten(), diagonal)
+            return (whole[..., None, None],)
+        whole = x.new_zeros(len(x), 1, size, size)
+        for leaf in range(n_leaves):
+            at = places[leaf]
+            whole[:, 0, at[:, None], at] += blocks[:, leaf]
+        return (whole,)
+
+    @override
+    @torch.no_grad()
+    def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        (seconds,) = super().penalty_curvature(self._spread(x).flatten(1))
+        places = self._positions_of_leaves.flatten()
+        whole = x.new_zeros(len(x), x.shape[1]).index_add(1, places, seconds.flatten(1))
+        diagonals = x.shape[1] > MAX_BLOCK or seconds.shape[-1] > MAX_BLOCK
+        return (whole[..., None] if diagonals else whole[:, None],)
+
+    @property
+    def _own(self) -> Tensor:
+        """Positions of intercept and shapes among the parameters of a leaf."""
+        first = self.tree.n_features
+        return torch.arange(
+            first, first + 1 + len(self.tree.family.shape_names), device=self.probability.device
+        )
+
+    @property
+    def _positions_of_leaves(self) -> Tensor:
+        """Where each parameter of each leaf is in a row, (L, d)."""
+        own, size = self._own, self.leaves.flatten().shape[-1]
+        first = torch.arange(size, device=own.device)
+        places = first.expand(len(self.nodes), -1).clone()
+        others = torch.arange(len(self.nodes) - 1, device=own.device)[:, None] * len(own)
+        places[1:, own] = size + others + torch.arange(len(own), device=own.device)
+        return places
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """Parameters of all leaves (K, L, d) from rows (K, d')."""
+        return x[:, self._positions_of_leaves]
+
+    def _gather(self, of_leaves: Tensor, first: Tensor) -> Tensor:
+        """Rows from values of all leaves (K, L, d), with those of the slopes from ``first`` (K, d)."""
+        own = self._own
+        first = first.index_copy(1, own, of_leaves[:, 0, own])
+        return torch.cat([first, of_leaves[:, 1:, own].flatten(1)], dim=1)
 
 
 def leaves_at(theta: Tensor, tree: SoftTree) -> LeafParameters:

@@ -1,0 +1,65 @@
+"""Leaves alone: gates stay where the start has put them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample
+from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.steps import LeafStep, ShardedStep, SharedSlopesStep
+
+
+@dataclass(frozen=True)
+class Leaves(Trainer):
+    """Settings of one minimisation over all leaves, each on the rows whose most probable path ends there.
+
+    Where the objective has an infinite ``fused``, all leaves have the same slopes, exactly.
+
+    Attributes:
+        lbfgs: tolerances and limits.
+    """
+
+    lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
+
+    @property
+    @override
+    def n_passes(self) -> int:
+        return 1
+
+    @override
+    def advance(self, run: TrainingRun) -> None:
+        """See :meth:`Trainer.advance`; a pass is recorded as one step, LN, of the root."""
+        if not run.rows.is_whole and len(run.objective.row_penalties):
+            raise ConfigError("penalties on rows need all of them at once: use a single shard")
+        shares = run.objective.shares_slopes.to(run.active.device).expand(run.tree.n_problems)[run.active]
+        for kind, problems in ((SharedSlopesStep, run.active[shares]), (LeafStep, run.active[~shares])):
+            if len(problems):
+                self._fit(run, kind, problems)
+        # The rows' one leaf is what is trained, and E of the soft routing may be higher than at the start.
+        run.accept()
+        run.end_pass(run.active)
+
+    def _fit(self, run: TrainingRun, kind: type[LeafStep], problems: Tensor) -> None:
+        tree, rows = run.tree.select(problems), run.rows.select(problems)
+        objective = run.objective.select(problems)
+
+        def step(part: Sample) -> LeafStep:
+            everything = part if len(objective.row_penalties) else None
+            return kind.make(tree, objective, part, 1, most_probable(tree, part), everything)
+
+        share = torch.full_like(run.best[problems], torch.nan)
+        run.minimize(self.lbfgs, "LN", 1, ShardedStep.make(rows, step), problems, rows.n_rows, share)
+
+
+@torch.no_grad()
+def most_probable(tree: SoftTree, sample: Sample) -> Tensor:
+    """1 where a row's most probable path ends in a leaf, else 0, shape (R, L, M)."""
+    leaves = torch.arange(len(tree.topology.leaves), device=sample.weight.device)
+    return (tree.apply_leaf(sample.x)[:, None, :] == leaves[:, None]).to(sample.weight)

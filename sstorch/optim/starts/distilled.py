@@ -1,0 +1,463 @@
+"""Gates distilled from a regression: groups of rows for which it predicts alike.
+
+With all covariates in every leaf the likelihood gives a gate nothing for separating prognoses, only for
+separating regressions, whose differences are mostly noise. A regression without gates, the teacher, predicts
+the log time of every training row, free of the noise of censoring; gates are found on these predictions, and
+stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.nn import GateParameters, SoftTree, Topology
+from sstorch.nn.design_matrix import first_features
+from sstorch.nn.functional import softplus
+from sstorch.nn.routing import log_path_probability
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim.joint import Joint
+from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
+from sstorch.optim.starts.clusters import start_leaves
+
+# A gate goes from .12 to .88 within one standard deviation of its score's only column.
+SHARPNESS = 4.0
+# On the weights of gates, columns in units of their standard deviations; and on leaves that are too small.
+_GATE_RIDGE, _TOO_SMALL = 1e-3, 10.0
+_POLISH = LBFGSOptions(max_iterations=200)
+# A gate that splits nothing: all rows go left.
+CLOSED = 20.0
+# What a split must gain of the variance, and what counts as none.
+_LEAST_GAIN, _CONSTANT = 1e-9, 1e-9
+# Elements of the copies of rows that are worked on at once.
+_ELEMENTS = 2**23
+
+
+@dataclass(frozen=True)
+class GateColumns:
+    """Which features of gates belong to one raw column.
+
+    Attributes:
+        places: positions of the features of each column.
+        categorical: whether a column is one of categories, one feature each.
+    """
+
+    places: tuple[IntArray, ...]
+    categorical: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """How gates are distilled.
+
+    Attributes:
+        gate_features: raw columns of a gate: 1 gives plain thresholds and sets of categories, None uses all.
+        min_leaf: least share of the training weight in a leaf.
+    """
+
+    gate_features: int | None = 2
+    min_leaf: float = 0.1
+
+
+def initialize_distilled(
+    tree: SoftTree,
+    objective: TrainingObjective,
+    sample: Sample,
+    columns: GateColumns,
+    distillation: Distillation,
+) -> None:
+    """Gates distilled from the tree of depth 0, and leaves that are all that regression.
+
+    1. The teacher: the same leaf without gates, under the same penalties; its predicted log time of each row.
+    2. A regression tree on these predictions, each leaf at least ``min_leaf`` of the weight; its thresholds
+       are gates of one column.
+    3. With more columns in a gate, the gates are moved to where leaves with a constant log-logistic
+       distribution describe the predictions best, after the column with the largest gradient has been added
+       to each gate, one at a time. At last the constants are moved as far as ``min_leaf`` asks for.
+
+    Starts of the same split and penalties are the same.
+
+    Args:
+        tree: R problems, ordered by split; changed in place.
+        objective: its penalties on leaves act in the teacher.
+        sample: training rows.
+        columns: raw columns of the gates' features.
+        distillation: how.
+
+    References:
+        Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network"; Breiman, Friedman,
+        Olshen and Stone (1984), Classification and Regression Trees, for the regression tree.
+    """
+    teacher = SoftTree(
+        tree.n_features,
+        0,
+        tree.family,
+        tree.batch_shape,
+        tree.log_time_scale.device,
+        tree.log_time_scale.dtype,
+        tree.n_gate_features,
+    )
+    teacher.set_time_scale(tree.log_time_scale.exp())
+    start_leaves(teacher, sample)
+    Joint().train(teacher, objective, sample)
+    for node in tree.topology.leaves:
+        tree.leaf(node).load_state_dict(teacher.leaf(1).state_dict())
+    if not tree.topology.branches:
+        return
+    target, weight = predicted_log_time(teacher, sample).double(), sample.weight.double()
+    x = first_features(sample.x, tree.n_gate_features).matrices.double()
+    split = torch.repeat_interleave(torch.tensor(sample.x.counts))
+    # Starts of a split with the same penalties have the same teacher, and so the same gates.
+    first: dict[tuple[int, bytes, bytes], int] = {}
+    for problem, number in enumerate(split.tolist()):
+        first.setdefault(
+            (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight))), problem
+        )
+    like = dict(zip(first, range(len(first)), strict=True))
+    problems = torch.tensor(list(first.values()))
+    gates = _distil(
+        x, split[problems], target[problems], weight[problems], columns, tree.topology, distillation
+    )
+    place = torch.tensor(
+        [
+            like[number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight))]
+            for problem, number in enumerate(split.tolist())
+        ]
+    )
+    with torch.no_grad():
+        for node in tree.topology.branches:
+            gate = tree.gate(node)
+            gate.weight.copy_(gates.weight[place, node - 1].to(gate.weight))
+            gate.bias.copy_(gates.bias[place, node - 1].to(gate.bias))
+
+
+@torch.no_grad()
+def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
+    """A log time that each row's risk goes with, shape (R, M): larger is later.
+
+    With constant shapes it is the linear predictor, turned where that is one of a hazard or of odds; with
+    linear ones minus the log cumulative hazard at the geometric mean of the training times.
+    """
+    family = teacher.family
+    if family.ancillary == "constant" and family.ratio is not None:
+        linear = teacher.linear_predictor(sample.x).squeeze(1)
+        return linear if family.ratio == "time ratio" else -linear
+    linear, shape = teacher.linear_predictor(sample.x), teacher.shape_parameters(sample.x)
+    at = torch.zeros_like(linear)[..., None]
+    hazard = family.cumulative_hazard(at, linear[..., None], shape[..., None, :])
+    least = torch.finfo(hazard.dtype).tiny
+    return -hazard.squeeze(-1).squeeze(1).clamp(min=least, max=1 / least).log()
+
+
+@dataclass(frozen=True)
+class Split:
+    """A gate on one raw column: left where slope . x + constant >= 0, x the features of gates.
+
+    Attributes:
+        column: number of the raw column.
+        slope: shape (q,).
+        constant: of the score.
+    """
+
+    column: int
+    slope: FloatArray
+    constant: float
+
+
+def regression_tree(
+    x: FloatArray,
+    target: FloatArray,
+    weight: FloatArray,
+    columns: GateColumns,
+    topology: Topology,
+    min_leaf: float,
+) -> dict[int, Split]:
+    """The greedy least-squares tree of a target, by node.
+
+    A number is cut halfway between two values, a column of categories into two sets by the means of the
+    target in each; rows without any category are one more.
+
+    Args:
+        x: features of gates, (n, q).
+        target: shape (n,).
+        weight: >= 0, with sum one, shape (n,).
+        columns: of the features.
+        topology: of the tree.
+        min_leaf: least weight on each side.
+
+    References:
+        Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
+    """
+    splits: dict[int, Split] = {}
+    rows_of = {1: np.flatnonzero(weight > 0)}
+    deviation = np.sqrt(np.maximum(weight @ x**2 - (weight @ x) ** 2, 0))
+    for node in topology.branches:
+        rows = rows_of.pop(node, None)
+        if rows is None:
+            continue
+        best, found = _LEAST_GAIN, None
+        w, t = weight[rows], target[rows]
+        for number, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
+            block = x[np.ix_(rows, places)]
+            value = block[:, 0] if not categorical else _category_means(block, t, w)
+            gain, cut = _best_cut(value, t, w, min_leaf)
+            if gain <= best:
+                continue
+            slope = np.zeros(x.shape[1])
+            if not categorical:
+                slope[places], constant = (
+                    -SHARPNESS / deviation[places[0]],
+                    SHARPNESS * cut / deviation[places[0]],
+                )
+            else:
+                # A category that no row here has goes the way of most.
+                side = np.full(len(places) + 1, np.sign(w @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
+                which = np.where(block.any(axis=1), block.argmax(axis=1), len(places))
+                side[which] = np.where(value <= cut, 1.0, -1.0)
+                slope[places], constant = SHARPNESS * (side[:-1] - side[-1]), SHARPNESS * side[-1]
+            best, found = gain, Split(number, slope, float(constant))
+        if found is not None:
+            splits[node] = found
+            left = x[rows] @ found.slope + found.constant >= 0
+            rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
+    return splits
+
+
+def _category_means(block: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
+    """Mean target of each row's category, those without one together, (n,)."""
+    which = np.where(block.any(axis=1), block.argmax(axis=1), block.shape[1])
+    total = np.bincount(which, weight, block.shape[1] + 1)
+    sums = np.bincount(which, weight * target, block.shape[1] + 1)
+    means: FloatArray = (sums / np.where(total > 0, total, 1.0))[which]
+    return means
+
+
+def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: float) -> tuple[float, float]:
+    """Reduction of the weighted sum of squares by the best cut, and the cut; (0, 0) if there is none."""
+    order = np.argsort(value, kind="stable")
+    value, w, wt = value[order], weight[order].cumsum(), (weight * target)[order].cumsum()
+    whole = w[-1]
+    # Differences that only rounding makes in means of categories are none.
+    cuts = np.flatnonzero(np.diff(value) > _CONSTANT * (1 + np.abs(value[:-1])))
+    cuts = cuts[(w[cuts] >= least - _CONSTANT) & (whole - w[cuts] >= least - _CONSTANT)]
+    if len(cuts) == 0:
+        return 0.0, 0.0
+    right = wt[-1] - wt[cuts]
+    gain = wt[cuts] ** 2 / w[cuts] + right**2 / (whole - w[cuts]) - wt[-1] ** 2 / whole
+    best = cuts[gain.argmax()]
+    return float(gain.max()), float(value[best] + value[best + 1]) / 2
+
+
+def _distil(
+    x: Tensor,
+    split: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    columns: GateColumns,
+    topology: Topology,
+    distillation: Distillation,
+) -> GateParameters:
+    """Gates of K problems, (K, B, q), from the features of splits (S, n, q) and targets (K, n)."""
+    weight = weight / weight.sum(-1, keepdim=True)
+    mean = torch.einsum("kn,knq->kq", weight, x[split]) if len(split) else x.new_zeros(0, x.shape[-1])
+    gates, trees = [], []
+    for problem, number in enumerate(split.tolist()):
+        rows = x[number].cpu().numpy(), target[problem].cpu().numpy(), weight[problem].cpu().numpy()
+        trees.append(regression_tree(*rows, columns, topology, distillation.min_leaf))
+        slope, constant = (
+            np.zeros((len(topology.branches), x.shape[-1])),
+            np.full(len(topology.branches), CLOSED),
+        )
+        for node, own in trees[-1].items():
+            slope[node - 1], constant[node - 1] = own.slope, own.constant
+        gates.append((slope, constant))
+    start = GateParameters(
+        torch.as_tensor(np.stack([slope for slope, _ in gates])).to(x),
+        torch.as_tensor(np.stack([constant for _, constant in gates])).to(x),
+    )
+    if distillation.gate_features != 1:
+        # Few problems at a time: each has a copy of its rows.
+        size = max(1, _ELEMENTS // (x.shape[1] * x.shape[2]))
+        parts = []
+        for begin in range(0, len(split), size):
+            some = slice(begin, begin + size)
+            polish = _Polish(
+                x[split[some]], target[some], weight[some], mean[some], columns, topology, trees[some]
+            )
+            parts.append(polish.run(start.select(some), distillation))
+        start = GateParameters(
+            torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        )
+    bias = start.bias.cpu().numpy().copy()
+    for problem, number in enumerate(split.tolist()):
+        scores = (x[number] @ start.weight[problem].mT).cpu().numpy()
+        bias[problem] = _balanced(
+            scores, bias[problem], weight[problem].cpu().numpy(), trees[problem], distillation.min_leaf
+        )
+    return GateParameters(start.weight, torch.as_tensor(bias).to(x))
+
+
+class _Polish:
+    """Gates of several columns for K problems: leaves with a constant distribution describe the target.
+
+    Args:
+        x: features of gates, (K, n, q).
+        target: shape (K, n).
+        weight: with sum one, shape (K, n).
+        mean: weighted mean of the features, (K, q).
+        columns: of the features.
+        topology: of the tree.
+        trees: the splits each problem begins with.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        mean: Tensor,
+        columns: GateColumns,
+        topology: Topology,
+        trees: Sequence[dict[int, Split]],
+    ) -> None:
+        self._topology, self._weight, self._mean = topology, weight, mean
+        deviation = torch.einsum("kn,knq->kq", weight, (x - mean[:, None]) ** 2).sqrt()
+        self._deviation = torch.where(deviation > _CONSTANT, deviation, torch.inf)
+        self._z = (x - mean[:, None]) / self._deviation[:, None]
+        centre = (weight * target).sum(-1, keepdim=True)
+        scale = (weight * (target - centre) ** 2).sum(-1, keepdim=True).sqrt()
+        self._target = (target - centre) / torch.where(scale > _CONSTANT, scale, torch.ones_like(scale))
+        # Columns of each feature, (C, q), and of each gate, (K, B, C).
+        belongs = torch.zeros(len(columns.places), x.shape[-1], dtype=torch.bool, device=x.device)
+        for number, places in enumerate(columns.places):
+            belongs[number, torch.as_tensor(places)] = True
+        self._belongs = belongs
+        used = torch.zeros(
+            len(trees), len(topology.branches), len(belongs), dtype=torch.bool, device=x.device
+        )
+        for problem, splits in enumerate(trees):
+            for node, own in splits.items():
+                used[problem, node - 1, own.column] = True
+        self._used, self._splits = used, used.any(-1)
+        reached = np.stack([[_is_leaf(leaf, splits) for leaf in topology.leaves] for splits in trees])
+        self._reached = torch.as_tensor(reached, device=x.device)
+
+    def run(self, start: GateParameters, distillation: Distillation) -> GateParameters:
+        """Gates in the units of the features, from such gates."""
+        self._least = distillation.min_leaf
+        finite = torch.where(self._deviation.isinf(), 0.0, self._deviation)[:, None]
+        weight = start.weight * finite
+        bias = start.bias + (start.weight * self._mean[:, None]).sum(-1)
+        with torch.no_grad():
+            logits = torch.matmul(weight, self._z.mT) + bias[..., None]
+            inside = log_path_probability(self._topology, logits).exp() * self._weight[:, None]
+            total = inside.sum(-1)
+            level = (inside * self._target[:, None]).sum(-1) / total.clamp(min=_CONSTANT)
+        theta = torch.cat([weight.flatten(1), bias, level, torch.full_like(level, 0.5)], dim=1)
+        n_columns = len(self._belongs) if distillation.gate_features is None else distillation.gate_features
+        if distillation.gate_features is None:
+            self._used = self._splits[..., None] & torch.ones_like(self._used)
+        theta = self._fit(theta)
+        for _ in range(1, min(n_columns, len(self._belongs))):
+            if bool(self._used.all(-1)[self._splits].all()):
+                break
+            self._add_columns(theta)
+            theta = self._fit(theta)
+        weight, bias = self._gates(theta, self._mask())
+        weight = weight / self._deviation[:, None]
+        return GateParameters(weight, bias - (weight * self._mean[:, None]).sum(-1))
+
+    def _fit(self, theta: Tensor) -> Tensor:
+        mask = self._mask()
+        function = AutogradFunction(lambda x, problems: self._value(x, problems, mask), len(theta))
+        return minimize(function, theta, _POLISH).x
+
+    def _mask(self) -> Tensor:
+        """1 for features that a gate may use, (K, B, q)."""
+        return torch.matmul(self._used.to(self._z), self._belongs.to(self._z))
+
+    def _add_columns(self, theta: Tensor) -> None:
+        """Let each gate use the column that lowers the loss the fastest, of those it does not use."""
+        n_problems, n_gates, _ = self._used.shape
+        theta = theta.detach().requires_grad_()
+        everything = torch.ones(n_problems, n_gates, self._z.shape[-1]).to(self._z)
+        value = self._value(theta, torch.arange(n_problems, device=theta.device), everything)
+        (gradient,) = torch.autograd.grad(value.sum(), theta)
+        size = gradient[:, : n_gates * self._z.shape[-1]].unflatten(1, (n_gates, -1)).abs()
+        of_columns = torch.where(self._belongs, size[:, :, None], 0.0).amax(-1)
+        of_columns = torch.where(self._used, -1.0, of_columns)
+        best = torch.nn.functional.one_hot(of_columns.argmax(-1), len(self._belongs)).bool()
+        self._used = self._used | (best & self._splits[..., None])
+
+    def _gates(
+        self, theta: Tensor, mask: Tensor, problems: Tensor | slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """Weights (K, B, q) and biases (K, B), columns in units of their standard deviations."""
+        n_gates = len(self._topology.branches)
+        weights, biases = theta[:, : n_gates * self._z.shape[-1]], theta[:, n_gates * self._z.shape[-1] :]
+        bias = torch.where(self._splits[problems], biases[:, :n_gates], CLOSED)
+        return weights.unflatten(1, (n_gates, -1)) * mask, bias
+
+    def _value(self, theta: Tensor, problems: Tensor, mask: Tensor) -> Tensor:
+        weight, bias = self._gates(theta, mask[problems], problems)
+        level, log_shape = theta[:, -2 * len(self._topology.leaves) :].chunk(2, dim=1)
+        rows = self._weight[problems][:, None]
+        logits = torch.matmul(weight, self._z[problems].mT) + bias[..., None]
+        inside = log_path_probability(self._topology, logits).exp() * rows
+        log_shape = log_shape.clamp(-5, 5)[..., None]
+        scaled = log_shape.exp() * (self._target[problems][:, None] - level[..., None])
+        loss = (inside * (2 * softplus(scaled) - scaled - log_shape)).sum((-2, -1))
+        short = torch.where(self._reached[problems], (self._least - inside.sum(-1)).clamp(min=0), 0.0)
+        return loss + _TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
+
+
+def _is_leaf(leaf: int, splits: dict[int, Split]) -> bool:
+    """True if rows can end in a leaf: gates that split nothing send left."""
+    while leaf > 1:
+        if leaf % 2 and leaf // 2 not in splits:
+            return False
+        leaf //= 2
+    return True
+
+
+def _n_leaves(node: int, splits: dict[int, Split]) -> int:
+    return _n_leaves(2 * node, splits) + _n_leaves(2 * node + 1, splits) if node in splits else 1
+
+
+def _balanced(
+    scores: FloatArray, bias: FloatArray, weight: FloatArray, splits: dict[int, Split], min_leaf: float
+) -> FloatArray:
+    """Constants of gates (B,), moved as little as leaves of the least weight ask for.
+
+    Args:
+        scores: of rows without the constants, (n, B).
+        bias: shape (B,).
+        weight: with sum one, shape (n,).
+        splits: of the gates that split.
+        min_leaf: least weight of a leaf.
+    """
+    bias = bias.copy()
+    rows_of = {1: np.flatnonzero(weight > 0)}
+    for node in sorted(splits):
+        rows = rows_of[node]
+        score = scores[rows, node - 1] + bias[node - 1]
+        order = np.argsort(-score, kind="stable")
+        score, left = score[order], weight[rows][order].cumsum()
+        least, most = (min_leaf * _n_leaves(child, splits) for child in (2 * node, 2 * node + 1))
+        most = left[-1] - most
+        cuts = np.flatnonzero(score[:-1] > score[1:])
+        middle = (score[cuts] + score[cuts + 1]) / 2
+        present = left[score >= 0][-1] if (score >= 0).any() else 0.0
+        if len(cuts) and not least - _CONSTANT <= present <= most + _CONSTANT:
+            # Where rows of the same score leave no such cut, the one that misses by the least.
+            missed = np.maximum(least - left[cuts], 0) + np.maximum(left[cuts] - most, 0)
+            best = np.lexsort((np.abs(middle), np.round(missed, 9)))[0]
+            bias[node - 1] -= middle[best]
+        goes_left = scores[rows, node - 1] + bias[node - 1] >= 0
+        rows_of[2 * node], rows_of[2 * node + 1] = rows[goes_left], rows[~goes_left]
+    return bias
