@@ -149,19 +149,34 @@ class Ridge(LeafPenalty):
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
         features: those whose slopes it acts on, boolean (p,); all if None.
+        shared: where all leaves have the same slopes, which then count once, boolean () or (R,).
     """
 
     features: Tensor | None
+    shared: Tensor
 
-    def __init__(self, coefficient: float | Tensor, features: Tensor | None = None) -> None:
-        super().__init__(coefficient)
+    def __init__(
+        self, coefficient: float | Tensor, features: Tensor | None = None, shared: Tensor | None = None
+    ) -> None:
+        shared = torch.zeros((), dtype=torch.bool) if shared is None else shared
+        coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
+        # One value a problem if either is: both are selected alike.
+        super().__init__(coefficient.expand(shared.shape) if shared.ndim else coefficient)
         self.register_buffer("features", features)
+        self.register_buffer("shared", shared, persistent=False)
 
     @override
     def select(self, problems: Tensor | slice) -> Self:
-        chosen = super().select(problems)
-        chosen.features = self.features
-        return chosen
+        if self.coefficient.ndim == 0:
+            return self
+        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
+        shared = self.shared[at] if self.shared.ndim else self.shared
+        return type(self)(self.coefficient[at], self.features, shared)
+
+    def _each(self, leaves: LeafParameters) -> Tensor:
+        """The coefficient of each leaf, shape () or (K,)."""
+        count = torch.where(self.shared, leaves.intercept.shape[-1], 1).to(leaves.intercept)
+        return self.at(leaves.intercept) / count
 
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
@@ -170,11 +185,11 @@ class Ridge(LeafPenalty):
             acts = self.features.to(slope)
             slope, shape_slope = slope * acts, shape_slope * acts
         squares = slope.square().sum((-2, -1)) + shape_slope.square().sum((-3, -2, -1))
-        return self.at(squares) * squares / 2
+        return self._each(leaves) * squares / 2
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self.at(leaves.intercept).reshape(-1, 1)
+        coefficient = self._each(leaves).reshape(-1, 1)
         of_slopes = coefficient if self.features is None else coefficient * self.features.to(coefficient)
         return LeafCurvature(of_slopes)
 

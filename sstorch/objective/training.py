@@ -133,13 +133,13 @@ class TrainingObjective(nn.Module):
         fused = torch.as_tensor(fused, dtype=torch.float64)
         self.register_buffer("shares_slopes", fused.isinf(), persistent=False)
         leaf_penalties: list[LeafPenalty] = [
-            Ridge(ridge, straight),
+            Ridge(ridge, straight, fused.isinf()),
             Fused(torch.where(fused.isinf(), 0.0, fused)),
             Offset(offset),
             FusedShape(fused_shape),
         ]
         if curved is not None:
-            leaf_penalties.append(Roughness(roughness, curved))
+            leaf_penalties.append(Roughness(roughness, curved, fused.isinf()))
         if monotone is not None:
             leaf_penalties.append(monotone)
         self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
