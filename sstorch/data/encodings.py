@@ -214,8 +214,23 @@ def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list
     return lines[0].tolist(), lines[1].tolist()
 
 
+@dataclass(frozen=True)
+class Automatic(Linear):
+    """What fits the number of events: it is settled before anything is encoded."""
+
+    name: ClassVar[str] = "auto"
+
+    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
+        """Refused.
+
+        Raises:
+            ConfigError: it was not settled.
+        """
+        raise ConfigError("numeric='auto' is settled by the number of events, which are not known here")
+
+
 ENCODINGS: dict[str, type[NumericEncoding]] = {
-    kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline)
+    kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline, Automatic)
 }
 # The second spelling needs no quotes on a command line.
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\)|:\s*(\d+))?\s*")
@@ -274,7 +289,12 @@ class ColumnEncodings:
     @property
     def is_linear(self) -> bool:
         """True if every column stays as it is."""
-        return all(isinstance(each, Linear) for each in (self.default, *(each for _, each in self.named)))
+        return all(type(each) is Linear for each in (self.default, *(each for _, each in self.named)))
+
+    @property
+    def is_automatic(self) -> bool:
+        """True if the number of events decides."""
+        return isinstance(self.default, Automatic)
 
     @property
     def is_curved(self) -> bool:

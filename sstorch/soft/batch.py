@@ -145,6 +145,7 @@ def train_encoded(
     coefficients: Sequence[Coefficients] | None = None,
 ) -> tuple[TrainedBatch, Tensor]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up."""
+    settings = settings.for_events(min(int(data.event.sum()) for data in splits))
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))

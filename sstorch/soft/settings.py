@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_args
@@ -36,6 +36,8 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "adam": Adam,
     "leaves": Leaves,
 }
+# Events from which numeric="auto" gives leaves splines, and logarithms below.
+MIN_EVENTS = 150
 INITS = ("kmeans", "random", "greedy", "grown", "cox", "distilled")
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
@@ -218,12 +220,14 @@ class BatchSettings:
     leaf: str | HazardFamily = setting(
         "log_logistic", _leaf, "hazard family", in_tree_group=False, saved=False
     )
-    n_starts: int = setting(10, integer_from(1), "initial solutions tried", in_tree_group=False)
-    trainer: Trainer = setting("nodec", _trainer, "training algorithm", in_tree_group=False, saved=False)
-    init: str = setting("random", one_of(INITS), "kind of initial solutions", in_tree_group=False)
+    n_starts: int = setting(None, integer_from(1), "initial solutions tried", in_tree_group=False)
+    trainer: Trainer = setting(None, _trainer, "training algorithm", in_tree_group=False, saved=False)
+    init: str = setting(None, one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
-    fused: float = setting(0.0, coefficient_or_inf, "coefficient of Fused, on differences between leaves")
+    fused: float = setting(
+        None, coefficient_or_inf, "coefficient of Fused, on differences between leaves", nested=True
+    )
     holdout: float = setting(0.0, share, "share of the training rows by which starts are chosen")
     n_shards: int = setting(1, integer_from(1), "parts in which training takes the rows", saved=False)
     gate_sparsity: float = setting(
@@ -235,7 +239,7 @@ class BatchSettings:
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
     )
     numeric: ColumnEncodings = setting(
-        "linear",
+        None,
         _encodings,
         "what leaves see of numeric columns, by column or for all",
         saved=False,
@@ -249,8 +253,12 @@ class BatchSettings:
         None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
     )
     roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
-    offset: float = setting(0.0, coefficient, "coefficient of Offset, on differences of levels of leaves")
-    fused_shape: float = setting(0.0, coefficient, "coefficient of FusedShape, on differences of shapes")
+    offset: float = setting(
+        None, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
+    )
+    fused_shape: float = setting(
+        None, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
+    )
     gate_features: int | None = setting(
         2, columns_of_gates, "columns of a gate of init=distilled", nested=True, saved=False
     )
@@ -278,9 +286,9 @@ class BatchSettings:
         """
         if unknown := set(values) - set(SETTINGS):
             raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
-        checked = cls(
-            **{name: item.rule(name, values.get(name, item.default)) for name, item in SETTINGS.items()}
-        )
+        given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
+        complete = given | _completed(given)
+        checked = cls(**{name: item.rule(name, complete[name]) for name, item in SETTINGS.items()})
         family = make_family(checked.leaf)
         if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
@@ -314,6 +322,12 @@ class BatchSettings:
         silent += [name for name in ("offset", "fused_shape") if getattr(self, name) == 0]
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
+
+    def for_events(self, n_events: int) -> BatchSettings:
+        """The settings with the encodings that ``numeric="auto"`` stands for with so many events."""
+        if not self.numeric.is_automatic:
+            return self
+        return replace(self, numeric=ColumnEncodings.of("spline" if n_events >= MIN_EVENTS else "log"))
 
     @property
     def distillation(self) -> Distillation:
@@ -353,9 +367,32 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 )
 
 
+def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of settings that are None, which depend on others.
+
+    By default gates are distilled and stay, with leaves that share their slopes and curves; whoever asks for
+    another start or trainer trains gates and leaves as published.
+    """
+    init, trainer = given["init"], given["trainer"]
+    if trainer is None:
+        trainer = "leaves" if init in (None, "distilled") else "nodec"
+    groups = trainer == "leaves" or isinstance(trainer, Leaves)
+    if init is None:
+        init = "distilled" if groups else "random"
+    defaults = {
+        "n_starts": 1 if init == "distilled" else 10,
+        "fused": math.inf if groups else 0.0,
+        "offset": 0.1 if groups else 0.0,
+        "fused_shape": 0.01 if groups else 0.0,
+        "numeric": "auto" if groups else "linear",
+    }
+    missing = {name: value for name, value in defaults.items() if given[name] is None}
+    return missing | {"init": init, "trainer": trainer}
+
+
 def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
     """Refuse trainers that move gates and leaves together by a penalty that jumps where gates move."""
-    if parity.gates == "frozen" and not isinstance(trainer, Nodec):
+    if parity.gates == "frozen" and not isinstance(trainer, Nodec | Leaves):
         raise ConfigError(
             f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
             "fairness='l2_relaxed', or trainer='nodec'"

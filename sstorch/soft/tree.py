@@ -245,12 +245,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self,
         depth: int = 2,
         leaf: str | HazardFamily = "log_logistic",
-        n_starts: int = 10,
-        trainer: str | Trainer = "nodec",
-        init: str = "random",
+        n_starts: int | None = None,
+        trainer: str | Trainer | None = None,
+        init: str | None = None,
         ridge: float = 1e-3,
         gate_ridge: float = 1e-4,
-        fused: float = 0.0,
+        fused: float | None = None,
         prediction: Prediction = "hbp",
         device: str = "cpu",
         dtype: str = "float64",
@@ -263,13 +263,13 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         gate_sparsity: float = 0.0,
         fairness: str | L2Parity | None = None,
         rho: float = 0.0,
-        numeric: NumericEncodings = "linear",
+        numeric: NumericEncodings | None = None,
         gate_numeric: NumericEncodings = "linear",
         interactions: Sequence[tuple[str, str]] = (),
         monotone: Mapping[str, str] | None = None,
         roughness: float = 1e-2,
-        offset: float = 0.0,
-        fused_shape: float = 0.0,
+        offset: float | None = None,
+        fused_shape: float | None = None,
         gate_features: int | None = 2,
         min_leaf: float = 0.1,
     ) -> None:
@@ -436,13 +436,14 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         state, tensors = self._tree.state()
         # Depth and type are those of the fitted tree: parameters may have been set anew since.
         state["parameters"] |= {
-            name: type(item.default)(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
+            name: _plain(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
         }
         state["parameters"] |= {
-            "numeric": ColumnEncodings.of(self.numeric).plain,
+            "numeric": None if self.numeric is None else ColumnEncodings.of(self.numeric).plain,
             "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
             "interactions": [list(pair) for pair in self.interactions],
             "monotone": self.monotone if self.monotone is None else dict(self.monotone),
+            "gate_features": self.gate_features,
         }
         state |= {
             "feature_names": [str(name) for name in self.feature_names_in_],
@@ -468,7 +469,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         check_device(device)
         state, tensors = read_folder(Path(path), FORMAT, READ_VERSIONS)
         with reading(Path(path)):
-            estimator = cls(leaf=leaf_of_state(state), device=device, **state["parameters"])
+            parameters = state["parameters"] | {"fused": _number(state["parameters"]["fused"])}
+            estimator = cls(leaf=leaf_of_state(state), device=device, **parameters)
             tree = FittedTree.from_state(state, tensors, device)
             estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor
             estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
@@ -500,6 +502,16 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
+
+
+def _plain(value: object) -> object:
+    """A setting as JSON takes it: plain types, and infinity as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return "inf" if value == np.inf else value
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if value == "inf" else value
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:
