@@ -161,15 +161,18 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
     make_folds(data, cv.n_folds, cv.seed)
-    n_trees = (cv.n_folds + 1) * cv.n_starts
+    n_trees = (cv.n_folds + 1) * settings.n_starts
     _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")
     if data.groups is not None:
         counts = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
-    print(f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {config.trainer.name} trainer")
+    trainer = type(settings.trainer).__name__.lower()
     print(
-        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {cv.n_starts} starts, "
+        f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {settings.init} gates, {trainer} trainer"
+    )
+    print(
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
         f"{config.device.dtype} on {_device_text(config.device.name)}",
         flush=True,
     )
@@ -179,7 +182,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         callbacks: list[Callback] = [HistoryWriter(folder.history)]
         board = None
         if config.logger.tensorboard:
-            board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), cv.n_starts)
+            board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), settings.n_starts)
             board.log_text("config", config_text)
             callbacks.append(board)
         if config.logger.progress:

@@ -18,7 +18,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
-from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.settings import SETTINGS, Setting
 
@@ -135,8 +135,8 @@ class TrainerConfig:
 
     name: str = MISSING
 
-    def build(self) -> Trainer:
-        """Build the trainer.
+    def build(self) -> Trainer | None:
+        """Build the trainer; None leaves it to the kind of start.
 
         Raises:
             ConfigError: a value does not exist or is out of range.
@@ -148,8 +148,29 @@ class TrainerConfig:
             )
         return self._trainer()
 
-    def _trainer(self) -> Trainer:
+    def _trainer(self) -> Trainer | None:
         raise NotImplementedError
+
+
+@dataclass
+class AutoConfig(TrainerConfig):
+    """``leaves`` for gates that are distilled, and ``nodec`` for other starts."""
+
+    name: str = "auto"
+
+    def _trainer(self) -> None:
+        return None
+
+
+@dataclass
+class LeavesConfig(TrainerConfig):
+    """:class:`sstorch.optim.Leaves`: gates stay where the start has put them."""
+
+    name: str = "leaves"
+    max_iterations: int = 1000
+
+    def _trainer(self) -> Trainer:
+        return Leaves(LBFGSOptions(max_iterations=self.max_iterations))
 
 
 @dataclass
@@ -209,6 +230,8 @@ class AdamConfig(TrainerConfig):
 
 # By the name of the option of the group ``trainer``.
 TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
+    "auto": AutoConfig,
+    "leaves": LeavesConfig,
     "nodec": NodecConfig,
     "joint": JointConfig,
     "nodec_joint": NodecJointConfig,
@@ -218,17 +241,17 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
 
 @dataclass
 class InitConfig:
-    """Initial solutions."""
+    """Initial solutions; ``auto`` are distilled gates, or random ones for a trainer that moves them."""
 
     name: str = MISSING
 
 
 @dataclass
 class CVConfig:
-    """Folds and starts."""
+    """Folds and starts (None: 1 where gates are distilled, else 10)."""
 
     n_folds: int = 5
-    n_starts: int = 10
+    n_starts: int | None = None
     seed: int = 0
 
 
@@ -305,7 +328,7 @@ class Config:
             leaf=make_family(self.leaf.name, **self.leaf.options),
             n_starts=self.cv.n_starts,
             trainer=self.trainer.build(),
-            init=self.init.name,
+            init=None if self.init.name == "auto" else self.init.name,
             device=self.device.name,
             dtype=self.device.dtype,
             random_state=self.seed,

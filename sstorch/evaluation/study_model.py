@@ -148,7 +148,7 @@ class SoftTreeModel(StudyModel):
     @property
     def n_starts(self) -> int:
         """Initial solutions of each fold."""
-        return int(self.estimator.n_starts)
+        return self.estimator.settings().n_starts
 
     def check(self) -> None:
         """Check every parameter."""
@@ -369,7 +369,8 @@ def soft_search_models(
             raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
         # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
         # are compared on request alone: studies of earlier versions go on as they were.
-        shared = {key: value for key, value in given.items() if key not in SEARCHED or key == "numeric"}
+        shared = {key: value for key, value in given.items() if key not in SEARCHED}
+        shared["numeric"] = given["numeric"] or "linear"
         models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
     return models
 
