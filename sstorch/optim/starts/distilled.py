@@ -448,8 +448,10 @@ def _balanced(
         score = scores[rows, node - 1] + bias[node - 1]
         order = np.argsort(-score, kind="stable")
         score, left = score[order], weight[rows][order].cumsum()
-        least, most = (min_leaf * _n_leaves(child, splits) for child in (2 * node, 2 * node + 1))
-        most = left[-1] - most
+        # Leaves of whole rows: what is left on a side must be cut again, each time by up to a row amiss.
+        counts = [_n_leaves(child, splits) for child in (2 * node, 2 * node + 1)]
+        least, above = (min_leaf * count + (count - 1) * weight.max() for count in counts)
+        most = left[-1] - above
         cuts = np.flatnonzero(score[:-1] > score[1:])
         middle = (score[cuts] + score[cuts + 1]) / 2
         present = left[score >= 0][-1] if (score >= 0).any() else 0.0

@@ -1,0 +1,218 @@
+"""Gates distilled from a regression, and leaves trained below gates that stay."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.tree import DecisionTreeRegressor
+
+from sstorch import SoftSurvivalTree, load_dataset
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.nn import FAMILIES, Topology
+from sstorch.objective import TrainingObjective
+from sstorch.optim import GateColumns, Joint, LBFGSOptions, Leaves, Nodec
+from sstorch.optim.leaves import most_probable
+from sstorch.optim.starts.distilled import regression_tree
+from sstorch.optim.steps import LeafStep, SharedSlopesStep
+from sstorch.soft.settings import BatchSettings
+from tests.batches import random_sample, random_tree
+from tests.conftest import nightly_but
+
+TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
+
+
+def whas500() -> SurvivalData:
+    return load_dataset("whas500")
+
+
+def numbers(count: int) -> GateColumns:
+    return GateColumns(tuple(np.array([j]) for j in range(count)), (False,) * count)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_regression_tree_is_that_of_scikit_learn(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    x = rng.normal(size=(300, 4)).round(1)
+    target = x[:, 0] + np.sin(3 * x[:, 1]) + 0.1 * rng.normal(size=300)
+    ours = regression_tree(x, target, np.full(300, 1 / 300), numbers(4), Topology(depth), 0.08)
+    theirs = (
+        DecisionTreeRegressor(max_depth=depth, min_samples_leaf=0.08, random_state=0).fit(x, target).tree_
+    )
+    places, found = {0: 1}, {}
+    for k in range(theirs.node_count):
+        if theirs.children_left[k] >= 0:
+            places[theirs.children_left[k]], places[theirs.children_right[k]] = (
+                2 * places[k],
+                2 * places[k] + 1,
+            )
+            found[places[k]] = (theirs.feature[k], theirs.threshold[k])
+    assert set(ours) == set(found)
+    for node, split in ours.items():
+        feature, threshold = found[node]
+        assert split.column == feature
+        assert -split.constant / split.slope[feature] == pytest.approx(threshold, abs=1e-6)
+        assert split.slope[feature] < 0  # left is below
+
+
+def test_categories_are_cut_into_the_best_two_sets() -> None:
+    """Of all sets of six categories and rows without one, that with the least sum of squares."""
+    rng = np.random.default_rng(1)
+    which = rng.integers(0, 7, 400)
+    x = np.eye(7)[which][:, :6]
+    target = np.array([0.3, -1.0, 2.0, 0.1, -0.9, 1.8, 0.2])[which] + rng.normal(size=400)
+    weight = rng.uniform(0.5, 1.5, 400)
+    weight /= weight.sum()
+    (split,) = regression_tree(
+        x, target, weight, GateColumns((np.arange(6),), (True,)), Topology(1), 0.0
+    ).values()
+    left = x @ split.slope + split.constant >= 0
+
+    def within(side: np.ndarray) -> float:
+        parts = (side, ~side)
+        means = [np.average(target[part], weights=weight[part]) for part in parts]
+        return sum(
+            (weight[part] * (target[part] - mean) ** 2).sum() for part, mean in zip(parts, means, strict=True)
+        )
+
+    best = min(within(np.isin(which, own)) for k in range(1, 7) for own in combinations(range(7), k))
+    assert within(left) == pytest.approx(best, rel=1e-12)
+    assert all(len(np.unique(left[which == k])) == 1 for k in range(7))
+
+
+@pytest.mark.parametrize("ancillary", ["constant", "linear"])
+def test_shared_slopes_are_one_variable(ancillary: str) -> None:
+    """The step is that of all leaves on the subspace of equal slopes: value, gradient, curvature, writing."""
+    leaf = {"constant": "log_logistic", "linear": "spline_po"}[ancillary]
+    tree, sample = random_tree(3, 2, leaf), random_sample(3)
+    objective = TrainingObjective(
+        0.3, 0.1, torch.tensor([torch.inf, torch.inf, torch.inf]), offset=0.4, fused_shape=0.2
+    )
+    with torch.no_grad():
+        for node in tree.topology.leaves:
+            tree.leaf(node).slope.copy_(tree.leaf(4).slope)
+    chance = most_probable(tree, sample)
+    shared = SharedSlopesStep.make(tree, objective, sample, 1, chance)
+    own = LeafStep.make(tree, objective, sample, 1, chance)
+    x = shared.read()
+    p, m = tree.n_features, len(tree.family.shape_names)
+    assert x.shape == (3, p + 4 * (1 + m))
+    value, gradient = shared.value_and_gradient(x)
+    torch.testing.assert_close(value, own.value_and_gradient(own.read())[0])
+    moved = torch.randn(x.shape, dtype=torch.float64)
+    difference = (shared.value_at(x + 1e-6 * moved) - shared.value_at(x - 1e-6 * moved)) / 2e-6
+    torch.testing.assert_close(difference, (gradient * moved).sum(-1), rtol=1e-6, atol=1e-8)
+    # Second derivatives are exact here: rows of a leaf see its own parameters alone.
+    (blocks,), (seconds,) = shared.curvature(x), shared.penalty_curvature(x)
+    assert blocks.shape == (3, 1, x.shape[1], x.shape[1])
+    assert seconds.shape == (3, 1, x.shape[1])
+    torch.testing.assert_close(blocks, blocks.mT)
+    shared.write(x + moved)
+    slopes = torch.stack([tree.leaf(node).slope for node in tree.topology.leaves])
+    assert bool((slopes == slopes[0]).all())
+    torch.testing.assert_close(shared.read(), x + moved)
+
+
+def test_slopes_that_are_shared_are_penalised_once() -> None:
+    """With levels and shapes held together the tree is the regression, and closer to it the tighter they are."""
+    data = whas500()
+    y, times = (data.time, data.event), [100.0, 500.0, 1500.0]
+    straight = {"numeric": "piecewise", "n_starts": 1}
+    regression = SoftSurvivalTree(0, trainer=Joint(TIGHT), **straight).fit(data.frame, y)
+    curves = regression.predict_survival_function(data.frame, times)
+    away = []
+    for held in (1e-3, 1e-1, 1e1, 1e3):
+        tree = SoftSurvivalTree(
+            2, init="distilled", trainer=Leaves(TIGHT), offset=held, fused_shape=held, **straight
+        ).fit(data.frame, y)
+        assert (
+            np.ptp([tree.module_.leaf(node).slope.detach().numpy() for node in range(4, 8)], axis=0).max()
+            == 0
+        )
+        away.append(np.abs(tree.predict_survival_function(data.frame, times) - curves).max())
+    assert away == sorted(away, reverse=True)
+    assert away[0] > 0.05
+    assert away[-1] < 1e-4
+
+
+@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po", "logistic_hazard"}, FAMILIES))
+def test_every_leaf_has_real_groups(leaf: str) -> None:
+    data = whas500()
+    tree = SoftSurvivalTree(2, leaf).fit(data.frame, (data.time, data.event))
+    shares = np.bincount(tree.apply(data.frame), minlength=4) / len(data)
+    assert (shares >= 0.1 - 1e-9).all()
+    assert np.isfinite(tree.log_likelihood(data.frame, (data.time, data.event)))
+    assert tree.log_likelihood(data.frame, (data.time, data.event)) > -50
+
+
+@pytest.mark.parametrize(("depth", "min_leaf"), [(1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0)])
+@pytest.mark.parametrize("gate_features", [1, 2, None])
+def test_leaves_are_as_large_as_asked_for(depth: int, min_leaf: float, gate_features: int | None) -> None:
+    data = load_dataset("gbsg2")
+    tree = SoftSurvivalTree(depth, min_leaf=min_leaf, gate_features=gate_features)
+    tree.fit(data.frame, (data.time, data.event))
+    counts = np.bincount(tree.apply(data.frame), minlength=2**depth)
+    assert counts[counts > 0].min() >= min_leaf * len(data) - 1e-6
+    columns = tree.gate_coefficients().query("coefficient != 0").groupby("node")["column"].nunique()
+    if gate_features is not None:
+        assert columns.max() <= gate_features
+
+
+def test_rows_with_weight_two_are_two_rows() -> None:
+    data = load_dataset("gbsg2").subset(np.arange(150))
+    weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
+    twice = np.repeat(np.arange(150), weight.astype(int))
+    settings = {"numeric": "linear", "trainer": Leaves(TIGHT)}
+    weighted = SoftSurvivalTree(**settings).fit(data.frame, (data.time, data.event), sample_weight=weight)
+    double = data.subset(twice)
+    repeated = SoftSurvivalTree(**settings).fit(double.frame, (double.time, double.event))
+    # The unit of time counts rows once whatever their weight, so not all digits agree.
+    assert (weighted.apply(data.frame) == repeated.apply(data.frame)).mean() > 0.97
+
+
+def test_entry_times_and_missing_values() -> None:
+    data = load_dataset("gbsg2").subset(np.arange(200))
+    frame = data.frame.astype({"age": float})
+    frame.loc[frame.index[::7], "age"] = np.nan
+    frame.loc[frame.index[::11], "tgrade"] = None
+    tree = SoftSurvivalTree().fit(frame, (data.time, data.event), entry=data.time / 3)
+    assert np.isfinite(tree.log_likelihood(frame, (data.time, data.event), entry=data.time / 3))
+    assert len(np.unique(tree.apply(frame))) == 4
+
+
+def test_a_target_that_is_constant_makes_no_gates() -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.exponential(size=40), np.ones(40, dtype=bool))
+    tree = SoftSurvivalTree().fit(pd.DataFrame({"x": np.ones(40)}), y)
+    assert set(tree.apply(pd.DataFrame({"x": np.ones(40)}))) == {0}
+
+
+def test_what_is_none_depends_on_start_and_trainer() -> None:
+    groups = BatchSettings.check()
+    assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
+    assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
+    assert groups.for_events(150).numeric.plain == "spline(4)"
+    assert groups.for_events(149).numeric.plain == "log"
+    for given in ({"trainer": "nodec"}, {"init": "random"}, {"init": "random", "trainer": "nodec"}):
+        published = BatchSettings.check(**given)
+        assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)
+        assert (published.fused, published.offset, published.fused_shape) == (0.0, 0.0, 0.0)
+        assert published.numeric.plain == "linear"
+    trained = BatchSettings.check(init="distilled", trainer="joint")
+    assert (trained.n_starts, trained.fused, trained.numeric.plain) == (1, 0.0, "linear")
+    assert BatchSettings.check(trainer="leaves", init="greedy").n_starts == 10
+    assert BatchSettings.check(numeric="log", fused=0.5).fused == 0.5
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for parameters in (
+        {"trainer": "nodec", "fused": np.inf},
+        {"gate_features": 0},
+        {"min_leaf": 0.5},
+        {"offset": np.inf},
+        {"offset": -1.0},
+    ):
+        with pytest.raises(ConfigError):
+            BatchSettings.check(**parameters)
