@@ -154,6 +154,12 @@ class SoftEstimator(SurvivalEstimator):
 class SoftSurvivalTree(SoftEstimator, ReadableTree):
     """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
 
+    By default the tree divides people into groups of different prognosis at no loss of accuracy: gates are
+    distilled from the predictions of the regression without gates, two columns each, and the leaves share its
+    slopes and curves and have levels and shapes of their own. Another ``trainer`` or ``init`` trains gates
+    and leaves on the outcomes, as published: ``SoftSurvivalTree(trainer="nodec")``, and :meth:`paper` with
+    all published settings.
+
     A person's prediction comes from one leaf, that of the most probable branch at every gate. ``n_starts``
     trees are trained as one batch and the one with the lowest training objective is kept, or with the lowest
     loss on the rows that ``holdout`` leaves out.
@@ -162,17 +168,21 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         depth: gates on every path, 0 (no gate: a plain parametric model) to 6.
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``.
-        n_starts: initial solutions tried.
-        trainer: ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
+        n_starts: initial solutions tried; None for 1 where gates are distilled, and 10 otherwise.
+        trainer: ``"leaves"`` (gates stay where the start has put them), ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
             ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
             macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
-            after three macro iterations (``Race()``); ``Nodec()`` trains all to the end.
-        init: initial solutions: ``"random"``, ``"kmeans"``, ``"greedy"`` (hard trees grown by log-rank
+            after three macro iterations (``Race()``); ``Nodec()`` trains all to the end. None for
+            ``"leaves"`` where gates are distilled, and ``"nodec"`` for another ``init``.
+        init: initial solutions: ``"distilled"`` (see ``gate_features``), ``"random"``, ``"kmeans"``, ``"greedy"`` (hard trees grown by log-rank
             splits), ``"grown"`` (level by level: leaves are split where their own model fits worst, and all
-            is trained before the next level), or ``"cox"`` for spline leaves.
+            is trained before the next level), or ``"cox"`` for spline leaves. None for ``"distilled"``, or
+            ``"random"`` with a trainer that moves gates.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
-        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0.
+        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0. At infinity,
+            with ``trainer="leaves"`` alone, all leaves have the same slopes, exactly, and shapes are free of
+            it. None for infinity with that trainer and 0 with the others.
         gate_sparsity: coefficient of sum_j ||w_.j||, the group lasso over the weights of each encoded feature
             in all gates, >= 0: features that do not help leave the gates. Best with
             ``trainer="nodec+joint"``, since the regressions that rebalance gates in the decomposition do not
@@ -195,13 +205,14 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups.
         rho: its coefficient, >= 0: of the mean over pairs of persons of different groups of the integral of
             (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
-        numeric: what the leaves see of numeric columns: ``"linear"``, the columns as they are; ``"log"``, the
+        numeric: what the leaves see of numeric columns: ``"auto"``, splines from 150 events on and logarithms
+            below; ``"linear"``, the columns as they are; ``"log"``, the
             logarithm of those that are skewed to the right (skewness above 1.5); ``"piecewise"``, broken
             lines with bends at quantiles; ``"spline"``, natural cubic splines; with options,
             ``"piecewise(8)"`` (pieces) and ``"spline(6)"`` (degrees of freedom); or a dictionary of these by
             column, whose other columns are linear. Knots come from the training rows. Every curve goes on as
             a straight line beyond its outermost knots, and a column of fewer than five distinct values stays
-            as it is.
+            as it is. None for ``"auto"`` with ``trainer="leaves"``, and ``"linear"`` otherwise.
         gate_numeric: what the gates see of them; linear gates have rules in original units.
         interactions: pairs of columns, such as ``[("age", "sex")]``, whose products the leaves see beside
             them: straight lines of each, numbers counted from their means.
@@ -210,6 +221,14 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         roughness: coefficient of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral
             of the squared second derivative (``"spline"``), of each column's curve in each leaf, columns in
             units of their standard deviations, >= 0: at infinity all is linear.
+        offset: coefficient of (1/2) sum_n (gamma_0n - mean gamma_0)^2, >= 0, on differences between the
+            levels of the leaves. With shared slopes the tree becomes the regression without gates as it
+            grows. None for .1 with ``trainer="leaves"``, and 0 otherwise.
+        fused_shape: the same of their shapes, beside ``fused``; None for .01 with ``trainer="leaves"``, and 0
+            otherwise.
+        gate_features: columns of a gate of ``init="distilled"``: 1 gives plain thresholds and sets of
+            categories, None gates on all columns.
+        min_leaf: least share of the training rows, by weight, in a leaf of ``init="distilled"``, in [0, .5).
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
