@@ -25,7 +25,7 @@ class FittedSoftTree(TreeWithCurves, Protocol):
     """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
 
     def gate_table(self) -> pd.DataFrame:
-        """One row a gate, with ``rows`` and ``left``."""
+        """One row a gate, with ``rows``, ``left`` and ``rule``."""
 
     def gate_coefficients(self) -> pd.DataFrame:
         """Effects by node and feature, the largest first."""
@@ -40,8 +40,9 @@ def plot_soft_tree(
     """Draw the tree: in each gate the largest effects, in each leaf the curves of its rows.
 
     A gate's bar points to the side that its feature draws to, over its whole training range or where the
-    category applies. A leaf shows the mean predicted survival of the rows in it, and the band that holds the
-    middle 80 % of their curves.
+    category applies; a gate on one column, whose rule is a threshold or a list of categories, has its rule
+    instead. A leaf shows the mean predicted survival of the rows in it, and the band that holds the middle
+    80 % of their curves. Gates that send all training rows one way and leaves without them are not drawn.
 
     Args:
         tree: fitted.
@@ -50,28 +51,32 @@ def plot_soft_tree(
         n_features: most bars in a gate.
 
     Returns:
-        The axes: that of the edges, then those of the nodes in heap order.
+        The axes: that of the edges, then those of the nodes that are drawn, in heap order.
     """
     gates, effects, leaves = tree.gate_table(), tree.gate_coefficients(), tree.leaf_table()
     n_leaves = len(leaves)
-    depth = int(np.log2(n_leaves))
+    places = _places(gates["left"], n_leaves)
+    levels = 1 + max(level for _, level in places.values())
+    columns = sum(node >= n_leaves for node in places)
     if figure is None:
-        figure = Figure(figsize=(max(3.2, _LEAF_WIDTH * n_leaves), _LEVEL_HEIGHT * (depth + 1)))
+        figure = Figure(figsize=(max(3.2, _LEAF_WIDTH * columns), _LEVEL_HEIGHT * levels))
     edges = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     edges.set(xlim=(0, 1), ylim=(0, 1))
     edges.axis("off")
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
     curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), np.asarray(tree.apply(X))
+    width, height = _PANEL[0] / columns, _PANEL[1] / levels
+    # Middle of a node's panel, in shares of the figure.
+    centres = {node: (x / columns, 1.0 - (level + 0.52) / levels) for node, (x, level) in places.items()}
     axes = [edges]
-    for node in range(1, 2 * n_leaves):
-        x, y = _centre(node, depth)
-        width, height = _PANEL[0] / n_leaves, _PANEL[1] / (depth + 1)
+    for node, (x, y) in sorted(centres.items()):
         ax = figure.add_axes((x - width / 2, y - height / 2, width, height))
         if node < n_leaves:
-            _draw_gate(ax, effects.loc[[node]].droplevel(0), n_features)
+            _draw_gate(ax, effects.loc[[node]].droplevel(0), str(gates["rule"][node]), n_features)
             ax.set_title(f"[{node}] {gates['rows'][node]} rows", fontsize=9)
             for child, share in ((2 * node, gates["left"][node]), (2 * node + 1, 1 - gates["left"][node])):
-                _draw_edge(edges, (x, y - height / 2), _centre(child, depth), height, float(share))
+                end = centres[_drawn(child, gates["left"], n_leaves)]
+                _draw_edge(edges, (x, y - height / 2), end, height, float(share))
         else:
             number = node - n_leaves
             _draw_leaf(ax, grid, curves[leaf == number], COLOURS[number % len(COLOURS)])
@@ -81,11 +86,30 @@ def plot_soft_tree(
     return axes
 
 
-def _centre(node: int, depth: int) -> tuple[float, float]:
-    """Middle of a node's panel, in shares of the figure."""
-    level = node.bit_length() - 1
-    across = (node - 2**level + 0.5) / 2**level
-    return across, 1.0 - (level + 0.52) / (depth + 1)
+def _drawn(node: int, left: pd.Series, n_leaves: int) -> int:
+    """The node at a node's place: a gate that sends all rows one way makes way for that child."""
+    while node < n_leaves and left[node] in (0, 1):
+        node = 2 * node + (left[node] == 0)
+    return node
+
+
+def _places(left: pd.Series, n_leaves: int) -> dict[int, tuple[float, int]]:
+    """Of the nodes that are drawn: position from the left, in widths of a leaf, and level from the top."""
+    places: dict[int, tuple[float, int]] = {}
+    free = 0.5
+
+    def place(node: int, level: int) -> float:
+        nonlocal free
+        node = _drawn(node, left, n_leaves)
+        if node < n_leaves:
+            x = 0.5 * (place(2 * node, level + 1) + place(2 * node + 1, level + 1))
+        else:
+            x, free = free, free + 1.0
+        places[node] = x, level
+        return x
+
+    place(1, 0)
+    return places
 
 
 def _draw_edge(
@@ -93,18 +117,22 @@ def _draw_edge(
 ) -> None:
     # Ends above the title of the child.
     end = (child[0], child[1] + 0.86 * height)
-    ax.plot(
-        *zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * (share if share == share else 0.0)
-    )
-    if share == share:
-        middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
-        ax.text(
-            *middle, f"{100 * share:.0f} %", fontsize=8, ha="center", va="center", backgroundcolor="white"
-        )
+    ax.plot(*zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * share)
+    middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
+    ax.text(*middle, f"{100 * share:.0f} %", fontsize=8, ha="center", va="center", backgroundcolor="white")
 
 
-def _draw_gate(ax: Axes, effects: pd.DataFrame, n_features: int) -> None:
-    """Bars to the left for what draws to the left; the name stands on the other side of zero."""
+def _draw_gate(ax: Axes, effects: pd.DataFrame, rule: str, n_features: int) -> None:
+    """Bars to the left for what draws to the left; the name stands on the other side of zero.
+
+    A rule that is no sum stands there itself.
+    """
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_color(_LINE)
+    if not rule.endswith(">= 0"):
+        ax.text(0.5, 0.5, rule, ha="center", va="center", fontsize=9, wrap=True, transform=ax.transAxes)
+        return
     shown = effects[effects["effect"] != 0][:n_features]
     largest = float(shown["effect"].abs().max()) if len(shown) else 1.0
     for position, (name, effect) in enumerate(zip(shown.index, shown["effect"], strict=True)):
@@ -112,9 +140,7 @@ def _draw_gate(ax: Axes, effects: pd.DataFrame, n_features: int) -> None:
         side: dict[str, Any] = {"x": 0.05, "ha": "left"} if effect > 0 else {"x": -0.05, "ha": "right"}
         ax.text(s=_short(str(name)), y=-position, va="center", fontsize=8, **side)
     ax.axvline(0.0, color="#444444", linewidth=0.8)
-    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(n_features, 1), 0.6), xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set_color(_LINE)
+    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(n_features, 1), 0.6))
 
 
 def _short(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,19 +20,22 @@ from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import (
     Explanation,
-    LinearRule,
+    GateRule,
     Score,
     SimplifiedRules,
     branch_index,
     explain_row,
+    gate_rules,
     simplify,
     terms_of,
     to_numbers,
 )
 from sstorch.soft.tree_sample import TreeSample
 
-# Terms of a rule that a summary writes out; the others are counted.
-_SUMMARY_TERMS = 4
+# Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
+_SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
+# Slopes that differ by less are the same.
+_SAME_SLOPES = 1e-9
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
 
@@ -100,12 +104,15 @@ def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str
     return dict(zip(names, shares.tolist(), strict=True))
 
 
-def gate_table(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> pd.DataFrame:
+def gate_table(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> pd.DataFrame:
     """One row for each gate: see :meth:`ReadableTree.gate_table`.
 
     Args:
         tree: trained.
         nodes: its :func:`node_table`.
+        rules: of its gates.
         n_terms: terms of a rule that are written out; None for all.
     """
     rows = []
@@ -117,20 +124,13 @@ def gate_table(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> pd
                 "rows": passing,
                 "events": int(nodes["events"][node]),
                 "left": nodes["rows"][2 * node] / passing if passing else np.nan,
-                "rule": gate_rule(tree, node, n_terms),
+                "rule": rules[node].text(n_terms),
                 "features": list(table.index[table["effect"] != 0][:n_terms]),
             }
         )
     return pd.DataFrame(
         rows, index=branch_index(tree), columns=["rows", "events", "left", "rule", "features"]
     )
-
-
-def gate_rule(tree: FittedTree, node: int, n_terms: int | None) -> str:
-    """The rule of one gate in original units."""
-    gate = tree.module.gate(node)
-    score = Score.of_gate(tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
-    return LinearRule.of(score).text(n_terms)
 
 
 def gate_terms(tree: FittedTree) -> list[str]:
@@ -206,67 +206,173 @@ def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str])
 # ---------------------------------------------------------------------- text
 
 
-def describe_tree(tree: FittedTree, nodes: pd.DataFrame) -> str:
-    """The rules of a tree and a table of its leaves, as text.
+def shown_node(nodes: pd.DataFrame, node: int) -> int:
+    """The node that is shown at a node's place: a gate whose rows all go one way makes way for that child."""
+    while 2 * node in nodes.index:
+        children = [child for child in (2 * node, 2 * node + 1) if nodes["rows"][child]]
+        if len(children) != 1:
+            break
+        (node,) = children
+    return node
 
-    A gate sends a row left where its score is >= 0. Scores are in original units, largest terms first (by
-    the effect of the feature's whole training range); a category counts 1 where it applies.
+
+def shown_leaves(nodes: pd.DataFrame) -> dict[int, list[tuple[int, bool]]]:
+    """The leaves that have rows, from left to right, each with the shown gates above and its sides there."""
+    leaves: dict[int, list[tuple[int, bool]]] = {}
+
+    def walk(node: int, path: list[tuple[int, bool]]) -> None:
+        node = shown_node(nodes, node)
+        if 2 * node not in nodes.index:
+            leaves[node] = path
+            return
+        walk(2 * node, [*path, (node, True)])
+        walk(2 * node + 1, [*path, (node, False)])
+
+    walk(1, [])
+    return leaves
+
+
+def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule]) -> str:
+    """The rules of a tree, the slopes that all its leaves share, and a table of its leaves, as text.
+
+    A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
+    effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
+    training rows one way, and leaves without rows, are left out.
     """
     module = tree.module
     head = f"depth {module.topology.depth}, {module.family.name} leaves"
     lines = [f"Soft survival tree: {head}, {nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"]
-    lines.append(as_text(tree, nodes, _SUMMARY_TERMS))
-    leaves = leaf_table(tree, nodes).drop(columns="node").reset_index()
-    first = ["leaf", "rows", "events", *module.family.shape_names]
-    leaves = leaves[[*first, *leaves.columns.difference(first, sort=False)]]
-    text = leaves.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
+    lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
+    shown = list(shown_leaves(nodes))
+    share = len(shown) > 1 and _share_slopes(tree, shown)
+    if share:
+        lines += ["", *_shared_slopes(tree, shown[0])]
+    text = _groups(tree, nodes, shown, share).to_string(
+        index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
+    )
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
+    where += "; level is the intercept less that of the first" if share else ""
     lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}", text]
     return "\n".join([*lines, constants] if constants else lines)
 
 
-def as_text(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> str:
+def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
+    """What a summary says of each leaf that has rows.
+
+    All columns of the node table are in it, in their order: estimates by group, such as those of Kaplan and
+    Meier, belong into :func:`node_table`.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`node_table`.
+        shown: the leaves, by node.
+        share: whether their slopes are the same, so that intercepts can be compared.
+    """
+    table = leaf_table(tree, nodes).reset_index()
+    table = table[table["node"].isin(shown)].drop(columns="node")
+    first = ["leaf", "rows", "events", *tree.module.family.shape_names]
+    if share:
+        intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
+        table["level"] = intercepts - intercepts[0]
+        first.insert(3, "level")
+    return table[[*first, *table.columns.difference(first, sort=False)]]
+
+
+def _share_slopes(tree: FittedTree, leaves: list[int]) -> bool:
+    """Whether all these leaves have the same slopes, those of the shapes included."""
+    parameters = tree.module.leaf_parameters(leaves)
+    # Leaves come before the features, and before the shapes of which each has slopes.
+    for slopes, axis in ((parameters.slope, -2), (parameters.shape_slope, -3)):
+        values = to_numbers(slopes)
+        if values.size and np.ptp(values, axis=axis).max() > _SAME_SLOPES:
+            return False
+    return True
+
+
+def _shared_slopes(tree: FittedTree, leaf: int) -> list[str]:
+    """The slopes of a leaf that are those of all, the largest effects first, as lines of text.
+
+    The most frequent category of a column in the training rows is its reference.
+    """
+    preprocessor, family = tree.preprocessor, tree.module.family
+    score = Score.of_leaf(preprocessor, to_numbers(tree.module.leaf(leaf).slope))
+    weight = score.weight.copy()
+    for column, mode in preprocessor.mode_.items():
+        block = [j for j, term in enumerate(score.terms) if term.columns == (column,)]
+        weight[block] -= sum(weight[j] for j in block if score.terms[j].category == mode)
+    table = replace(score, weight=weight).table()
+    table = table[table["effect"] != 0].drop(columns="column")
+    if family.ratio is not None and family.ancillary == "constant":
+        table[family.ratio] = np.exp(table["coefficient"])
+        table["over its range"] = np.exp(table.pop("effect"))
+    lines = ["Within every group, what changes most over the training range first"]
+    if table.empty:
+        return [*lines, "nothing"]
+    text = table[:_SUMMARY_SLOPES].to_string(float_format=lambda value: f"{value:.4g}")
+    # pandas gives the name of the index a line of its own.
+    names, _, *rows = text.splitlines()
+    hidden = len(table) - _SUMMARY_SLOPES
+    return [*lines, names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
+
+
+def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
     """Rules, indented by level."""
-    topology, leaves = tree.module.topology, leaf_texts(tree, nodes)
+    leaves = leaf_texts(tree, nodes)
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
-        if node in topology.leaves:
-            return [lead + leaves[node - 2**topology.depth]]
-        rule = gate_rule(tree, node, n_terms)
-        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rule}"
+        node = shown_node(nodes, node)
+        if node in leaves:
+            return [lead + leaves[node]]
+        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
         left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
         return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
 
     return "\n".join(lines(1, "", ""))
 
 
-def as_graphviz(tree: FittedTree, nodes: pd.DataFrame, n_terms: int | None) -> str:
+def as_sentences(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> str:
+    """A line on each leaf that has rows: see :meth:`ReadableTree.describe`."""
+    total, texts = int(nodes["rows"].iloc[0]), leaf_texts(tree, nodes)
+    lines = []
+    for leaf, path in shown_leaves(nodes).items():
+        who = " and ".join(rules[node].text(n_terms, right=not left) for node, left in path)
+        name, facts = texts[leaf].replace("leaf", "Group").split(": ")
+        facts = facts.replace(" ", f" of {total} ", 1) if path else f"all {facts}"
+        lines.append(": ".join([name, who, facts] if path else [name, facts]))
+    return "\n".join(lines)
+
+
+def as_graphviz(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> str:
     """A directed graph; the left child is where the rule holds."""
-    topology = tree.module.topology
+    leaves = shown_leaves(nodes)
+    gates = sorted({node for path in leaves.values() for node, _ in path})
     lines = ["digraph soft_survival_tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
-    for node in topology.branches:
-        rule = gate_rule(tree, node, n_terms)
+    for node in gates:
         size = f"{nodes['rows'][node]} rows"
-        lines.append(f"  {node} [label={_quoted(rule, size)}];")
-    for text, node in zip(leaf_texts(tree, nodes), topology.leaves, strict=True):
+        lines.append(f"  {node} [label={_quoted(rules[node].text(n_terms), size)}];")
+    for node, text in leaf_texts(tree, nodes).items():
         lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
-    for node in topology.branches:
-        lines.append(f'  {node} -> {2 * node} [label="yes"];')
-        lines.append(f'  {node} -> {2 * node + 1} [label="no"];')
+    for node in gates:
+        for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
+            lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{answer}"];')
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
-    """A line on each leaf: its number, rows, events and median."""
-    lines = []
+def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
+    """By node, a line on each leaf that has rows: its number, rows, events and median."""
+    lines = {}
     for leaf, row in leaf_table(tree, nodes).iterrows():
         rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
         reached = f"median {median:.4g}" if math.isfinite(median) else "median not reached"
-        lines.append(
+        lines[int(row["node"])] = (
             f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
         )
-    return lines
+    return {node: lines[node] for node in shown_leaves(nodes)}
 
 
 def _quoted(*lines: str) -> str:
@@ -303,22 +409,49 @@ class ReadableTree:
         """Training rows, events, median and mean predicted survival by node, indexed by heap number."""
         return self._make_node_table()
 
+    @cached_property
+    def _gate_rules(self) -> dict[int, GateRule]:
+        """Rules of the gates, as the training rows ask for; without these, of a file that has none, plain."""
+        if "_training_rows" not in vars(self):
+            return gate_rules(self._tree)
+        self._make_node_table()
+        return self._gate_rules
+
     def _read_later(self, data: SurvivalData) -> None:
-        """Hold the training rows until the node table is looked at: of most trees it never is."""
+        """Hold the training rows until what is read of them is looked at: of most trees it never is."""
         self.__dict__.pop("node_table_", None)
+        self.__dict__.pop("_gate_rules", None)
         self._training_rows = data
 
     def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
-        """Make the node table, of the encoded training rows if they are at hand, and let go of the rows."""
+        """Make node table and rules, of the encoded training rows if they are at hand; let go of the rows."""
         tree, data = self._tree, self._training_rows
         x = tree.encode(data.frame) if x is None else x
         self.node_table_ = node_table(tree, x, data, self.event_times_)
+        self._gate_rules = gate_rules(tree, x)
         del self._training_rows
         return self.node_table_
 
     def summary(self) -> str:
-        """Rules at the gates, in original units, and a table of the leaves, as text."""
-        return describe_tree(self._tree, self.node_table_)
+        """Rules at the gates, in original units, and a table of the leaves, as text.
+
+        A gate that sends all training rows one way is not shown, its child takes its place; leaves without
+        rows are not shown either. Numbers of nodes and leaves stay those of the tree and of ``apply``. Slopes
+        that all leaves share are written once, under "Within every group", with the most frequent category of
+        a column as its reference.
+        """
+        return describe_tree(self._tree, self.node_table_, self._gate_rules)
+
+    def describe(self, n_terms: int | None = 4) -> str:
+        """A sentence for each group: who is in it, how many they are, their events and median.
+
+        Such as ``Group 0: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``. Groups are
+        the leaves that have training rows, with the numbers of ``apply``.
+
+        Args:
+            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+        """
+        return as_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
 
     def gate_terms(self) -> list[str]:
         """Names of the encoded features that some gate uses."""
@@ -334,9 +467,12 @@ class ReadableTree:
             Indexed by node in heap order (root 1, children 2n and 2n + 1): ``rows`` and ``events`` of the
             training rows whose most probable path passes the gate, ``left`` (share of them that goes left),
             ``rule`` in original units (left where it holds) and ``features``, the ``n_terms`` encoded
-            features with the largest effect.
+            features with the largest effect. All terms of a rule together send every training row that passes
+            the gate the way it goes, with as few digits as that takes. Of a categorical column the most
+            frequent category among these rows is the reference, which is not written. A rule of one number
+            is a threshold (``pnodes <= 5``), one of one categorical column a list (``tgrade in {II, III}``).
         """
-        return gate_table(self._tree, self.node_table_, n_terms)
+        return gate_table(self._tree, self.node_table_, self._gate_rules, n_terms)
 
     def gate_coefficients(self) -> pd.DataFrame:
         """Coefficients of the gates.
@@ -453,18 +589,20 @@ class ReadableTree:
     def export_text(self, n_terms: int | None = 4) -> str:
         """The tree as indented rules in original units, with rows, events and median of each leaf.
 
+        What is not shown of it, :meth:`summary` says.
+
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        return as_text(self._tree, self.node_table_, n_terms)
+        return as_text(self._tree, self.node_table_, self._gate_rules, n_terms)
 
     def export_graphviz(self, n_terms: int | None = 3) -> str:
-        """The tree in the DOT language of Graphviz (``dot -Tsvg``).
+        """The tree in the DOT language of Graphviz (``dot -Tsvg``); what is shown is as in :meth:`summary`.
 
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        return as_graphviz(self._tree, self.node_table_, n_terms)
+        return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)
 
     def export_prediction(self, path: str | Path) -> None:
         """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor
 from sstorch.data.encodings import Feature
 from sstorch.exceptions import ConfigError, DataError
@@ -21,8 +22,8 @@ from sstorch.soft.fitted import FittedTree
 
 # Terms of a rule that an explanation writes out.
 _EXPLAINED_TERMS = 5
-# Digits of numbers in simplified rules.
-_LEAST_DIGITS, _MOST_DIGITS = 4, 15
+# Most digits of a number in a rule, and those where no row tells how many it takes.
+_MOST_DIGITS, _USUAL_DIGITS = 15, 3
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201
 _CONSTANT = "(constant)"
@@ -228,32 +229,151 @@ class LinearRule:
         """Coefficients and constant as they are written.
 
         What the rounding of a coefficient would change in the middle of its feature's range is made up for by
-        the constant, which is written to a thousandth of the largest effect: else a column far from zero,
-        such as a year, would turn the rule into another.
+        the constant, which is written as finely as the largest effect: else a column far from zero, such as a
+        year, would turn the rule into another.
 
         Args:
             digits: significant digits of the coefficients; more of them make the constant finer, too.
         """
         values = self.table["coefficient"].to_numpy()
-        numbers = [f"{value:+.{digits}g}" for value in values]
+        numbers = [_number(value, digits, "+") for value in values]
         change = values - np.array([float(number) for number in numbers])
         constant = self.constant + float(change @ self.middle)
         return numbers, _down_to(constant, float(self.table["effect"].abs().max()) / 10**digits)
 
-    def text(self, n_terms: int | None = None, digits: int = 3) -> str:
+
+@dataclass(frozen=True)
+class GateRule:
+    """The rule of a gate as it is written: rows go left where it holds.
+
+    It is a sum of terms that is compared with zero, or the threshold of one number, or a list of categories.
+
+    Attributes:
+        holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``.
+        fails: the same of who goes right: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
+        terms: of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none.
+    """
+
+    holds: str
+    fails: str
+    terms: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule:
+        """The rule of a gate's score, with as few digits as send all rows the way they go.
+
+        Rounding may leave no such number of digits; it is then the smallest that misplaces the fewest rows.
+
+        Args:
+            score: of the gate.
+            x: values of its terms, of the rows that pass the gate, (n, T). Where these all go one way, or are
+                none, numbers have three digits or more.
+            left: whether each row goes left, (n,).
+        """
+        rule, used = LinearRule.of(score), np.flatnonzero(score.weight * score.scale)
+        least = 1 if left.any() and not left.all() else _USUAL_DIGITS
+        if len(used) == 0:
+            return cls("always", "never") if rule.constant >= 0 else cls("never", "always")
+        terms = [score.terms[j] for j in used]
+        if all(term.category is not None and term.columns == terms[0].columns for term in terms):
+            return _category_rule(score, x, terms[0].columns[0])
+        if len(terms) == 1 and not terms[0].is_curve and len(terms[0].columns) == 1:
+            (j,), slope = used, rule.table["coefficient"].iloc[0]
+            values = x[:, j] / score.scale[j] + score.offset[j]
+            below = ~left if slope > 0 else left
+            threshold = _threshold(-rule.constant / slope, values, below, least)
+            sides = f"{terms[0].name} <= {threshold}", f"{terms[0].name} > {threshold}"
+            return cls(*sides[::-1]) if slope > 0 else cls(*sides)
+        order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
+        values = x[:, order] / score.scale[order] + score.offset[order]
+
+        def misplaced(digits: int) -> int:
+            numbers, constant = rule.rounded(digits)
+            told = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
+            return int(np.count_nonzero(told != left))
+
+        numbers, constant = rule.rounded(_fewest(misplaced, least)[0])
+        written = (f"{number} {name}" for number, name in zip(numbers, rule.table.index, strict=True))
+        return cls(f"{constant} >= 0", f"{constant} < 0", tuple(written))
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
+        """The rule of a file."""
+        return cls(str(state["holds"]), str(state["fails"]), tuple(str(term) for term in state["terms"]))
+
+    def text(self, n_terms: int | None = None, right: bool = False) -> str:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
 
         Args:
             n_terms: how many terms are written out, the largest; the others are counted. None writes all.
-            digits: significant digits of the coefficients.
+            right: write what is so of the rows that go right.
         """
-        if self.table.empty:
-            return f"{self.constant:+.{digits}g} >= 0"
-        numbers, constant = self.rounded(digits)
-        terms = [f"{number} {name}" for number, name in zip(numbers, self.table.index, strict=True)]
-        if n_terms is not None and len(terms) > n_terms:
-            terms[n_terms:] = [f"({len(terms) - n_terms} smaller terms)"]
-        return " ".join([*terms, constant, ">= 0"])
+        shown = list(self.terms)
+        if n_terms is not None and len(shown) > n_terms:
+            shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
+        return " ".join([*shown, self.fails if right else self.holds])
+
+
+def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
+    """The rule of a gate that looks at one categorical column alone: which categories go where."""
+    block = [
+        j
+        for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
+        if term.columns == (column,) and term.category is not None and scale != 0
+    ]
+    sides: dict[bool, list[str]] = {True: [], False: []}
+    for j in block:
+        sides[bool(score.weight[j] + score.bias >= 0)].append(str(score.terms[j].category))
+    # The side of rows whose category is missing, if there are any.
+    missing = bool(score.bias >= 0) if (x[:, block].sum(axis=1) == 0).any() else None
+
+    def text(side: bool) -> str:
+        words, others = sides[side], sides[not side]
+        if not others and missing in (None, side):
+            return "always"
+        if not words and missing != side:
+            return "never"
+        # Who has no category is none of any: the others are listed. So they are where they are far fewer.
+        if missing == side or (missing is None and len(words) > len(others) + 1):
+            return f"{column} {'is not' if len(others) == 1 else 'not in'} {_listed(others)}"
+        return f"{column} {'is' if len(words) == 1 else 'in'} {_listed(words)}"
+
+    return GateRule(text(True), text(False))
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{{{', '.join(words)}}}"
+
+
+def _threshold(value: float, values: FloatArray, below: npt.NDArray[np.bool_], least: int) -> str:
+    """The threshold of fewest digits that has the right values at or below it, near to a given one."""
+    starts = [value]
+    if below.any() and not below.all():
+        # A value right at the threshold may have to be above it.
+        starts.append(0.5 * float(values[below].max() + values[~below].min()))
+
+    def misplaced(start: float) -> Callable[[int], int]:
+        return lambda digits: int(np.count_nonzero((values <= float(_number(start, digits))) != below))
+
+    found = [(*_fewest(misplaced(start), least), start) for start in starts]
+    digits, _, start = min(found, key=lambda one: one[1])
+    return _number(start, digits)
+
+
+def _fewest(misplaced: Callable[[int], int], least: int) -> tuple[int, int]:
+    """The smallest number of digits with the fewest misplaced rows, and how many these are."""
+    best = least, misplaced(least)
+    for digits in range(least + 1, _MOST_DIGITS + 1):
+        if best[1] == 0:
+            break
+        count = misplaced(digits)
+        best = (digits, count) if count < best[1] else best
+    return best
+
+
+def _number(value: float, digits: int, sign: str = "") -> str:
+    """A number of some significant digits, ``70`` and not ``7e+01``."""
+    return f"{float(f'{value:.{digits}g}') + 0.0:{sign}.{_MOST_DIGITS}g}"
 
 
 def _down_to(value: float, resolution: float) -> str:
@@ -273,6 +393,40 @@ def to_numbers(tensor: Tensor) -> FloatArray:
     """A tensor as an array of float64."""
     numbers: FloatArray = tensor.detach().cpu().double().numpy()
     return numbers
+
+
+def gate_rules(tree: FittedTree, x: Tensor | None = None) -> dict[int, GateRule]:
+    """The rules of all gates, by node.
+
+    The most frequent category of a column among the rows at a gate is its reference, where none is missing:
+    it is not written, and of two categories only one is.
+
+    Args:
+        tree: trained.
+        x: encoded rows, (n, p), those of training: numbers have as few digits as send all of them the way
+            they go. Three digits, and no reference, if None.
+    """
+    n_features = tree.module.n_gate_features
+    features = np.empty((0, n_features)) if x is None else to_numbers(x[:, :n_features])
+    leaf = np.empty(0, dtype=np.int64) if x is None else tree.apply(x) + 2**tree.module.topology.depth
+    rules = {}
+    for node, score, here, left in _gates(tree, leaf):
+        inside = score.values(features[here])
+        rules[node] = GateRule.of(_with_references(tree.preprocessor, inside, score), inside, left[here])
+    return rules
+
+
+def _gates(
+    tree: FittedTree, leaf: IntArray
+) -> Iterator[tuple[int, Score, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+    """Node and score of each gate, the rows that pass it, and whether they then go left; by end nodes."""
+    topology, gates = tree.module.topology, tree.module.gate_parameters()
+    for node, weight, bias in zip(
+        topology.branches, to_numbers(gates.weight), to_numbers(gates.bias).tolist(), strict=True
+    ):
+        below = topology.depth - topology.level(node)
+        here, left = leaf >> below == node, leaf >> (below - 1) == 2 * node
+        yield node, Score.of_gate(tree.preprocessor, weight, bias), here, left
 
 
 # ---------------------------------------------------------------------- explanation of one row
@@ -413,23 +567,20 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
         raise ConfigError(f"tolerance must be a share in [0, 1), got {tolerance!r}")
     topology, preprocessor = tree.module.topology, tree.preprocessor
-    gates = tree.module.gate_parameters()
     features = to_numbers(x[:, : tree.module.n_gate_features])
-    leaf = tree.apply(x) + 2**topology.depth
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
-    for node, weight, bias in zip(
-        topology.branches, to_numbers(gates.weight), to_numbers(gates.bias).tolist(), strict=True
-    ):
-        score = Score.of_gate(preprocessor, weight, bias)
-        values, here = score.values(features), (leaf >> (topology.depth - topology.level(node))) == node
+    leaf = tree.apply(x) + 2**topology.depth
+    for node, score, here, _ in _gates(tree, leaf):
+        values = score.values(features)
         inside = values[here]
         shorter = _shortened(inside, _with_references(preprocessor, inside, score), float(tolerance))
-        alike = (inside @ shorter.weight + shorter.bias >= 0) == (inside @ score.weight + score.bias >= 0)
+        left = inside @ shorter.weight + shorter.bias >= 0
+        alike = left == (inside @ score.weight + score.bias >= 0)
         goes_right[:, node - 1] = (shorter.weight * values).sum(axis=1) + shorter.bias < 0
         used = np.flatnonzero(shorter.weight * shorter.scale)
         rows.append(
             {
-                "rule": _text(shorter, inside),
+                "rule": GateRule.of(shorter, inside, left).text(),
                 "features": [score.terms[j].name for j in used],
                 "n_dropped": int(np.count_nonzero(score.weight * score.scale)) - len(used),
                 "agreement": float(alike.mean()) if len(alike) else np.nan,
@@ -475,40 +626,3 @@ def _shortened(x: FloatArray, score: Score, tolerance: float) -> Score:
         if np.mean((x @ shorter + moved >= 0) != left) <= tolerance:
             weight, bias = shorter, moved
     return replace(score, weight=weight, bias=bias)
-
-
-def _text(score: Score, x: FloatArray) -> str:
-    """The rule, with as many digits as it takes to say the same of the rows' values (n, T).
-
-    With one term left it is a threshold, or a category.
-    """
-    rule, left = LinearRule.of(score), x @ score.weight + score.bias >= 0
-    used = np.flatnonzero(score.weight * score.scale)
-    if len(used) == 1 and not score.terms[used[0]].is_curve:
-        (j,), slope = used, rule.table["coefficient"].iloc[0]
-        (column,), category = score.terms[j].columns, score.terms[j].category
-        if category is None:
-            values = x[:, j] / score.scale[j] + score.offset[j]
-            return f"{column} {_threshold(-rule.constant / slope, values, left, rising=slope > 0)}"
-        with_it, without = rule.constant + slope >= 0, rule.constant >= 0
-        if with_it == without:
-            return "always" if with_it else "never"
-        return f"{column} {'is' if with_it else 'is not'} {category}"
-    order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
-    values, digits = x[:, order] / score.scale[order] + score.offset[order], _LEAST_DIGITS
-    while len(order) and digits < _MOST_DIGITS:
-        numbers, constant = rule.rounded(digits)
-        if ((values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0) == left).all():
-            break
-        digits += 1
-    return rule.text(digits=digits)
-
-
-def _threshold(value: float, values: FloatArray, left: npt.NDArray[np.bool_], rising: bool) -> str:
-    """A comparison with a threshold of as few digits as tell the same values from the others."""
-    for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1):
-        text = f"{value:.{digits}g}"
-        holds = values >= float(text) if rising else values <= float(text)
-        if (holds == left).all():
-            break
-    return f"{'>=' if rising else '<='} {text}"

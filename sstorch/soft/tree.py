@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -31,6 +32,7 @@ from sstorch.optim import Checkpoint, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded
 from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.reading import ReadableTree
+from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings
 
 FORMAT = "sstorch.soft_survival_tree"
@@ -470,6 +472,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "zero_time": self.zero_time_,
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
+            "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
         write_folder(Path(path), FORMAT, FORMAT_VERSION, state, tensors)
@@ -496,6 +499,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             estimator.zero_time_ = float(state["zero_time"])
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
+            if "gate_rules" in state:  # files of before there were rules with as few digits have none
+                rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
+                estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)

@@ -1,5 +1,8 @@
+import copy
+
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 from sstorch import SoftSurvivalTree, SurvivalData
@@ -28,7 +31,7 @@ def test_gates_show_their_effects_and_leaves_their_curves(
         widths = [bar.get_width() for bar in ax.patches]
         np.testing.assert_allclose(widths, -expected / expected.abs().max())
     shares = {text.get_text() for text in edges.texts}
-    present = [(gates["left"][n], 1 - gates["left"][n]) for n in (1, 2, 3) if gates["rows"][n]]
+    present = [(gates["left"][n], 1 - gates["left"][n]) for n in (1, 2, 3)]
     assert shares == {f"{100 * share:.0f} %" for pair in present for share in pair}
     for number, ax in enumerate(nodes[3:]):
         rows = leaf == number
@@ -55,3 +58,26 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
     gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
     assert {text.get_text() for text in gate.texts} == {"age", "number o…h nodes"}
+
+
+def test_gates_that_divide_nothing_are_not_drawn(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = copy.deepcopy(fitted)
+    place, p = tree.preprocessor_.feature_names_out.index("pnodes"), tree.preprocessor_
+    with torch.no_grad():
+        for node, (slope, constant) in {1: (-1.0, 5.5), 2: (1.0, -2.5), 3: (0.0, 9.0)}.items():
+            gate = tree.module_.gate(node)
+            gate.weight.zero_()
+            gate.weight[place] = slope / p.scale_[place]
+            gate.bias.fill_(constant + slope * p.offset_[place])
+    tree._read_later(gbsg2)
+    edges, *nodes = plot_soft_tree(tree, gbsg2.frame)
+    titles = [ax.get_title().split("\n")[0] for ax in nodes]
+    few = int((gbsg2.frame["pnodes"] <= 5).sum())
+    assert titles == ["[1] 686 rows", f"[2] {few} rows", "leaf 0", "leaf 1", "leaf 2"]
+    assert [text.get_text() for ax in nodes[:2] for text in ax.texts] == ["pnodes <= 5.5", "pnodes > 2"]
+    assert len(edges.lines) == 4
+    top, inner, *leaves = (ax.get_position() for ax in nodes)
+    assert leaves[0].x1 < leaves[1].x0 < leaves[1].x1 < leaves[2].x0
+    # The leaf that takes its gate's place hangs at its level.
+    assert leaves[2].y0 == pytest.approx(inner.y0)
+    assert top.y0 > inner.y1

@@ -1,9 +1,10 @@
 """What a fitted tree tells about itself agrees with what it computes."""
 
 import copy
-import re
+import io
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import torch
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
+from sstorch.soft.rules import gate_rules
 
 QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
@@ -31,6 +33,16 @@ def _raw(tree: SoftSurvivalTree, X: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _holds(rule: str, raw: pd.DataFrame) -> np.ndarray:
+    """Whether a rule that is written out as a sum holds of rows in original units."""
+    *words, constant, relation, zero = rule.split()
+    assert (relation, zero) == (">=", "0")
+    terms = zip(words[::2], words[1::2], strict=True)
+    total = sum((float(number) * raw[name].to_numpy() for number, name in terms), np.zeros(len(raw)))
+    held: np.ndarray = total + float(constant) >= 0
+    return held
+
+
 def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     table, long, raw = fitted.gate_table(), fitted.gate_coefficients(), _raw(fitted, gbsg2.frame)
     leaf = fitted.apply(gbsg2.frame)
@@ -43,17 +55,11 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
         assert own["share"].sum() == pytest.approx(1.0)
         assert (np.diff(own["effect"].abs()) <= 0).all()
         assert table["features"][node] == list(own.index[:4])
-        assert f"{own['coefficient'].iloc[0]:+.3g} {own.index[0]} " in table["rule"][node]
         # Differences between persons leave the constant out.
         score = raw[own.index] @ own["coefficient"]
         with torch.no_grad():
             expected = fitted.module_.gate_logits(fitted._encode(gbsg2.frame), [node])[0].numpy()
         np.testing.assert_allclose(score - score[0], expected - expected[0], atol=1e-9)
-    full = fitted.gate_table(n_terms=None)["rule"][1]
-    constant = float(full.removesuffix(" >= 0").split()[-1])
-    first = long.loc[1]
-    score = raw[first.index] @ first["coefficient"] + constant
-    np.testing.assert_array_equal(score >= 0, leaf < 2)
 
 
 def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -177,10 +183,10 @@ def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: Survi
 @pytest.mark.parametrize(
     ("weights", "bias", "rule", "which"),
     [
-        ({"age": 50.0, "tsize": 1e-3}, -20.0, "age >= ", lambda x: x["age"]),
+        ({"age": 50.0, "tsize": 1e-3}, -20.0, "age > ", lambda x: x["age"]),
         ({"pnodes": -60.0, "age": 1e-3}, 5.0, "pnodes <= ", lambda x: -x["pnodes"]),
         ({"menostat=Pre": 9.0, "menostat=Post": -1.0}, 0.0, "menostat is Pre", None),
-        ({"tgrade=III": -8.0, "age": 1e-4}, 4.0, "tgrade is not III", None),
+        ({"tgrade=III": -8.0, "age": 1e-4}, 4.0, "tgrade in {I, II}", None),
     ],
 )
 def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
@@ -205,11 +211,11 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
     if callable(which):
         threshold = float(found["rule"].split()[-1])
         value = which(gbsg2.frame)
-        sign = 1 if ">=" in rule else -1
-        assert ((value >= sign * threshold) == left).mean() >= 0.99
+        told = value > threshold if ">" in rule else value >= -threshold
+        assert (told == left).mean() >= 0.99
     else:
-        column, _, *no, category = rule.split()
-        np.testing.assert_array_equal((gbsg2.frame[column] == category) != bool(no), left)
+        column, _, *categories = rule.replace("{", "").replace("}", "").replace(",", "").split()
+        np.testing.assert_array_equal(gbsg2.frame[column].isin(categories), left)
 
 
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -233,16 +239,9 @@ def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
     text = fitted.export_text()
     assert text in fitted.summary()
     assert text.count("\n") == 6
+    assert fitted.describe().count("\n") == 3
     assert text.startswith("[1] 686 rows: left if ")
     assert len(fitted.export_text(n_terms=None)) > len(text)
-
-
-def _numbers(rule: str, names: tuple[str, ...]) -> tuple[dict[str, float], float]:
-    """Coefficients and constant of a rule as it is written."""
-    found = re.findall(rf"([+-][0-9.e+-]+) ({'|'.join(names)}) ", rule)
-    constant = re.search(r"([+-][0-9.e+-]+) >= 0$", rule)
-    assert constant is not None
-    return {name: float(number) for number, name in found}, float(constant[1])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -262,14 +261,178 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
         rows, left = frame[inside], (leaf[inside] >> (1 - level)) % 2 == 0
         if not inside.any():
             continue
-        weight, constant = _numbers(tree.gate_table(None).loc[node, "rule"], ("year", "age"))
-        told = sum(weight[name] * rows[name] for name in weight) + constant >= 0
-        assert (told == left).mean() > 0.995
+        np.testing.assert_array_equal(_holds(tree.gate_table(None).loc[node, "rule"], rows), left)
         rule = short.loc[node, "rule"]
         if rule.endswith(">= 0"):
-            weight, constant = _numbers(rule, ("year", "age"))
-            told = sum(weight[name] * rows[name] for name in weight) + constant >= 0
+            told = _holds(rule, rows)
         else:
             name, relation, threshold = rule.split()
-            told = rows[name] >= float(threshold) if relation == ">=" else rows[name] <= float(threshold)
+            told = rows[name] > float(threshold) if relation == ">" else rows[name] <= float(threshold)
         assert (told == left).mean() == pytest.approx(short.loc[node, "agreement"], abs=1e-12)
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def _set_gates(
+    tree: SoftSurvivalTree, gates: dict[int, tuple[dict[str, float], float]], data: SurvivalData
+) -> SoftSurvivalTree:
+    """A copy with gates of some weights per original unit and a constant, as if it had been trained so."""
+    tree = copy.deepcopy(tree)
+    p, names = tree.preprocessor_, tree.preprocessor_.feature_names_out
+    for node, (weights, constant) in gates.items():
+        gate = tree.module_.gate(node)
+        with torch.no_grad():
+            gate.weight.zero_()
+            gate.bias.fill_(constant)
+            for name, value in weights.items():
+                place = names.index(name)
+                gate.weight[place] = value / p.scale_[place]
+                gate.bias += value * p.offset_[place]
+    tree._read_later(data)
+    return tree
+
+
+THRESHOLDS = {
+    1: ({"pnodes": -2.0}, 11.0),
+    2: ({"progrec": 1.0}, -67.5),
+    3: ({"tgrade=II": 3.0, "tgrade=III": 2.0}, -1.0),
+}
+
+
+def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    assert list(tree.gate_table()["rule"]) == ["pnodes <= 5.5", "progrec > 68", "tgrade in {II, III}"]
+    rows, few = gbsg2.frame, (gbsg2.frame["pnodes"] <= 5.5)
+    assert not ((rows["progrec"] > 67.5) != (rows["progrec"] > 68))[few].any()
+    assert tree.describe().splitlines() == [
+        f"Group {number}: {who}: {inside.sum()} of 686 rows, {gbsg2.event[inside].sum()} events, {median}"
+        for number, (who, inside, median) in enumerate(
+            zip(
+                (
+                    "pnodes <= 5.5 and progrec > 68",
+                    "pnodes <= 5.5 and progrec <= 68",
+                    "pnodes > 5.5 and tgrade in {II, III}",
+                    "pnodes > 5.5 and tgrade is I",
+                ),
+                (tree.apply(rows) == leaf for leaf in range(4)),
+                (line.split(", ")[-1] for line in tree.export_text().splitlines() if "leaf" in line),
+                strict=True,
+            )
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("weights", "constant", "left", "right"),
+    [
+        ({"tgrade=I": 1.0}, -0.5, "tgrade is I", "tgrade in {II, III}"),
+        ({"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
+        ({"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
+        ({}, -1.0, "never", "always"),
+    ],
+)
+def test_both_sides_of_a_rule(
+    fitted: SoftSurvivalTree,
+    gbsg2: SurvivalData,
+    weights: dict[str, float],
+    constant: float,
+    left: str,
+    right: str,
+) -> None:
+    rule = _set_gates(fitted, {1: (weights, constant)}, gbsg2)._gate_rules[1]
+    assert (rule.text(), rule.text(right=True)) == (left, right)
+
+
+def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
+    frame = pd.DataFrame({"kind": ["a", "b", "c", None] * 15})
+    y = (np.arange(60) + 1.0, np.ones(60, dtype=bool))
+    tree = SoftSurvivalTree(1, **QUICK).fit(frame, y)
+    for constant, sides in (
+        (0.5, ("kind is not c", "kind is c")),
+        (-0.5, ("kind in {a, b}", "kind not in {a, b}")),
+    ):
+        with torch.no_grad():
+            tree.module_.gate(1).weight.copy_(torch.tensor([1.0, 1.0, -1.0]))
+            tree.module_.gate(1).bias.fill_(constant)
+        rule = gate_rules(tree._tree, tree._encode(frame))[1]
+        assert (rule.text(), rule.text(right=True)) == sides
+
+
+def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
+    for rule in fitted.gate_table(None)["rule"]:
+        names = rule.split()[1::2]
+        assert not {"horTh=yes", "horTh=no"} <= set(names)
+        assert not {"menostat=Pre", "menostat=Post"} <= set(names)
+        assert len({"tgrade=I", "tgrade=II", "tgrade=III"} & set(names)) <= 2
+
+
+def test_rules_send_every_training_row_as_the_gates_do_with_as_few_digits(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    leaf, raw = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame)
+    for node, here, left in ((1, leaf >= 0, leaf < 2), (2, leaf < 2, leaf == 0), (3, leaf >= 2, leaf == 2)):
+        rule = fitted.gate_table(None).loc[node, "rule"]
+        np.testing.assert_array_equal(_holds(rule, raw[here]), left[here])
+    two = _set_gates(fitted, {1: ({"pnodes": -0.123456, "progrec": 0.00456789}, 0.7)}, gbsg2)
+    first = two.gate_table(None).loc[1, "rule"]
+    np.testing.assert_array_equal(_holds(first, raw), two.apply(gbsg2.frame) < 2)
+    assert max(len(word.strip("+-.0").replace(".", "")) for word in first.split()[:4:2]) < 6
+
+
+def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
+    text, lines = tree.export_text(), tree.describe().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Group 0", "Group 1", "Group 2"]
+    assert lines[2].startswith("Group 2: pnodes > 5.5: 212 of 686 rows, ")
+    assert "[3]" not in text
+    assert text.splitlines()[-1].startswith("`- right: leaf 2: 212 rows, ")
+    assert "leaf 3" not in tree.summary()
+    diagram = tree.export_graphviz()
+    assert "1 -> 6" in diagram
+    assert "3 ->" not in diagram
+    # Tables stay whole, and so do the numbers of the leaves.
+    assert list(tree.gate_table().index) == [1, 2, 3]
+    assert list(tree.leaf_table()["rows"] > 0) == [True, True, True, False]
+    alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
+    assert alone.describe().startswith("Group 2: all 686 rows, 299 events, median ")
+    assert alone.export_text().startswith("leaf 2: 686 rows, 299 events, ")
+
+
+def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    assert "Within every group" not in fitted.summary()
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    with torch.no_grad():
+        for node in (5, 6, 7):
+            tree.module_.leaf(node).slope.copy_(tree.module_.leaf(4).slope)
+    text = tree.summary()
+    assert text.count("Within every group") == 1
+    section = text[text.index("Within") :].split("\n\n")[0].splitlines()
+    assert section[1].split() == ["coefficient", "time", "ratio", "over", "its", "range"]
+    table = tree.leaf_coefficients().loc[0]
+    for line in section[2:-1]:
+        name, *numbers = line.split()
+        coefficient, ratio, whole = map(float, numbers)
+        column, _, category = name.partition("=")
+        expected = table.loc[name, ["coefficient", "effect"]].astype(float)
+        if category:
+            expected -= table.loc[f"{column}={gbsg2.frame[column].mode()[0]}", "coefficient"]
+        assert coefficient == pytest.approx(expected["coefficient"], rel=1e-3)
+        assert ratio == pytest.approx(np.exp(expected["coefficient"]), rel=1e-3)
+        assert whole == pytest.approx(np.exp(expected["effect"]), rel=1e-3)
+    levels = pd.read_csv(io.StringIO(text[text.index("\n leaf ") :]), sep=r"\s+")["level"]
+    intercepts = np.array([float(tree.module_.leaf(node).intercept.detach()) for node in (4, 5, 6, 7)])
+    np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
+
+
+def test_a_loaded_tree_is_printed_as_it_was(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
+) -> None:
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    tree.save(tmp_path / "tree")
+    again = SoftSurvivalTree.load(tmp_path / "tree")
+    for read in ("summary", "describe", "export_text", "export_graphviz"):
+        assert getattr(again, read)() == getattr(tree, read)()
+    # A file of before there were rules in it has them without the rows: with three digits.
+    del again.__dict__["_gate_rules"]
+    assert list(again.gate_table()["rule"]) == ["pnodes <= 5.5", "progrec > 67.5", "tgrade in {II, III}"]
