@@ -1,6 +1,7 @@
 """The soft survival tree: estimators, their batch, their search and their reading."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.merging import MergedLeaves
 from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.tree import SoftSurvivalTree
@@ -13,6 +14,7 @@ __all__ = [
     "BatchSettings",
     "Coefficients",
     "Explanation",
+    "MergedLeaves",
     "SimplifiedRules",
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",

@@ -18,6 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.merging import MergedLeaves, merge_leaves
 from sstorch.soft.rules import (
     Explanation,
     GateRule,
@@ -585,6 +586,29 @@ class ReadableTree:
             ConfigError: ``tolerance`` is no share.
         """
         return simplify(self._tree, self._encode(X), tolerance)
+
+    def merge_leaves(self, X: object, tolerance: float = 0.05, min_leaf: float = 0.0) -> MergedLeaves:
+        """Groups of leaves that do not differ: a reading, the tree itself stays as it is.
+
+        First every leaf with fewer than a share ``min_leaf`` of the rows joins a group beside it, below the
+        lowest gate that parts them: that with the nearest mean curve. Then the two groups whose mean curves
+        are nearest are joined, wherever they are, again and again, until any two differ by ``tolerance`` or
+        more. Curves are the predicted survival of the groups' rows from zero to the last training event, and
+        their distance is the largest difference at any time. Leaves without rows always join others.
+
+        Args:
+            X: rows, best those of training.
+            tolerance: of survival probabilities, in [0, 1); with 0 only small leaves join others.
+            min_leaf: in [0, 1).
+
+        Raises:
+            ConfigError: ``tolerance`` or ``min_leaf`` is no share.
+        """
+        nodes, n_leaves = self.node_table_, len(self._tree.module.topology.leaves)
+        ways = {node - n_leaves: tuple(path) for node, path in shown_leaves(nodes).items()}
+        return merge_leaves(
+            self._tree, self._encode(X), self.event_times_, ways, self._gate_rules, tolerance, min_leaf
+        )
 
     def export_text(self, n_terms: int | None = 4) -> str:
         """The tree as indented rules in original units, with rows, events and median of each leaf.

@@ -552,6 +552,17 @@ class SimplifiedRules:
         return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
 
 
+def check_part(name: str, value: object) -> float:
+    """A share that may be none, in [0, 1).
+
+    Raises:
+        ConfigError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
+    return float(value)
+
+
 def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     """Shorter rules that route nearly all rows as the gates do: see :meth:`ReadableTree.simplify`.
 
@@ -563,9 +574,7 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     Raises:
         ConfigError: ``tolerance`` is no share.
     """
-    given: object = tolerance
-    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
-        raise ConfigError(f"tolerance must be a share in [0, 1), got {tolerance!r}")
+    tolerance = check_part("tolerance", tolerance)
     topology, preprocessor = tree.module.topology, tree.preprocessor
     features = to_numbers(x[:, : tree.module.n_gate_features])
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
@@ -573,7 +582,7 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     for node, score, here, _ in _gates(tree, leaf):
         values = score.values(features)
         inside = values[here]
-        shorter = _shortened(inside, _with_references(preprocessor, inside, score), float(tolerance))
+        shorter = _shortened(inside, _with_references(preprocessor, inside, score), tolerance)
         left = inside @ shorter.weight + shorter.bias >= 0
         alike = left == (inside @ score.weight + score.bias >= 0)
         goes_right[:, node - 1] = (shorter.weight * values).sum(axis=1) + shorter.bias < 0

@@ -436,3 +436,73 @@ def test_a_loaded_tree_is_printed_as_it_was(
     # A file of before there were rules in it has them without the rows: with three digits.
     del again.__dict__["_gate_rules"]
     assert list(again.gate_table()["rule"]) == ["pnodes <= 5.5", "progrec > 67.5", "tgrade in {II, III}"]
+
+
+# ---------------------------------------------------------------------- merged leaves
+
+
+def _curves(tree: SoftSurvivalTree, X: pd.DataFrame, groups: np.ndarray) -> np.ndarray:
+    """Mean curve of each group, at 101 times up to the last event."""
+    survival = np.asarray(
+        tree.predict_survival_function(X, np.linspace(0, tree.event_times_[-1], 101)), dtype=float
+    )
+    return np.array([survival[groups == group].mean(axis=0) for group in np.unique(groups)])
+
+
+@pytest.fixture(scope="module")
+def parted(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> SoftSurvivalTree:
+    """Four leaves of 205, 269, 201 and 11 rows."""
+    return _set_gates(fitted, THRESHOLDS, gbsg2)
+
+
+def test_leaves_that_differ_by_less_are_one_group(parted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    leaf, before = parted.apply(gbsg2.frame), copy.deepcopy(parted.module_.state_dict())
+    n_groups = []
+    for tolerance in (0.0, 0.1, 0.3, 0.6, 0.99):
+        merged = parted.merge_leaves(gbsg2.frame, tolerance)
+        groups = merged.group.to_numpy()[leaf]
+        curves = _curves(parted, gbsg2.frame, groups)
+        expected = np.abs(curves[:, None] - curves[None]).max(axis=-1)
+        np.testing.assert_allclose(merged.distance, expected, atol=1e-3)
+        np.testing.assert_array_equal(merged.table["rows"], np.bincount(groups))
+        assert (merged.distance[np.triu_indices(len(curves), 1)] >= tolerance).all()
+        assert sorted(merged.table["leaves"].explode()) == [0, 1, 2, 3]
+        n_groups.append(len(curves))
+    assert n_groups[0] == 4
+    assert n_groups == sorted(n_groups, reverse=True)
+    assert n_groups[-1] == 1
+    assert str(merged) == "Group 0 (leaves 0, 1, 2, 3): all: 686 of 686 rows"
+    assert all((before[key] == value).all() for key, value in parted.module_.state_dict().items())
+
+
+def test_the_two_nearest_leaves_go_first(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    """Also where they are in different branches."""
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    with torch.no_grad():
+        for node, intercept in ((4, 0.0), (5, 2.0), (6, 0.01), (7, -2.0)):
+            tree.module_.leaf(node).slope.zero_()
+            tree.module_.leaf(node).shape.zero_()
+            tree.module_.leaf(node).intercept.fill_(intercept)
+    merged = tree.merge_leaves(gbsg2.frame, 0.02)
+    assert list(merged.group) == [0, 1, 0, 2]
+    assert str(merged).splitlines()[:2] == [
+        "Group 0 (leaves 0, 2): pnodes <= 5.5 and progrec > 68; or pnodes > 5.5 and tgrade in {II, III}: "
+        "406 of 686 rows",
+        "Group 1 (leaf 1): pnodes <= 5.5 and progrec <= 68: 269 of 686 rows",
+    ]
+    assert str(merged).splitlines()[-1].startswith("Mean predicted survival of any two groups differs by 0.")
+
+
+def test_small_leaves_join_their_neighbours(
+    fitted: SoftSurvivalTree, parted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    assert list(parted.merge_leaves(gbsg2.frame, 0, 0.016).group) == [0, 1, 2, 3]
+    merged = parted.merge_leaves(gbsg2.frame, 0, 0.017)
+    assert list(merged.group) == [0, 1, 2, 2]
+    assert merged.table["who"][2] == "pnodes > 5.5"
+    assert list(parted.merge_leaves(gbsg2.frame, 0, 0.9).group) == [0, 0, 0, 0]
+    empty = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
+    assert list(empty.merge_leaves(gbsg2.frame, 0).group) == [0, 1, 2, 2]
+    for wrong in ({"tolerance": 1.0}, {"min_leaf": -0.1}, {"min_leaf": True}):
+        with pytest.raises(ConfigError, match=r"must be a share in \[0, 1\)"):
+            parted.merge_leaves(gbsg2.frame, **wrong)

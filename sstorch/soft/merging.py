@@ -1,0 +1,173 @@
+"""Leaves that do not differ, or are too small, taken together: a reading of a tree, not a change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.rules import GateRule, check_part
+
+# Times, from zero to the last event, at which mean curves are compared.
+_N_TIMES = 101
+
+# Gates on the way to a leaf, and whether the way goes left there.
+Path = tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class MergedLeaves:
+    """Groups of leaves.
+
+    Attributes:
+        group: of each leaf, indexed by leaf, groups numbered from left to right by their first leaf.
+            ``merged.group.to_numpy()[tree.apply(X)]`` are the groups of rows.
+        table: a row for each group: ``who`` (the rules that lead there), ``leaves``, ``rows``, and mean
+            predicted survival ``S(t)`` at three times.
+        distance: largest difference of the groups' mean predicted survival at any time up to the last event,
+            shape (G, G).
+    """
+
+    group: pd.Series
+    table: pd.DataFrame
+    distance: FloatArray
+
+    def __str__(self) -> str:
+        total, lines = self.table["rows"].sum(), []
+        for number, row in self.table.iterrows():
+            leaves = ", ".join(map(str, row["leaves"]))
+            name = f"Group {number} (lea{'f' if len(row['leaves']) == 1 else 'ves'} {leaves})"
+            lines.append(f"{name}: {row['who']}: {row['rows']} of {total} rows")
+        if len(self.table) > 1:
+            least = self.distance[np.triu_indices(len(self.table), 1)].min()
+            lines.append(
+                f"Mean predicted survival of any two groups differs by {least:.3f} or more at some time"
+            )
+        return "\n".join(lines)
+
+
+@dataclass
+class _Group:
+    """Leaves in order, their rows, and the sum of the rows' curves, (n_times,)."""
+
+    leaves: list[int]
+    rows: int
+    curves: FloatArray
+
+    def distance(self, other: _Group) -> float:
+        """Largest difference of the mean curves; both have rows."""
+        return float(np.abs(self.curves / self.rows - other.curves / other.rows).max())
+
+    def __or__(self, other: _Group) -> _Group:
+        return _Group(
+            sorted([*self.leaves, *other.leaves]), self.rows + other.rows, self.curves + other.curves
+        )
+
+
+def merge_leaves(
+    tree: FittedTree,
+    x: Tensor,
+    event_times: FloatArray,
+    ways: Mapping[int, Path],
+    rules: Mapping[int, GateRule],
+    tolerance: float,
+    min_leaf: float,
+) -> MergedLeaves:
+    """Groups of leaves: see :meth:`ReadableTree.merge_leaves`.
+
+    Args:
+        tree: trained.
+        x: encoded rows, shape (n, p).
+        event_times: distinct training event times, increasing.
+        ways: to the leaves with training rows, by leaf: the gates that are shown, and the side taken.
+        rules: of the gates.
+        tolerance: in [0, 1).
+        min_leaf: in [0, 1).
+
+    Raises:
+        ConfigError: ``tolerance`` or ``min_leaf`` is no share.
+    """
+    tolerance, min_leaf = check_part("tolerance", tolerance), check_part("min_leaf", min_leaf)
+    quartiles = np.quantile(event_times, [0.25, 0.5, 0.75])
+    times = np.r_[np.linspace(0.0, event_times[-1], _N_TIMES), quartiles]
+    leaf, curves = tree.apply(x), tree.curves(x, times)
+    groups = [
+        _Group([k], int(np.count_nonzero(leaf == k)), curves[leaf == k].sum(axis=0))
+        for k in range(len(tree.module.topology.leaves))
+    ]
+    while len(groups) > 1:
+        small = min(groups, key=lambda group: group.rows)
+        if small.rows and small.rows >= min_leaf * len(leaf):
+            break
+        near = _relatives(small, groups)
+        # A leaf without rows has no curve: it goes with the larger group.
+        other = min(near, key=small.distance) if small.rows else max(near, key=lambda group: group.rows)
+        groups = _joined(groups, small, other)
+    while len(groups) > 1:
+        one, two = min(combinations(groups, 2), key=lambda pair: pair[0].distance(pair[1]))
+        if one.distance(two) >= tolerance:
+            break
+        groups = _joined(groups, one, two)
+    groups.sort(key=lambda group: group.leaves)
+    number = {k: g for g, group in enumerate(groups) for k in group.leaves}
+    means = np.array([group.curves / max(group.rows, 1) for group in groups])
+    table = pd.DataFrame(
+        {
+            "who": [_who({ways[k] for k in group.leaves if k in ways}, rules) for group in groups],
+            "leaves": [group.leaves for group in groups],
+            "rows": [group.rows for group in groups],
+        }
+        | {f"S({time:g})": means[:, _N_TIMES + k] for k, time in enumerate(quartiles)},
+        index=pd.RangeIndex(len(groups), name="group"),
+    )
+    return MergedLeaves(
+        pd.Series(number, name="group").sort_index().rename_axis("leaf"),
+        table,
+        np.abs(means[:, None] - means[None]).max(axis=-1),
+    )
+
+
+def _relatives(group: _Group, groups: list[_Group]) -> list[_Group]:
+    """The other groups in the smallest subtree that holds a group and some other."""
+    width = 1
+    while True:
+        width *= 2
+        first = group.leaves[0] // width * width
+        if group.leaves[-1] < first + width:
+            others = [
+                other
+                for other in groups
+                if other is not group and any(first <= k < first + width for k in other.leaves)
+            ]
+            if others:
+                return others
+
+
+def _joined(groups: list[_Group], one: _Group, two: _Group) -> list[_Group]:
+    return [*(group for group in groups if group is not one and group is not two), one | two]
+
+
+def _who(ways: set[Path], rules: Mapping[int, GateRule]) -> str:
+    """The rules of some ways down the tree; two that part at their last gate are one."""
+
+    def twin(way: Path) -> Path:
+        return (*way[:-1], (way[-1][0], not way[-1][1]))
+
+    while pair := next(({way, twin(way)} for way in ways if way and twin(way) in ways), None):
+        ways = (ways - pair) | {next(iter(pair))[:-1]}
+    texts = [
+        " and ".join(rules[node].text(right=not left) for node, left in way) or "all"
+        for way in sorted(ways, key=_order)
+    ]
+    return "; or ".join(texts)
+
+
+def _order(way: Path) -> list[bool]:
+    """From left to right."""
+    return [not left for _, left in way]
