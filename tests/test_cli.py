@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -65,7 +66,8 @@ def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
     assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
     for score in SCORES:
         assert score in out
-    assert "left if" in out
+    assert "\nSoft survival tree: depth " in out
+    assert re.search(r"\bleaf \d: \d+ rows, \d+ events, median ", out)
     assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
     assert str(folder) in out.splitlines()[-1]
     assert "pass 2/2 of 8 trees: objective " in err

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.rules import GateRule, check_part
+from sstorch.soft.rules import GateRule, check_part, conditions
 
 # Times, from zero to the last event, at which mean curves are compared.
 _N_TIMES = 101
@@ -161,10 +161,7 @@ def _who(ways: set[Path], rules: Mapping[int, GateRule]) -> str:
 
     while pair := next(({way, twin(way)} for way in ways if way and twin(way) in ways), None):
         ways = (ways - pair) | {next(iter(pair))[:-1]}
-    texts = [
-        " and ".join(rules[node].text(right=not left) for node, left in way) or "all"
-        for way in sorted(ways, key=_order)
-    ]
+    texts = [conditions(way, rules) or "all" for way in sorted(ways, key=_order)]
     return "; or ".join(texts)
 
 

@@ -25,6 +25,7 @@ from sstorch.soft.rules import (
     Score,
     SimplifiedRules,
     branch_index,
+    conditions,
     explain_row,
     gate_rules,
     simplify,
@@ -245,15 +246,17 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     lines = [f"Soft survival tree: {head}, {nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"]
     lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
     shown = list(shown_leaves(nodes))
-    share = len(shown) > 1 and _share_slopes(tree, shown)
-    if share:
-        lines += ["", *_shared_slopes(tree, shown[0])]
+    if len(shown) == 1 and module.topology.depth:
+        lines.append("No gate divides the training rows: one leaf has them all")
+    if share := _share_slopes(tree, shown):
+        where = "Within every group" if len(shown) > 1 else "In the leaf"
+        lines += ["", f"{where}, what changes most over the training range first", *_slopes(tree, shown[0])]
     text = _groups(tree, nodes, shown, share).to_string(
         index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
     )
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
-    where += "; level is the intercept less that of the first" if share else ""
+    where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
     lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}", text]
     return "\n".join([*lines, constants] if constants else lines)
 
@@ -273,7 +276,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
     table = leaf_table(tree, nodes).reset_index()
     table = table[table["node"].isin(shown)].drop(columns="node")
     first = ["leaf", "rows", "events", *tree.module.family.shape_names]
-    if share:
+    if share and len(shown) > 1:
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
@@ -291,8 +294,8 @@ def _share_slopes(tree: FittedTree, leaves: list[int]) -> bool:
     return True
 
 
-def _shared_slopes(tree: FittedTree, leaf: int) -> list[str]:
-    """The slopes of a leaf that are those of all, the largest effects first, as lines of text.
+def _slopes(tree: FittedTree, leaf: int) -> list[str]:
+    """The slopes of a leaf, the largest effects first, as lines of text.
 
     The most frequent category of a column in the training rows is its reference.
     """
@@ -307,14 +310,13 @@ def _shared_slopes(tree: FittedTree, leaf: int) -> list[str]:
     if family.ratio is not None and family.ancillary == "constant":
         table[family.ratio] = np.exp(table["coefficient"])
         table["over its range"] = np.exp(table.pop("effect"))
-    lines = ["Within every group, what changes most over the training range first"]
     if table.empty:
-        return [*lines, "nothing"]
+        return ["nothing"]
     text = table[:_SUMMARY_SLOPES].to_string(float_format=lambda value: f"{value:.4g}")
     # pandas gives the name of the index a line of its own.
     names, _, *rows = text.splitlines()
     hidden = len(table) - _SUMMARY_SLOPES
-    return [*lines, names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
+    return [names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
 
 
 def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
@@ -339,7 +341,7 @@ def as_sentences(
     total, texts = int(nodes["rows"].iloc[0]), leaf_texts(tree, nodes)
     lines = []
     for leaf, path in shown_leaves(nodes).items():
-        who = " and ".join(rules[node].text(n_terms, right=not left) for node, left in path)
+        who = conditions(path, rules, n_terms)
         name, facts = texts[leaf].replace("leaf", "Group").split(": ")
         facts = facts.replace(" ", f" of {total} ", 1) if path else f"all {facts}"
         lines.append(": ".join([name, who, facts] if path else [name, facts]))
@@ -438,7 +440,7 @@ class ReadableTree:
 
         A gate that sends all training rows one way is not shown, its child takes its place; leaves without
         rows are not shown either. Numbers of nodes and leaves stay those of the tree and of ``apply``. Slopes
-        that all leaves share are written once, under "Within every group", with the most frequent category of
+        that all leaves share, or those of a single leaf, are written once, with the most frequent category of
         a column as its reference.
         """
         return describe_tree(self._tree, self.node_table_, self._gate_rules)

@@ -252,11 +252,13 @@ class GateRule:
         holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``.
         fails: the same of who goes right: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
         terms: of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none.
+        threshold: of a rule that has one.
     """
 
     holds: str
     fails: str
     terms: tuple[str, ...] = ()
+    threshold: float | None = None
 
     @classmethod
     def of(cls, score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule:
@@ -283,7 +285,7 @@ class GateRule:
             below = ~left if slope > 0 else left
             threshold = _threshold(-rule.constant / slope, values, below, least)
             sides = f"{terms[0].name} <= {threshold}", f"{terms[0].name} > {threshold}"
-            return cls(*sides[::-1]) if slope > 0 else cls(*sides)
+            return cls(*(sides[::-1] if slope > 0 else sides), threshold=float(threshold))
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
 
@@ -299,7 +301,9 @@ class GateRule:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
         """The rule of a file."""
-        return cls(str(state["holds"]), str(state["fails"]), tuple(str(term) for term in state["terms"]))
+        threshold = None if state["threshold"] is None else float(state["threshold"])
+        terms = tuple(str(term) for term in state["terms"])
+        return cls(str(state["holds"]), str(state["fails"]), terms, threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
@@ -414,6 +418,30 @@ def gate_rules(tree: FittedTree, x: Tensor | None = None) -> dict[int, GateRule]
         inside = score.values(features[here])
         rules[node] = GateRule.of(_with_references(tree.preprocessor, inside, score), inside, left[here])
     return rules
+
+
+def conditions(
+    way: Sequence[tuple[int, bool]], rules: Mapping[int, GateRule], n_terms: int | None = None
+) -> str:
+    """What holds of the rows that take a way down the tree, joined by "and".
+
+    Of thresholds that bound a number on the same side the tightest alone is written.
+
+    Args:
+        way: gates, and whether the way goes left there.
+        rules: of the gates.
+        n_terms: terms of a rule that are written out; None for all.
+    """
+    texts: dict[str, tuple[str, float]] = {}
+    for node, left in way:
+        rule, text = rules[node], rules[node].text(n_terms, right=not left)
+        if rule.threshold is None:
+            texts[text] = text, 0.0
+            continue
+        bounded, _ = text.rsplit(" ", 1)
+        if bounded not in texts or (rule.threshold < texts[bounded][1]) == bounded.endswith("<="):
+            texts[bounded] = text, rule.threshold
+    return " and ".join(text for text, _ in texts.values())
 
 
 def _gates(

@@ -323,6 +323,17 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
     ]
 
 
+def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    bounds = {1: 50.5, 2: 40.5, 3: 60.5}
+    tree = _set_gates(fitted, {node: ({"age": -1.0}, bound) for node, bound in bounds.items()}, gbsg2)
+    assert [line.split(": ")[1] for line in tree.describe().splitlines()] == [
+        "age <= 40",
+        "age <= 50 and age > 40",
+        "age > 50 and age <= 60",
+        "age > 60",
+    ]
+
+
 @pytest.mark.parametrize(
     ("weights", "constant", "left", "right"),
     [
@@ -397,6 +408,9 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
     assert alone.describe().startswith("Group 2: all 686 rows, 299 events, median ")
     assert alone.export_text().startswith("leaf 2: 686 rows, 299 events, ")
+    assert "\nNo gate divides the training rows: one leaf has them all\n" in alone.summary()
+    assert "\nIn the leaf, what changes most over the training range first\n" in alone.summary()
+    assert "level" not in alone.summary()
 
 
 def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
