@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,8 @@ _MOST_DIGITS, _USUAL_DIGITS = 15, 3
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201
 _CONSTANT = "(constant)"
+# Of categories of some columns that are looked at to write a rule as a list.
+_MOST_COMBINATIONS = 256
 
 
 # ---------------------------------------------------------------------- scores and rules
@@ -246,7 +249,7 @@ class LinearRule:
 class GateRule:
     """The rule of a gate as it is written: rows go left where it holds.
 
-    It is a sum of terms that is compared with zero, or the threshold of one number, or a list of categories.
+    It is a sum of terms that is compared with zero, or the threshold of one number, or lists of categories.
 
     Attributes:
         holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``.
@@ -277,8 +280,13 @@ class GateRule:
         if len(used) == 0:
             return cls("always", "never") if rule.constant >= 0 else cls("never", "always")
         terms = [score.terms[j] for j in used]
-        if all(term.category is not None and term.columns == terms[0].columns for term in terms):
-            return _category_rule(score, x, terms[0].columns[0])
+        if all(term.category is not None for term in terms):
+            columns = list(dict.fromkeys(term.columns[0] for term in terms))
+            listed = (
+                _category_rule(score, x, *columns) if len(columns) == 1 else _joint_rule(score, x, columns)
+            )
+            if listed is not None:
+                return listed
         if len(terms) == 1 and not terms[0].is_curve and len(terms[0].columns) == 1:
             (j,), slope = used, rule.table["coefficient"].iloc[0]
             values = x[:, j] / score.scale[j] + score.offset[j]
@@ -320,11 +328,7 @@ class GateRule:
 
 def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
     """The rule of a gate that looks at one categorical column alone: which categories go where."""
-    block = [
-        j
-        for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
-        if term.columns == (column,) and term.category is not None and scale != 0
-    ]
+    block = _block(score, column)
     sides: dict[bool, list[str]] = {True: [], False: []}
     for j in block:
         sides[bool(score.weight[j] + score.bias >= 0)].append(str(score.terms[j].category))
@@ -337,12 +341,54 @@ def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
             return "always"
         if not words and missing != side:
             return "never"
-        # Who has no category is none of any: the others are listed. So they are where they are far fewer.
-        if missing == side or (missing is None and len(words) > len(others) + 1):
-            return f"{column} {'is not' if len(others) == 1 else 'not in'} {_listed(others)}"
-        return f"{column} {'is' if len(words) == 1 else 'in'} {_listed(words)}"
+        return _membership(column, words, others, None if missing is None else missing == side)
 
     return GateRule(text(True), text(False))
+
+
+def _joint_rule(score: Score, x: FloatArray, columns: list[str]) -> GateRule | None:
+    """The rule of a gate that looks at some categorical columns alone, if "and" or "or" can say it.
+
+    One side then holds all combinations of some categories of each column, and the other side the rest.
+    """
+    blocks = [_block(score, column) for column in columns]
+    n_combinations = math.prod(len(block) for block in blocks)
+    if n_combinations > _MOST_COMBINATIONS or any((x[:, block].sum(axis=1) == 0).any() for block in blocks):
+        return None
+    combinations = np.array(list(product(*blocks)))
+    left = score.weight[combinations].sum(axis=1) + score.bias >= 0
+    if left.all() or not left.any():
+        return GateRule("always", "never") if left.all() else GateRule("never", "always")
+    for side in (True, False):
+        ours = [[j for j in block if (combinations[left == side] == j).any()] for block in blocks]
+        if math.prod(len(block) for block in ours) != np.count_nonzero(left == side):
+            continue
+        inside, outside = [], []
+        for column, block, chosen in zip(columns, blocks, ours, strict=True):
+            words = [str(score.terms[j].category) for j in chosen]
+            if others := [str(score.terms[j].category) for j in block if j not in chosen]:
+                inside.append(_membership(column, words, others))
+                outside.append(_membership(column, others, words))
+        sides = " and ".join(inside), " or ".join(outside)
+        return GateRule(*(sides if side else sides[::-1]))
+    return None
+
+
+def _block(score: Score, column: str) -> list[int]:
+    """Terms of the categories of a column that training rows had."""
+    return [
+        j
+        for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
+        if term.columns == (column,) and term.category is not None and scale != 0
+    ]
+
+
+def _membership(column: str, words: list[str], others: list[str], missing: bool | None = None) -> str:
+    """That a column is one of some words, none of the others, and ``missing`` or not, None where none is."""
+    # Who has no category is none of any: the others are listed. So they are where they are far fewer.
+    if missing or (missing is None and len(words) > len(others) + 1):
+        return f"{column} {'is not' if len(others) == 1 else 'not in'} {_listed(others)}"
+    return f"{column} {'is' if len(words) == 1 else 'in'} {_listed(words)}"
 
 
 def _listed(words: list[str]) -> str:
@@ -441,7 +487,8 @@ def conditions(
         bounded, _ = text.rsplit(" ", 1)
         if bounded not in texts or (rule.threshold < texts[bounded][1]) == bounded.endswith("<="):
             texts[bounded] = text, rule.threshold
-    return " and ".join(text for text, _ in texts.values())
+    found = [text for text, _ in texts.values()]
+    return " and ".join(f"({text})" if " or " in text and len(found) > 1 else text for text in found)
 
 
 def _gates(

@@ -341,6 +341,20 @@ def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree,
         ({"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
         ({"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
         ({}, -1.0, "never", "always"),
+        (
+            {"horTh=yes": 2.0, "menostat=Pre": 2.0, "tgrade=I": 0.1},
+            -1.0,
+            "horTh is yes or menostat is Pre",
+            "horTh is no and menostat is Post",
+        ),
+        (
+            {"horTh=yes": 2.0, "tgrade=III": -9.0},
+            -1.0,
+            "horTh is yes and tgrade in {I, II}",
+            "horTh is no or tgrade is III",
+        ),
+        # Neither side is a block of combinations.
+        ({"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0, None, None),
     ],
 )
 def test_both_sides_of_a_rule(
@@ -348,10 +362,15 @@ def test_both_sides_of_a_rule(
     gbsg2: SurvivalData,
     weights: dict[str, float],
     constant: float,
-    left: str,
-    right: str,
+    left: str | None,
+    right: str | None,
 ) -> None:
-    rule = _set_gates(fitted, {1: (weights, constant)}, gbsg2)._gate_rules[1]
+    tree = _set_gates(fitted, {1: (weights, constant)}, gbsg2)
+    rule = tree._gate_rules[1]
+    if left is None:
+        held = _holds(rule.text(), _raw(tree, gbsg2.frame))
+        np.testing.assert_array_equal(held, tree.apply(gbsg2.frame) < 2)
+        return
     assert (rule.text(), rule.text(right=True)) == (left, right)
 
 
@@ -368,6 +387,12 @@ def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
             tree.module_.gate(1).bias.fill_(constant)
         rule = gate_rules(tree._tree, tree._encode(frame))[1]
         assert (rule.text(), rule.text(right=True)) == sides
+
+
+def test_a_rule_with_or_is_in_brackets_in_a_sentence(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    either = {1: ({"pnodes": -2.0}, 11.0), 2: ({"horTh=yes": 2.0, "menostat=Pre": 2.0}, -1.0)}
+    tree = _set_gates(fitted, either, gbsg2)
+    assert tree.describe().startswith("Group 0: pnodes <= 5.5 and (horTh is yes or menostat is Pre): ")
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
