@@ -34,6 +34,7 @@ from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings
+from sstorch.soft.split_test import SplitTest, Tested, split_test
 
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION, READ_VERSIONS = 4, (3, 4)
@@ -151,6 +152,25 @@ class SoftEstimator(SurvivalEstimator):
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode(X), times, kind)
+
+    def split_test(
+        self,
+        X: object,
+        y: object,
+        leaf: int | None = None,
+        parameters: Tested = "all",
+        sample_weight: object = None,
+        entry: object = None,
+        n_flips: int = 999,
+        trim: float = 0.1,
+        random_state: int = 0,
+    ) -> SplitTest:
+        """Test whether the regression of a leaf holds for all its rows, or its parameters change with a column.
+
+        See :func:`sstorch.soft.split_test.split_test`.
+        """
+        data = self._scored(X, y, entry, sample_weight)
+        return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
 
 
 class SoftSurvivalTree(SoftEstimator, ReadableTree):

@@ -1,0 +1,333 @@
+"""Does the regression of a leaf hold for all its rows, or do its parameters change with a column?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_choice, check_integer, is_number_of, name_rows
+from sstorch.data import SurvivalData
+from sstorch.data.columns import labels
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import HazardFamily
+from sstorch.soft.fitted import FittedTree
+
+Tested = Literal["all", "level"]
+
+# Splits of a numeric column that are looked at; of more distinct values as many, evenly among the rows.
+_MOST_SPLITS = 200
+# Eigenvalues of a matrix of unit diagonal below this share of the largest are directions that the rows do not
+# determine, such as that of a constant added to all categories and taken off the intercept.
+_RANK = 1e-8
+# Elements of the largest intermediate, (flips, splits, parameters).
+_ELEMENTS = 2**21
+_SHOWN = ["statistic", "at", "p", "adjusted p"]
+
+
+@dataclass(frozen=True)
+class SplitTest:
+    """Tests of the regressions in some leaves against a split by each column.
+
+    Attributes:
+        table: indexed by leaf and column, smallest p first: ``statistic``; ``at``, the value of a numeric
+            column that parts the rows where the statistic is reached, nan for categories; ``p`` of this
+            column alone; and ``adjusted p``, for the search over all columns of the leaf. All are nan for a
+            column that cannot split the rows.
+        rows: of each leaf, indexed by leaf.
+        parameters: what was tested, ``"all"`` or ``"level"``.
+    """
+
+    table: pd.DataFrame
+    rows: pd.Series
+    parameters: Tested
+
+    @property
+    def overall(self) -> pd.Series:
+        """The smallest adjusted p of each leaf, indexed by leaf: below .05, a split pays; 1 for no test."""
+        smallest = self.table["adjusted p"].groupby(level="leaf").min()
+        return smallest.fillna(1.0).rename("overall p")
+
+    def pays(self, alpha: float = 0.05) -> bool:
+        """Whether a split pays in some leaf, at level ``alpha`` in each."""
+        return bool((self.overall <= alpha).any())
+
+    def __str__(self) -> str:
+        asked = "parameters" if self.parameters == "all" else "intercept and shape"
+        lines = []
+        for leaf, p in self.overall.items():
+            table = self.table.loc[leaf]
+            verdict = f"change with {table.index[0]}" if p <= 0.05 else "may hold for all rows"
+            lines.append(f"leaf {leaf}, {self.rows[leaf]} rows: {asked} {verdict}, p = {p:.3f}")
+            lines.append(table[_SHOWN].to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+        return "\n".join(lines)
+
+
+def split_test(
+    tree: FittedTree,
+    data: SurvivalData,
+    leaf: int | None = None,
+    parameters: Tested = "all",
+    n_flips: int = 999,
+    trim: float = 0.1,
+    seed: int = 0,
+) -> SplitTest:
+    """Test the regressions of leaves against splits: see :meth:`SoftEstimator.split_test`.
+
+    Args:
+        tree: trained.
+        data: rows, best those of training, with their weights and entry times.
+        leaf: its number; None for all that have rows.
+        parameters: that may change.
+        n_flips: random sets of signs.
+        trim: smallest share of the rows on either side of a split, in (0, 1/2).
+        seed: of the signs.
+
+    Raises:
+        ConfigError: an argument has a value that does not exist.
+        DataError: the leaf has no rows, or some row has no finite likelihood there.
+    """
+    check_choice(parameters, "parameters", get_args(Tested))
+    count = check_integer("n_flips", n_flips, 1)
+    if not is_number_of(trim, float) or not 0 < trim < 0.5:
+        raise ConfigError(f"trim must be a share in (0, 1/2), got {trim!r}")
+    n_leaves = len(tree.module.topology.leaves)
+    if leaf is not None and check_integer("leaf", leaf, 0) >= n_leaves:
+        raise ConfigError(f"leaf must be below {n_leaves}, the number of leaves, got {leaf}")
+    x = tree.encode(data.frame)
+    assigned = tree.apply(x)
+    if leaf is not None and not (assigned == leaf).any():
+        raise DataError(f"leaf {leaf} has none of the rows; test another, or other rows")
+    tables, rows = {}, {}
+    for number in range(n_leaves) if leaf is None else [leaf]:
+        inside = np.flatnonzero(assigned == number)
+        if len(inside):
+            part = data.subset(inside)
+            scores = _Scores.of(tree, x[torch.as_tensor(inside, device=x.device)], part, number)
+            tables[number] = _test(scores, part, tree, parameters, count, trim, seed)
+            rows[number] = len(inside)
+    return SplitTest(
+        pd.concat(tables, names=["leaf"]), pd.Series(rows, name="rows").rename_axis("leaf"), parameters
+    )
+
+
+def _test(
+    scores: _Scores,
+    data: SurvivalData,
+    tree: FittedTree,
+    parameters: Tested,
+    n_flips: int,
+    trim: float,
+    seed: int,
+) -> pd.DataFrame:
+    """The table of one leaf."""
+    n = len(data)
+    tested = scores.is_level if parameters == "level" else np.ones_like(scores.is_level)
+    whitening = np.zeros((len(tested), int(tested.sum())))
+    part = scores.effective[:, tested]
+    whitening[tested] = _inverse_root(part.T @ part / n)
+    # The same signs for all columns, so that the statistics of columns depend on each other as they do in the
+    # data. The first set has no flips: its statistics are those observed.
+    signs = np.random.default_rng(seed).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n))
+    signs[0] = 1
+    columns = {name: _Column.of(tree, data.frame[name], trim) for name in data.frame.columns}
+    table = pd.DataFrame(
+        np.nan, index=pd.Index(list(columns), name="column"), columns=_SHOWN, dtype=np.float64
+    )
+    values = {}
+    for name, column in columns.items():
+        if column is not None:
+            values[name], place = _statistics(scores, column, whitening, signs)
+            table.loc[name, "at"] = column.cuts[place] if column.is_ordered else np.nan
+    if values:
+        stack = np.column_stack(list(values.values()))
+        p = rankdata(-stack, method="max", axis=0) / len(stack)
+        smallest = np.sort(p.min(axis=1))
+        adjusted = np.searchsorted(smallest, p[0], side="right") / len(stack)
+        table.loc[list(values), ["statistic", "p", "adjusted p"]] = np.column_stack(
+            [stack[0], p[0], adjusted]
+        )
+    order = np.lexsort((-table["statistic"], table["p"]))
+    return table.iloc[order]
+
+
+# ---------------------------------------------------------------------- scores
+
+
+class _Scores(NamedTuple):
+    """Derivatives of the log-likelihood of n rows in d parameters, scaled so that neither has a unit.
+
+    Attributes:
+        effective: (n, d), with sum zero, all but in directions that the rows do not determine.
+        design: of the q numbers that a leaf has for a row, predictor and shapes, in the parameters, (n, q, d).
+        curved: second derivatives of the loss in these numbers times ``design``, (n, q, d).
+        solve: pseudo-inverse of the information, (d, d).
+        is_level: marks intercept and shapes, (d,).
+    """
+
+    effective: FloatArray
+    design: FloatArray
+    curved: FloatArray
+    solve: FloatArray
+    is_level: BoolArray
+
+    @classmethod
+    def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, leaf: int) -> _Scores:
+        """At the parameters of a leaf, for rows with encoded features x (n, p)."""
+        module = copy.deepcopy(tree.module).to("cpu", torch.float64)
+        parameters = module.leaf_parameters([module.topology.leaves[leaf]])
+        x = parameters.features(x.detach().to("cpu", torch.float64))
+        with torch.no_grad():
+            linear, shape = parameters.linear_predictor(x)[None], parameters.shape_parameters(x)[None]
+        scale = float(module.log_time_scale)
+        first, second = _derivatives(module.family.expand((1,)), data, scale, linear, shape)
+        if not (np.isfinite(first).all() and np.isfinite(second).all()):
+            bad = ~(np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=(1, 2)))
+            raise DataError(f"the likelihood overflows in leaf {leaf} for {name_rows(bad)} of its rows")
+        weight = data.sample_weight / data.sample_weight.mean()
+        design, is_level = _design(x.numpy(), shape.shape[-1], parameters.shape_slope.shape[-2] > 0)
+        scores = np.einsum("nq,nqd->nd", -first * weight[:, None], design)
+        size = np.sqrt((scores**2).mean(axis=0))
+        unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
+        design, scores = design * unit, scores * unit
+        curved = np.einsum("nqr,nrd->nqd", second * weight[:, None, None], design)
+        information = _inner(design, curved)
+        root = _inverse_root(information)
+        solve = root @ root.T
+        # One Newton step to the maximum of the likelihood of these rows: penalties, soft gates, slopes shared
+        # with other leaves and other rows than those of training leave scores with a sum, and so with a drift
+        # along every column that is correlated with the features.
+        step = solve @ scores.sum(axis=0)
+        scores = scores - np.einsum("nqd,nq->nd", design, curved @ step)
+        return cls(scores, design, curved, solve, is_level)
+
+
+def _derivatives(
+    family: HazardFamily, data: SurvivalData, scale: float, linear: Tensor, shape: Tensor
+) -> tuple[FloatArray, FloatArray]:
+    """First, (n, q), and second derivatives, (n, q, q), of the loss of rows in predictor and shapes."""
+
+    def at(time: FloatArray, event: FloatArray) -> tuple[FloatArray, FloatArray]:
+        log_time = torch.as_tensor(np.log(time) - scale)[None, None]
+        observed = torch.as_tensor(event)[None, None]
+        _, slope, others = family.loss_and_gradient(log_time, observed, linear, shape)
+        first = torch.stack([slope, *others], dim=-1)[0, 0].numpy()
+        second = np.zeros((*first.shape, first.shape[-1]))
+        for (j, k), part in family.second_derivatives(log_time, observed, linear, shape).items():
+            second[:, j, k] = second[:, k, j] = part[0, 0].numpy()
+        return first, second
+
+    first, second = at(data.time, data.event.astype(np.float64))
+    late = data.entry > 0
+    if late.any():  # less H(entry), the loss of who leaves there without an event
+        before, curvature = at(np.where(late, data.entry, data.time), np.zeros(len(data)))
+        first, second = first - late[:, None] * before, second - late[:, None, None] * curvature
+    return first, second
+
+
+def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArray, BoolArray]:
+    """Derivatives of predictor and shapes in the parameters, as `LeafParameters.flatten` has them."""
+    n, p = x.shape
+    ends = p + 1 + n_shape
+    design = np.zeros((n, 1 + n_shape, ends + linear_shapes * n_shape * p))
+    design[:, 0, :p], design[:, 0, p] = x, 1.0
+    for k in range(n_shape):
+        design[:, 1 + k, p + 1 + k] = 1.0
+        if linear_shapes:
+            design[:, 1 + k, ends + k * p : ends + (k + 1) * p] = x
+    place = np.arange(design.shape[-1])
+    return design, (place >= p) & (place < ends)
+
+
+def _inner(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Sum over rows and numbers, (n, q, d) twice -> (d, d)."""
+    d = left.shape[-1]
+    return np.asarray(left.reshape(-1, d).T @ right.reshape(-1, d))
+
+
+def _inverse_root(matrix: FloatArray) -> FloatArray:
+    """R with R R' the pseudo-inverse of a symmetric matrix (d, d), zero where that is not positive."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > _RANK * max(float(values[-1]), np.finfo(np.float64).tiny)
+    return np.asarray(vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0))
+
+
+# ---------------------------------------------------------------------- columns
+
+
+class _Column(NamedTuple):
+    """The rows in the order of a column, cut into sections that a split does not part.
+
+    Attributes:
+        order: (n,).
+        ends: of the sections in this order, (K,), the last is n.
+        cuts: values between the sections, (K - 1,); empty for categories.
+        is_ordered: whether a split parts the sections before from those after; else each is a group.
+    """
+
+    order: IntArray
+    ends: IntArray
+    cuts: FloatArray
+    is_ordered: bool
+
+    @classmethod
+    def of(cls, tree: FittedTree, values: pd.Series, trim: float) -> _Column | None:
+        """A column as the gates have it, numbers that are missing filled; None if no split is possible."""
+        preprocessor, n, name = tree.preprocessor, len(values), str(values.name)
+        if name in preprocessor.schema.categories:
+            # Missing ones are a category.
+            codes = pd.factorize(labels(values), use_na_sentinel=False)[0]
+            order = np.argsort(codes, kind="stable")
+            ends = np.cumsum(np.bincount(codes))
+            return cls(order, ends, np.empty(0), False) if len(ends) > 1 else None
+        numbers = values.fillna(preprocessor.fill_[name]).to_numpy(dtype=np.float64)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        ends = np.flatnonzero(np.diff(ordered) > 0) + 1
+        ends = ends[(ends >= trim * n) & (ends <= n - trim * n)]
+        if len(ends) > _MOST_SPLITS:
+            ends = ends[np.linspace(0, len(ends) - 1, _MOST_SPLITS).round().astype(np.int64)]
+        cuts = ordered[ends - 1] + (ordered[ends] - ordered[ends - 1]) / 2
+        return cls(order, np.append(ends, n), cuts, True) if len(ends) else None
+
+    def sections(self) -> Iterator[IntArray]:
+        """Positions of the rows of each section."""
+        yield from np.split(self.order, self.ends[:-1])
+
+
+def _statistics(
+    scores: _Scores, column: _Column, whitening: FloatArray, signs: np.ndarray
+) -> tuple[FloatArray, int]:
+    """Statistic of a column for each set of signs (F, n), and the split where the first reaches it."""
+    sections = list(column.sections())
+    n, n_flips = signs.shape[1], len(signs)
+    moves = [scores.solve @ _inner(scores.design[rows], scores.curved[rows]) @ whitening for rows in sections]
+    move = np.stack(moves, axis=1)  # (d, K, r)
+    white = scores.effective @ whitening
+    if column.is_ordered:
+        ends = column.ends[:-1]
+        variance = ends * (n - ends) / n
+    else:
+        variance = np.diff(column.ends, prepend=0)
+    out, place = np.empty(n_flips), 0
+    step = max(1, _ELEMENTS // max(move.size // len(move), n))
+    for first in range(0, n_flips, step):
+        flipped = signs[first : first + step].astype(np.float64)
+        process = np.stack([flipped[:, rows] @ white[rows] for rows in sections], axis=1)
+        # What the parameters, were they estimated anew from the flipped scores, would take away.
+        process -= np.tensordot(flipped @ scores.effective, move, axes=1)
+        if column.is_ordered:
+            process = process.cumsum(axis=1)[:, :-1]
+        parts = (process**2).sum(axis=-1) / variance
+        out[first : first + step] = parts.max(axis=1) if column.is_ordered else parts.sum(axis=1)
+        if first == 0:
+            place = int(parts[0].argmax())
+    return out, place
