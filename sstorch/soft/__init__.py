@@ -4,6 +4,7 @@ from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.merging import MergedLeaves
 from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
+from sstorch.soft.split_test import SplitTest
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import SoftSurvivalTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
@@ -18,6 +19,7 @@ __all__ = [
     "SimplifiedRules",
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",
+    "SplitTest",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_choice, check_integer, is_number_of, name_rows
+from sstorch.checks import check_choice, check_integer, is_number_of, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.columns import labels
 from sstorch.exceptions import ConfigError, DataError
@@ -30,7 +31,8 @@ _MOST_SPLITS = 200
 _RANK = 1e-8
 # Elements of the largest intermediate, (flips, splits, parameters).
 _ELEMENTS = 2**21
-_SHOWN = ["statistic", "at", "p", "adjusted p"]
+_ALPHA = 0.05
+_COLUMNS = ["statistic", "at", "p", "adjusted p"]
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,19 @@ class SplitTest:
         smallest = self.table["adjusted p"].groupby(level="leaf").min()
         return smallest.fillna(1.0).rename("overall p")
 
-    def pays(self, alpha: float = 0.05) -> bool:
+    def pays(self, alpha: float = _ALPHA) -> bool:
         """Whether a split pays in some leaf, at level ``alpha`` in each."""
         return bool((self.overall <= alpha).any())
 
     def __str__(self) -> str:
         asked = "parameters" if self.parameters == "all" else "intercept and shape"
         lines = []
-        for leaf, p in self.overall.items():
-            table = self.table.loc[leaf]
-            verdict = f"change with {table.index[0]}" if p <= 0.05 else "may hold for all rows"
-            lines.append(f"leaf {leaf}, {self.rows[leaf]} rows: {asked} {verdict}, p = {p:.3f}")
-            lines.append(table[_SHOWN].to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+        for (leaf, table), n_rows in zip(self.table.groupby(level="leaf"), self.rows, strict=True):
+            p, first = self.overall[leaf], table.index[0][1]
+            verdict = f"change with {first}" if p <= _ALPHA else "may hold for all rows"
+            lines.append(f"leaf {leaf}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
+            text = table.droplevel("leaf").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+            lines.append(text)
         return "\n".join(lines)
 
 
@@ -99,9 +102,11 @@ def split_test(
     count = check_integer("n_flips", n_flips, 1)
     if not is_number_of(trim, float) or not 0 < trim < 0.5:
         raise ConfigError(f"trim must be a share in (0, 1/2), got {trim!r}")
+    check_integer("random_state", seed, 0)
     n_leaves = len(tree.module.topology.leaves)
     if leaf is not None and check_integer("leaf", leaf, 0) >= n_leaves:
         raise ConfigError(f"leaf must be below {n_leaves}, the number of leaves, got {leaf}")
+    data = data.subset(data.sample_weight > 0)
     x = tree.encode(data.frame)
     assigned = tree.apply(x)
     if leaf is not None and not (assigned == leaf).any():
@@ -112,51 +117,41 @@ def split_test(
         if len(inside):
             part = data.subset(inside)
             scores = _Scores.of(tree, x[torch.as_tensor(inside, device=x.device)], part, number)
-            tables[number] = _test(scores, part, tree, parameters, count, trim, seed)
+            columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
+            tables[number] = _table(scores, columns, parameters, count, seed)
             rows[number] = len(inside)
-    return SplitTest(
-        pd.concat(tables, names=["leaf"]), pd.Series(rows, name="rows").rename_axis("leaf"), parameters
-    )
+    sizes = pd.Series(rows, name="rows").rename_axis("leaf")
+    return SplitTest(pd.concat(tables, names=["leaf"]), sizes, parameters)
 
 
-def _test(
-    scores: _Scores,
-    data: SurvivalData,
-    tree: FittedTree,
-    parameters: Tested,
-    n_flips: int,
-    trim: float,
-    seed: int,
+def _table(
+    scores: _Scores, columns: Mapping[str, _Column | None], parameters: Tested, n_flips: int, seed: int
 ) -> pd.DataFrame:
     """The table of one leaf."""
-    n = len(data)
+    n = len(scores.effective)
     tested = scores.is_level if parameters == "level" else np.ones_like(scores.is_level)
-    whitening = np.zeros((len(tested), int(tested.sum())))
     part = scores.effective[:, tested]
+    whitening = np.zeros((len(tested), part.shape[1]))
     whitening[tested] = _inverse_root(part.T @ part / n)
-    # The same signs for all columns, so that the statistics of columns depend on each other as they do in the
-    # data. The first set has no flips: its statistics are those observed.
+    # The same signs for all columns, so that their statistics depend on each other as they do in the data.
+    # The first set flips nothing: its statistics are those observed.
     signs = np.random.default_rng(seed).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n))
     signs[0] = 1
-    columns = {name: _Column.of(tree, data.frame[name], trim) for name in data.frame.columns}
-    table = pd.DataFrame(
-        np.nan, index=pd.Index(list(columns), name="column"), columns=_SHOWN, dtype=np.float64
-    )
-    values = {}
-    for name, column in columns.items():
-        if column is not None:
-            values[name], place = _statistics(scores, column, whitening, signs)
-            table.loc[name, "at"] = column.cuts[place] if column.is_ordered else np.nan
-    if values:
-        stack = np.column_stack(list(values.values()))
-        p = rankdata(-stack, method="max", axis=0) / len(stack)
+    found = {
+        name: _statistics(scores, column, whitening, signs)
+        for name, column in columns.items()
+        if column is not None
+    }
+    table = pd.DataFrame(np.nan, index=pd.Index(columns, name="column"), columns=_COLUMNS)
+    if found:
+        statistics = np.column_stack([values for values, _ in found.values()])
+        p = rankdata(-statistics, method="max", axis=0) / len(statistics)
+        # Single-step minP: how often the smallest p over the columns of a set of signs is as small.
         smallest = np.sort(p.min(axis=1))
-        adjusted = np.searchsorted(smallest, p[0], side="right") / len(stack)
-        table.loc[list(values), ["statistic", "p", "adjusted p"]] = np.column_stack(
-            [stack[0], p[0], adjusted]
-        )
-    order = np.lexsort((-table["statistic"], table["p"]))
-    return table.iloc[order]
+        adjusted = np.searchsorted(smallest, p[0], side="right") / len(smallest)
+        at = [cut for _, cut in found.values()]
+        table.loc[list(found)] = np.column_stack([statistics[0], at, p[0], adjusted])
+    return table.iloc[np.lexsort((-table["statistic"], table["p"]))]
 
 
 # ---------------------------------------------------------------------- scores
@@ -167,7 +162,7 @@ class _Scores(NamedTuple):
 
     Attributes:
         effective: (n, d), with sum zero, all but in directions that the rows do not determine.
-        design: of the q numbers that a leaf has for a row, predictor and shapes, in the parameters, (n, q, d).
+        design: derivatives of the q numbers that a leaf has for a row, predictor and shapes, (n, q, d).
         curved: second derivatives of the loss in these numbers times ``design``, (n, q, d).
         solve: pseudo-inverse of the information, (d, d).
         is_level: marks intercept and shapes, (d,).
@@ -189,9 +184,11 @@ class _Scores(NamedTuple):
             linear, shape = parameters.linear_predictor(x)[None], parameters.shape_parameters(x)[None]
         scale = float(module.log_time_scale)
         first, second = _derivatives(module.family.expand((1,)), data, scale, linear, shape)
-        if not (np.isfinite(first).all() and np.isfinite(second).all()):
-            bad = ~(np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=(1, 2)))
-            raise DataError(f"the likelihood overflows in leaf {leaf} for {name_rows(bad)} of its rows")
+        finite = np.column_stack([np.isfinite(part.reshape(len(x), -1)) for part in (first, second)])
+        if (bad := (~finite).sum(axis=1) > 0).any():
+            raise DataError(
+                f"of the rows in leaf {leaf} the likelihood overflows in {rows_text(bad)}; leave them out"
+            )
         weight = data.sample_weight / data.sample_weight.mean()
         design, is_level = _design(x.numpy(), shape.shape[-1], parameters.shape_slope.shape[-2] > 0)
         scores = np.einsum("nq,nqd->nd", -first * weight[:, None], design)
@@ -298,36 +295,30 @@ class _Column(NamedTuple):
         cuts = ordered[ends - 1] + (ordered[ends] - ordered[ends - 1]) / 2
         return cls(order, np.append(ends, n), cuts, True) if len(ends) else None
 
-    def sections(self) -> Iterator[IntArray]:
-        """Positions of the rows of each section."""
-        yield from np.split(self.order, self.ends[:-1])
-
 
 def _statistics(
-    scores: _Scores, column: _Column, whitening: FloatArray, signs: np.ndarray
-) -> tuple[FloatArray, int]:
-    """Statistic of a column for each set of signs (F, n), and the split where the first reaches it."""
-    sections = list(column.sections())
-    n, n_flips = signs.shape[1], len(signs)
-    moves = [scores.solve @ _inner(scores.design[rows], scores.curved[rows]) @ whitening for rows in sections]
-    move = np.stack(moves, axis=1)  # (d, K, r)
+    scores: _Scores, column: _Column, whitening: FloatArray, signs: npt.NDArray[np.int8]
+) -> tuple[FloatArray, float]:
+    """Statistic of a column for each set of signs (F, n), and the cut at which the first reaches it."""
+    sections = np.split(column.order, column.ends[:-1])
+    n, ends = len(column.order), column.ends[:-1]
+    variance = ends * (n - ends) / n if column.is_ordered else np.diff(column.ends, prepend=0)
     white = scores.effective @ whitening
-    if column.is_ordered:
-        ends = column.ends[:-1]
-        variance = ends * (n - ends) / n
-    else:
-        variance = np.diff(column.ends, prepend=0)
-    out, place = np.empty(n_flips), 0
-    step = max(1, _ELEMENTS // max(move.size // len(move), n))
-    for first in range(0, n_flips, step):
-        flipped = signs[first : first + step].astype(np.float64)
-        process = np.stack([flipped[:, rows] @ white[rows] for rows in sections], axis=1)
-        # What the parameters, were they estimated anew from the flipped scores, would take away.
-        process -= np.tensordot(flipped @ scores.effective, move, axes=1)
+    # Of each section, what estimating the parameters anew takes off its scores: (d, K, r), for sums (d,).
+    taken = np.stack(
+        [scores.solve @ _inner(scores.design[rows], scores.curved[rows]) @ whitening for rows in sections],
+        axis=1,
+    )
+    out, cut = np.empty(len(signs)), np.nan
+    step = max(1, _ELEMENTS // max(taken[0].size, n))
+    for first in range(0, len(signs), step):
+        flips = signs[first : first + step].astype(np.float64)
+        process = np.stack([flips[:, rows] @ white[rows] for rows in sections], axis=1)
+        process -= np.tensordot(flips @ scores.effective, taken, axes=1)
         if column.is_ordered:
             process = process.cumsum(axis=1)[:, :-1]
         parts = (process**2).sum(axis=-1) / variance
         out[first : first + step] = parts.max(axis=1) if column.is_ordered else parts.sum(axis=1)
-        if first == 0:
-            place = int(parts[0].argmax())
-    return out, place
+        if first == 0 and column.is_ordered:
+            cut = float(column.cuts[parts[0].argmax()])
+    return out, cut

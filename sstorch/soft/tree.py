@@ -165,9 +165,42 @@ class SoftEstimator(SurvivalEstimator):
         trim: float = 0.1,
         random_state: int = 0,
     ) -> SplitTest:
-        """Test whether the regression of a leaf holds for all its rows, or its parameters change with a column.
+        """Test whether the regression of a leaf holds for all its rows or changes with a column.
 
-        See :func:`sstorch.soft.split_test.split_test`.
+        Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
+        the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
+        by the column pays. The statistic of a numeric column is the largest over its splits (supLM), that of
+        a categorical column a sum over its categories, as in model-based recursive partitioning.
+
+        p values are the share of random signs of the scores, re-estimation of the parameters included, whose
+        statistic is as large. Permuting the column instead, as is often done, supposes that the leaf's
+        features do not depend on it; a column that has a slope itself then is found too often. Before the
+        test one Newton step leads from the leaf's parameters to the maximum of the likelihood of its rows, so
+        that penalties do not pass for a change.
+
+        Args:
+            X: rows, best those of training; of each leaf those whose most probable path ends there.
+            y: their times and events, as in ``fit``.
+            leaf: number of the leaf to test; None for all that have rows.
+            parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
+                intercept and shapes alone, slopes being free but shared.
+            sample_weight: (n,), >= 0, as in ``fit``.
+            entry: (n,), as in ``fit``.
+            n_flips: sets of signs.
+            trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
+            random_state: seed of the signs.
+
+        Raises:
+            DataError: the data cannot be used, or the leaf has none of the rows.
+            ConfigError: an argument has a value that does not exist.
+
+        References:
+            Zeileis and Hornik (2007), "Generalized M-fluctuation tests for parameter instability", Statistica
+            Neerlandica 61, 488-508. Zeileis, Hothorn and Hornik (2008), "Model-based recursive partitioning",
+            Journal of Computational and Graphical Statistics 17, 492-514. Hemerik, Goeman and Finos (2020),
+            "Robust testing in generalized linear models by sign flipping score contributions", Journal of
+            the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
+            testing", for the p values adjusted for the search over columns.
         """
         data = self._scored(X, y, entry, sample_weight)
         return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
