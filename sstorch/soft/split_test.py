@@ -29,6 +29,9 @@ _MOST_SPLITS = 200
 # Eigenvalues of a matrix of unit diagonal below this share of the largest are directions that the rows do not
 # determine, such as that of a constant added to all categories and taken off the intercept.
 _RANK = 1e-8
+# Sums of squares below this share of the rows are rounding errors of zero, such as the scores of the level in
+# a category that has a slope of its own.
+_ROUNDING = 1e-12
 # Elements of the largest intermediate, (flips, splits, parameters).
 _ELEMENTS = 2**21
 _ALPHA = 0.05
@@ -40,10 +43,10 @@ class SplitTest:
     """Tests of the regressions in some leaves against a split by each column.
 
     Attributes:
-        table: indexed by leaf and column, smallest p first: ``statistic``; ``at``, the value of a numeric
-            column that parts the rows where the statistic is reached, nan for categories; ``p`` of this
-            column alone; and ``adjusted p``, for the search over all columns of the leaf. All are nan for a
-            column that cannot split the rows.
+        table: indexed by leaf and column, smallest p first: ``statistic``, 1 or a little more where nothing
+            changes; ``at``, the value of a numeric column that parts the rows where the statistic is reached,
+            nan for categories; ``p`` of this column alone; and ``adjusted p``, for the search over all
+            columns of the leaf. All are nan for a column that cannot split the rows.
         rows: of each leaf, indexed by leaf.
         parameters: what was tested, ``"all"`` or ``"level"``.
     """
@@ -65,9 +68,9 @@ class SplitTest:
     def __str__(self) -> str:
         asked = "parameters" if self.parameters == "all" else "intercept and shape"
         lines = []
-        for (leaf, table), n_rows in zip(self.table.groupby(level="leaf"), self.rows, strict=True):
-            p, first = self.overall[leaf], table.index[0][1]
-            verdict = f"change with {first}" if p <= _ALPHA else "may hold for all rows"
+        leaves = self.table.groupby(level="leaf")
+        for (leaf, table), p, n_rows in zip(leaves, self.overall, self.rows, strict=True):
+            verdict = f"change with {table.index[0][1]}" if p <= _ALPHA else "may hold for all rows"
             lines.append(f"leaf {leaf}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
             text = table.droplevel("leaf").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
             lines.append(text)
@@ -301,24 +304,26 @@ def _statistics(
 ) -> tuple[FloatArray, float]:
     """Statistic of a column for each set of signs (F, n), and the cut at which the first reaches it."""
     sections = np.split(column.order, column.ends[:-1])
-    n, ends = len(column.order), column.ends[:-1]
-    variance = ends * (n - ends) / n if column.is_ordered else np.diff(column.ends, prepend=0)
     white = scores.effective @ whitening
     # Of each section, what estimating the parameters anew takes off its scores: (d, K, r), for sums (d,).
     taken = np.stack(
         [scores.solve @ _inner(scores.design[rows], scores.curved[rows]) @ whitening for rows in sections],
         axis=1,
     )
-    out, cut = np.empty(len(signs)), np.nan
-    step = max(1, _ELEMENTS // max(taken[0].size, n))
+    squares = np.empty((len(signs), len(sections) - column.is_ordered))
+    step = max(1, _ELEMENTS // max(taken[0].size, len(column.order)))
     for first in range(0, len(signs), step):
         flips = signs[first : first + step].astype(np.float64)
         process = np.stack([flips[:, rows] @ white[rows] for rows in sections], axis=1)
         process -= np.tensordot(flips @ scores.effective, taken, axes=1)
         if column.is_ordered:
             process = process.cumsum(axis=1)[:, :-1]
-        parts = (process**2).sum(axis=-1) / variance
-        out[first : first + step] = parts.max(axis=1) if column.is_ordered else parts.sum(axis=1)
-        if first == 0 and column.is_ordered:
-            cut = float(column.cuts[parts[0].argmax()])
-    return out, cut
+        squares[first : first + step] = (process**2).sum(axis=-1)
+    # Published tests divide by t (1 - t), the mean if features do not depend on the column. If it has a slope
+    # itself, its process is tied down in between, and changes there would hide behind those at the ends.
+    usual = squares[1:].mean(axis=0)
+    known = usual > _ROUNDING * len(column.order)
+    squares = np.where(known, squares / np.where(known, usual, 1.0), 0.0)
+    if not column.is_ordered:
+        return squares.mean(axis=1), np.nan
+    return squares.max(axis=1), float(column.cuts[squares[0].argmax()])

@@ -169,14 +169,15 @@ class SoftEstimator(SurvivalEstimator):
 
         Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
         the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
-        by the column pays. The statistic of a numeric column is the largest over its splits (supLM), that of
-        a categorical column a sum over its categories, as in model-based recursive partitioning.
+        by the column pays. Sums are decorrelated and squared, in units of their mean under the null. The
+        statistic of a numeric column is the largest over its splits (supLM), that of a categorical column the
+        mean over its categories, as in model-based recursive partitioning.
 
         p values are the share of random signs of the scores, re-estimation of the parameters included, whose
-        statistic is as large. Permuting the column instead, as is often done, supposes that the leaf's
-        features do not depend on it; a column that has a slope itself then is found too often. Before the
-        test one Newton step leads from the leaf's parameters to the maximum of the likelihood of its rows, so
-        that penalties do not pass for a change.
+        statistic is as large. Permuting the column instead supposes that it does not depend on the features
+        of the leaf: a column that has a slope itself is then found too often. Before the test one Newton step
+        leads from the leaf's parameters to the maximum of the likelihood of its rows, so that penalties do
+        not pass for a change.
 
         Args:
             X: rows, best those of training; of each leaf those whose most probable path ends there.

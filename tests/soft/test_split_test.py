@@ -1,0 +1,240 @@
+"""Tests of a leaf's regression against splits: their definition, their level and their power."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.data import Schema
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import HazardFamily, make_family
+from sstorch.soft import SplitTest, train_batch
+from sstorch.soft.split_test import _derivatives, _design, split_test
+from tests.conftest import nightly_but
+
+REGRESSION = SoftSurvivalTree(0, n_starts=1, trainer="joint")
+PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer="joint", ridge=0.0)
+
+
+def _simulated(
+    n: int, seed: int, change: float = 0.0, late: bool = False
+) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Skewed, straight and categorical columns; the slope of ``a`` changes where ``b`` passes .6."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.uniform(size=n), "c": rng.exponential(size=n)})
+    frame["d"] = rng.choice(["x", "y", "z"], n)
+    location = 0.5 * frame["a"] - 0.4 * frame["c"] + change * frame["a"] * (frame["b"] > 0.6)
+    u = rng.uniform(size=n)
+    time, censoring = np.exp(location) * (u / (1 - u)) ** 0.6, 3 * rng.exponential(size=n)
+    seen = np.minimum(time, censoring).to_numpy()
+    entry = 0.5 * seen * rng.uniform(size=n) * rng.integers(0, 2, n) * late
+    return frame, (seen, (time <= censoring).to_numpy()), entry
+
+
+@pytest.mark.parametrize("parameters", ["all", "level"])
+def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
+    """Exponential hazards, whose scores are written down here, with weights and entry times."""
+    n, n_flips = 60, 19
+    frame, (time, event), entry = _simulated(n, seed=0, late=True)
+    frame["c"] = frame["c"].round(1)  # ties
+    weight = np.random.default_rng(1).uniform(0.5, 2, n)
+    tree = PLAIN.fit(frame, (time, event), sample_weight=weight, entry=entry)
+    test = tree.split_test(frame, (time, event), None, parameters, weight, entry, n_flips=n_flips)
+
+    x = np.column_stack([frame[["a", "b", "c"]], pd.get_dummies(frame["d"]), np.ones(n)])
+    rate = tree.predict_hazard_function(frame, [1.0])[:, 0]
+    expected = rate * (time - entry)
+    scores = (weight * (event - expected))[:, None] * x
+    information = (weight * expected)[:, None, None] * x[:, :, None] * x[:, None, :]
+    np.testing.assert_allclose(scores.sum(0), 0, atol=1e-4)
+    tested = np.arange(x.shape[1]) >= (0 if parameters == "all" else x.shape[1] - 1)
+    # Categories and intercept: one direction that nothing determines.
+    inverse = np.linalg.pinv(np.cov(scores[:, tested].T, ddof=0).reshape(tested.sum(), -1), rcond=1e-8)
+    solve = np.linalg.pinv(information.sum(0), rcond=1e-8)
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n))
+    signs[0] = 1
+
+    def drift(rows: np.ndarray, sign: np.ndarray) -> float:
+        flipped = sign[:, None] * scores
+        total = flipped[rows].sum(0) - information[rows].sum(0) @ solve @ flipped.sum(0)
+        return float(total[tested] @ inverse @ total[tested])
+
+    brute, table = pd.DataFrame(index=range(n_flips + 1)), test.table.loc[0].loc[list("abcd")]
+    for name in "abcd":
+        column = frame[name].to_numpy()
+        cuts = np.unique(column) if name == "d" else np.unique(column)[:-1]
+        groups = [column == cut if name == "d" else column <= cut for cut in cuts]
+        if name != "d":
+            groups = [group for group in groups if 6 <= group.sum() <= 54]
+        squares = np.array([[drift(group, sign) for group in groups] for sign in signs])
+        squares = np.where(squares.mean(0) > 1e-9, squares / squares[1:].mean(0), 0.0)
+        brute[name] = squares.mean(axis=1) if name == "d" else squares.max(axis=1)
+        if name != "d":
+            left = groups[int(squares[0].argmax())]
+            assert table.loc[name, "at"] == pytest.approx((column[left].max() + column[~left].min()) / 2)
+    np.testing.assert_allclose(table["statistic"], brute.loc[0], rtol=1e-3)
+    p = brute.rank(ascending=False, method="max") / (n_flips + 1)
+    np.testing.assert_allclose(table["p"], p.loc[0])
+    smallest = p.min(axis=1).to_numpy()
+    np.testing.assert_allclose(table["adjusted p"], [(smallest <= value).mean() for value in p.loc[0]])
+    assert test.overall[0] == table["adjusted p"].min()
+
+
+def test_level_is_kept_although_all_columns_have_slopes() -> None:
+    """150 data sets without a change; permuting a skewed column would find one in 15 % of them."""
+    splits = []
+    for seed in range(150):
+        frame, y, _ = _simulated(120, seed)
+        splits.append(SurvivalData(frame, y))
+    batch = train_batch(splits, REGRESSION.settings(), Schema.of(splits[0].frame))
+    p = np.array(
+        [split_test(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[0] for k, data in enumerate(splits)]
+    )
+    assert 0.005 <= (p <= 0.05).mean() <= 0.1
+    assert p.mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_change_of_slopes_is_found_where_it_is() -> None:
+    frame, y, _ = _simulated(400, seed=2, change=-1.0)
+    tree = REGRESSION.fit(frame, y)
+    test = tree.split_test(frame, y)
+    assert test.table.index[0] == (0, "b")
+    assert test.pays(0.01)
+    assert test.table.loc[(0, "b"), "at"] == pytest.approx(0.6, abs=0.05)
+    assert test.table.loc[0].loc[["c", "d"], "adjusted p"].min() > 0.05
+    # The mean effect of the change is none: a test of levels alone has nothing to find.
+    assert not tree.split_test(frame, y, parameters="level").pays()
+
+
+def test_a_change_of_levels_is_found_by_both_versions() -> None:
+    frame, (time, event), _ = _simulated(400, seed=3)
+    changed = time * np.where((frame["b"] > 0.3) & (frame["b"] < 0.7), 4.0, 1.0)  # not a straight line
+    tree = REGRESSION.fit(frame, (changed, event))
+    for parameters in ("all", "level"):
+        test = tree.split_test(frame, (changed, event), parameters=parameters)
+        assert test.table.index[0] == (0, "b")
+        assert test.pays(0.01)
+
+
+def test_penalties_do_not_pass_for_a_change() -> None:
+    """A strong ridge leaves scores with a drift; one Newton step takes it away."""
+    frame, y, _ = _simulated(300, seed=4)
+    tests = [
+        SoftSurvivalTree(0, n_starts=1, trainer="joint", ridge=ridge).fit(frame, y).split_test(frame, y)
+        for ridge in (1e-8, 3e-2)
+    ]
+    free, shrunk = (test.table.sort_index() for test in tests)
+    np.testing.assert_allclose(shrunk["statistic"], free["statistic"], rtol=0.25)
+    assert not tests[1].pays()
+
+
+def test_units_and_twins_of_columns_do_not_matter() -> None:
+    frame, y, _ = _simulated(150, seed=5)
+    free = SoftSurvivalTree(0, n_starts=1, trainer="joint", ridge=1e-9)
+    first = free.fit(frame, y).split_test(frame, y).table
+    other = frame.assign(b=1000 * frame["b"] - 7, e=frame["c"])
+    second = free.fit(other, y).split_test(other, y).table
+    order = first.index
+    np.testing.assert_allclose(second.loc[order, "statistic"], first["statistic"], rtol=1e-3)
+    assert second.loc[(0, "e"), "statistic"] == pytest.approx(second.loc[(0, "c"), "statistic"])
+    # The search over two equal columns is that over one.
+    np.testing.assert_allclose(second.loc[order, "adjusted p"], first["adjusted p"], atol=0.01)
+
+
+def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
+    y = (small_data.time, small_data.event)
+    tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", init="greedy", ridge=1e-2)
+    tree = tree.fit(small_data.frame, y)
+    test = tree.split_test(small_data.frame, y, n_flips=19)
+    leaves = tree.apply(small_data.frame)
+    assert test.rows.to_dict() == dict(zip(*np.unique(leaves, return_counts=True), strict=True))
+    assert set(test.table.index.get_level_values("column")) == set(small_data.feature_names)
+    last = int(test.rows.index[-1])
+    alone = tree.split_test(small_data.frame, y, leaf=last, n_flips=19)
+    pd.testing.assert_frame_equal(alone.table.loc[last], test.table.loc[last])
+    text = str(test).splitlines()
+    assert text[0].startswith(f"leaf {test.rows.index[0]}, {test.rows.iloc[0]} rows: parameters ")
+    assert text[1].split() == ["statistic", "at", "p", "adjusted", "p"]
+
+
+def test_columns_that_cannot_split_are_not_counted() -> None:
+    frame, y, _ = _simulated(100, seed=6)
+    frame["same"], frame["rare"] = 1.0, np.r_[np.ones(3), np.zeros(97)]
+    frame.loc[:20, "b"], frame.loc[:20, "d"] = np.nan, None
+    test = REGRESSION.fit(frame, y).split_test(frame, y, n_flips=19)
+    assert test.table.loc[0].loc[["same", "rare"]].isna().all(axis=None)
+    assert test.table.loc[0].loc[list("abc")].notna().all(axis=None)
+    only = frame[["same"]]
+    nothing = REGRESSION.fit(only, y).split_test(only, y, n_flips=19)
+    assert nothing.overall[0] == 1.0
+    assert not nothing.pays()
+
+
+def test_rows_of_weight_zero_are_not_there_and_the_seed_decides() -> None:
+    frame, y, _ = _simulated(150, seed=7)
+    weight = np.r_[np.full(100, 2.0), np.zeros(50)]
+    some = frame[:100], (y[0][:100], y[1][:100])
+    tree = REGRESSION.fit(*some)
+    first = tree.split_test(frame, y, sample_weight=weight, n_flips=99)
+    second = tree.split_test(*some, n_flips=99)
+    pd.testing.assert_frame_equal(first.table, second.table)
+    third = tree.split_test(*some, n_flips=99, random_state=1)
+    assert (third.table.sort_index()["p"] != second.table.sort_index()["p"]).any()
+
+
+FAMILIES = ["weibull", "log_logistic", "log_normal", "spline_po", "logistic_hazard", "piecewise_exponential"]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("name", nightly_but({"log_logistic", "log_normal", "spline_po"}, FAMILIES))
+def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> None:
+    frame, y, entry = _simulated(40, seed=8, late=True)
+    family: HazardFamily = make_family(name, ancillary="linear" if linear else "constant")
+    tree = SoftSurvivalTree(0, family, n_starts=1, trainer="joint", ridge=1e-2).fit(frame, y, entry=entry)
+    module, x = tree.module_, tree._encode(frame)
+    parameters = module.leaf_parameters()
+    linear_part, shape = (
+        parameters.linear_predictor(x)[None].detach(),
+        parameters.shape_parameters(x)[None].detach(),
+    )
+    scale = float(module.log_time_scale)
+    data = SurvivalData(frame, y, entry=entry)
+    first, second = _derivatives(module.family.expand((1,)), data, scale, linear_part, shape)
+    design, is_level = _design(x.numpy(), shape.shape[-1], linear)
+    gradient = np.einsum("nq,nqd->d", first, design)
+    assert is_level.sum() == 1 + len(family.shape_names)
+
+    theta = parameters.flatten().detach().requires_grad_()
+
+    def loss(theta: torch.Tensor) -> torch.Tensor:
+        moved = parameters.unflatten(theta, x.shape[1], len(family.shape_names))
+        y_rows, entered = (torch.as_tensor(np.log(np.maximum(v, 1e-300))) - scale for v in (y[0], entry))
+        return module.family.loss(
+            y_rows[None],
+            torch.as_tensor(y[1].astype(float))[None],
+            moved.linear_predictor(x),
+            moved.shape_parameters(x),
+            torch.where(torch.as_tensor(entry) > 0, entered, -torch.inf)[None],
+        ).sum()
+
+    (expected,) = torch.autograd.grad(loss(theta), theta)
+    np.testing.assert_allclose(gradient, expected[0].numpy(), rtol=1e-6, atol=1e-8)
+    direction = torch.as_tensor(np.random.default_rng(9).normal(size=theta.shape))
+    ends = [torch.autograd.grad(loss(theta + h * direction), theta)[0] for h in (1e-5, -1e-5)]
+    bend = np.einsum("nqd,nqr,nre,e->d", design, second, design, direction[0].numpy())
+    np.testing.assert_allclose(bend, ((ends[0] - ends[1]) / 2e-5)[0].numpy(), rtol=1e-3, atol=1e-3)
+    test: SplitTest = tree.split_test(frame, y, entry=entry, n_flips=19)
+    assert test.table["p"].between(0.05, 1).all()
+
+
+def test_arguments_that_do_not_exist_are_refused() -> None:
+    frame, y, _ = _simulated(60, seed=10)
+    tree = REGRESSION.fit(frame, y)
+    for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"leaf": 1}, {"random_state": -1}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            tree.split_test(frame, y, **wrong)
+    split = SoftSurvivalTree(1, n_starts=1, trainer="joint").fit(frame, y)
+    rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
+    with pytest.raises(DataError, match="none of the rows"):
+        split.split_test(frame.iloc[rows], (y[0][rows], y[1][rows]), leaf=1 - int(split.apply(frame)[0]))
