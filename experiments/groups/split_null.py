@@ -17,7 +17,6 @@ N_FLIPS = 199
 # Columns, rows, parameters of the tree, entry times.
 SETTINGS = {
     "mixed, n = 150": ("mixed", 150, {}, False),
-    "mixed, n = 500": ("mixed", 500, {}, False),
     "mixed, n = 150, ridge 1e-2": ("mixed", 150, {"ridge": 1e-2}, False),
     "mixed, n = 150, entry times": ("mixed", 150, {}, True),
     "mixed, n = 500, broken lines": ("mixed", 500, {"numeric": "piecewise"}, False),
@@ -102,5 +101,5 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--only", nargs="*", default=list(SETTINGS), metavar="SETTING")
     arguments = parser.parse_args()
-    table = pd.DataFrame({name: rates(name, arguments.repeats) for name in arguments.only}).T
-    print(table.round(3).to_string())
+    for setting in arguments.only:
+        print(setting, {name: round(rate, 3) for name, rate in rates(setting, arguments.repeats).items()})

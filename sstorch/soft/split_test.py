@@ -321,7 +321,7 @@ def _statistics(
         squares[first : first + step] = (process**2).sum(axis=-1)
     # Published tests divide by t (1 - t), the mean if features do not depend on the column. If it has a slope
     # itself, its process is tied down in between, and changes there would hide behind those at the ends.
-    usual = squares[1:].mean(axis=0)
+    usual = squares.mean(axis=0)
     known = usual > _ROUNDING * len(column.order)
     squares = np.where(known, squares / np.where(known, usual, 1.0), 0.0)
     if not column.is_ordered:
