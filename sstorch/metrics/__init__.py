@@ -49,6 +49,7 @@ from sstorch.metrics.curves import (
 )
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
+from sstorch.metrics.groups import KaplanMeierBand, LogrankTest, concordance_of_groups, logrank_test
 from sstorch.metrics.integrated_brier import (
     evaluation_times,
     integrated_brier_score,
@@ -60,6 +61,8 @@ from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute
 __all__ = [
     "DCalibration",
     "KaplanMeier",
+    "KaplanMeierBand",
+    "LogrankTest",
     "OneCalibration",
     "PairedComparison",
     "ResampledTTest",
@@ -72,6 +75,7 @@ __all__ = [
     "compare",
     "concordance_harrell",
     "concordance_harrell_risk",
+    "concordance_of_groups",
     "concordance_uno",
     "concordance_uno_risk",
     "corrected_resampled_t_test",
@@ -90,6 +94,7 @@ __all__ = [
     "ipcw_weights",
     "leaf_groups",
     "log_likelihood",
+    "logrank_test",
     "mean_absolute_error_margin",
     "mean_absolute_error_pseudo",
     "mean_cumulative_dynamic_auc",

@@ -10,6 +10,7 @@ from sstorch.plots.curves import (
     plot_survival_by_leaf,
 )
 from sstorch.plots.effects import plot_effects
+from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
@@ -18,6 +19,7 @@ __all__ = [
     "plot_critical_difference",
     "plot_curves_by_rho",
     "plot_effects",
+    "plot_groups",
     "plot_objective",
     "plot_optimal_tree",
     "plot_parity_by_rho",
@@ -26,5 +28,6 @@ __all__ = [
     "plot_scores_by_dataset",
     "plot_scores_by_rho",
     "plot_soft_tree",
+    "plot_stability",
     "plot_survival_by_leaf",
 ]

@@ -1,6 +1,7 @@
 """The soft survival tree: estimators, their batch, their search and their reading."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.groups import Stability
 from sstorch.soft.merging import MergedLeaves
 from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
@@ -20,6 +21,7 @@ __all__ = [
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",
     "SplitTest",
+    "Stability",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

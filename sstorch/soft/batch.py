@@ -105,6 +105,14 @@ class TrainedBatch:
         return FittedTree(module, self.preprocessors[split], prediction)
 
 
+def training_rows(
+    X: object, y: object, sample_weight: object = None, entry: object = None, sensitive: object = None
+) -> SurvivalData:
+    """The rows of positive weight of what an estimator is fitted to."""
+    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
+    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
+
+
 def train_batch(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,

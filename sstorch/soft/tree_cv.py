@@ -21,6 +21,7 @@ from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
+from sstorch.soft.batch import training_rows
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.search import (
     SCORINGS,
@@ -33,7 +34,7 @@ from sstorch.soft.search import (
     automatic_leaves,
     candidates,
 )
-from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree, training_rows
+from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
 from sstorch.soft.tree_sample import TreeSample
 
 FORMAT = "sstorch.soft_survival_tree_cv"
@@ -259,6 +260,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
         """The chosen tree, trained on all rows."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
+
+    @property
+    def _alike(self) -> SoftSurvivalTree:
+        return self.tree_
 
     @property
     def _tree(self) -> FittedTree:

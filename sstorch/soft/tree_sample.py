@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Prediction
 from sstorch.soft.batch import TrainedBatch
+from sstorch.soft.fitted import FittedTree
 
 
 class Band(NamedTuple):
@@ -32,26 +35,41 @@ class TreeSample:
         batch: trained trees.
         members: split and start of each of the K trees of the sample.
         prediction: how they predict.
+        draws: how often each row of positive weight was drawn for each tree, shape (K, n); None for trees
+            that were all trained on the same rows.
     """
 
     batch: TrainedBatch
     members: tuple[tuple[int, int], ...]
     prediction: Prediction
+    draws: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.members)
 
     def survival(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival functions of all trees, shape (K, n, n_times), times in original units."""
-        frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
         grid = check_times(times)
-        curves, encoded = np.empty((len(self), len(frame), len(grid))), {}
-        for number, (split, start) in enumerate(self.members):
+        curves = np.empty((0, 0, 0))
+        for number, (tree, x) in enumerate(self.trees(X)):
+            if number == 0:
+                curves = np.empty((len(self), len(x), len(grid)))
+            curves[number] = tree.curves(x, grid)
+        return curves
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row in all trees, 0 .. L - 1 from left to right, shape (K, n)."""
+        return np.stack([tree.apply(x) for tree, x in self.trees(X)])
+
+    def trees(self, X: object) -> Iterator[tuple[FittedTree, Tensor]]:
+        """Each tree, with the rows as it encodes them, (n, p)."""
+        frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
+        encoded: dict[int, Tensor] = {}
+        for split, start in self.members:
             tree = self.batch.fitted(split, start, prediction=self.prediction)
             if split not in encoded:
                 encoded = {split: tree.encode(frame)}
-            curves[number] = tree.curves(encoded[split], grid)
-        return curves
+            yield tree, encoded[split]
 
     def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:
         """Pointwise quantiles of the curves, a percentile band.

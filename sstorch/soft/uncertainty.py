@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from sstorch.checks import check_integer
 from sstorch.data import Schema
 from sstorch.exceptions import DataError
-from sstorch.soft.batch import train_batch
-from sstorch.soft.tree import SoftSurvivalTree, training_rows
+from sstorch.nn import Prediction
+from sstorch.soft.batch import train_batch, training_rows
+from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree_sample import TreeSample
 
 
+class Trainable(Protocol):
+    """Parameters of trees, as :class:`~sstorch.SoftSurvivalTree` has them."""
+
+    prediction: Prediction
+
+    def settings(self) -> BatchSettings:
+        """The checked parameters, as the batch trainer takes them."""
+
+
 def bootstrap_trees(
-    estimator: SoftSurvivalTree,
+    estimator: Trainable,
     X: object,
     y: object,
     n_resamples: int = 200,
@@ -29,7 +41,7 @@ def bootstrap_trees(
     leaf.
 
     ``estimator`` has the parameters of the trees and is not fitted itself; ``n_resamples`` is K; rows,
-    targets, weights and entry times are those of :meth:`SoftSurvivalTree.fit`.
+    targets, weights and entry times are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used, or hold so few events that a resample has none.
@@ -39,7 +51,7 @@ def bootstrap_trees(
         Efron (1981), "Censored data and the bootstrap", Journal of the American Statistical Association 76,
         312-319.
 
-    >>> from sstorch import load_dataset
+    >>> from sstorch import SoftSurvivalTree, load_dataset
     >>> data = load_dataset("gbsg2")
     >>> tree = SoftSurvivalTree(depth=0, n_starts=1, trainer="joint")
     >>> sample = bootstrap_trees(tree, data.frame, (data.time, data.event), n_resamples=20)
@@ -52,7 +64,8 @@ def bootstrap_trees(
     data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
     draws = np.random.default_rng((settings.seed, count))
     shares = np.full(len(data), 1 / len(data))
-    splits = [data.reweighted(draws.multinomial(len(data), shares)) for _ in range(count)]
+    counts = np.stack([draws.multinomial(len(data), shares) for _ in range(count)])
+    splits = [data.reweighted(drawn) for drawn in counts]
     if not all(split.event.any() for split in splits):
         raise DataError(
             f"a resample of {len(data)} rows with {data.n_events} events has none: a bootstrap needs more "
@@ -60,17 +73,17 @@ def bootstrap_trees(
         )
     batch = train_batch(splits, settings, Schema.of(data.frame))
     members = tuple((split, batch.best_start(split)) for split in range(count))
-    return TreeSample(batch, members, estimator.prediction)
+    return TreeSample(batch, members, estimator.prediction, counts)
 
 
 def start_trees(
-    estimator: SoftSurvivalTree, X: object, y: object, sample_weight: object = None, entry: object = None
+    estimator: Trainable, X: object, y: object, sample_weight: object = None, entry: object = None
 ) -> TreeSample:
     """Train the tree and keep all its starts, to see how much the curves depend on where training began.
 
     Starts that a race has dropped, or that have no finite objective, are left out. ``estimator`` has the
     parameters of the trees and is not fitted itself; rows, targets, weights and entry times are those of
-    :meth:`SoftSurvivalTree.fit`.
+    :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used.

@@ -1,0 +1,341 @@
+"""Groups of rows: Kaplan-Meier with its limits, the log-rank test, and the concordance of groups alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2, norm
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import (
+    as_numbers,
+    check_same_order,
+    check_share,
+    check_time_event,
+    check_vector,
+    check_weight,
+)
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.concordance import concordance_harrell
+
+
+class Estimate(NamedTuple):
+    """A number with its confidence limits, or arrays of them."""
+
+    value: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
+class LogrankTest(NamedTuple):
+    """Result of `logrank_test`.
+
+    Attributes:
+        statistic: chi squared.
+        degrees_of_freedom: groups less one.
+        p_value: of no difference between the groups.
+    """
+
+    statistic: float
+    degrees_of_freedom: int
+    p_value: float
+
+
+class RiskTable(NamedTuple):
+    """Events and rows at risk by group and time, each (n_groups, n_times); sums of weights."""
+
+    events: FloatArray
+    at_risk: FloatArray
+
+    def survival(self) -> FloatArray:
+        """Kaplan-Meier of each group, (n_groups, n_times); where nobody is at risk it keeps its value."""
+        hazard = self.events / np.where(self.at_risk > 0, self.at_risk, 1.0)
+        return np.cumprod(1.0 - hazard, axis=1, dtype=np.float64)
+
+
+def risk_table(
+    time: FloatArray,
+    event: BoolArray,
+    group: IntArray,
+    n_groups: int,
+    times: FloatArray,
+    weight: FloatArray | None = None,
+    entry: FloatArray | None = None,
+) -> RiskTable:
+    """Count by group: the events at each time, and the rows with entry < t <= time.
+
+    Args:
+        time: observed times, shape (n,).
+        event: shape (n,).
+        group: of each row, 0 .. n_groups - 1, shape (n,).
+        n_groups: number of groups, also those without rows.
+        times: increasing, all times of events among them, shape (n_times,).
+        weight: shape (n,); None is one each.
+        entry: shape (n,); None if all rows were observed from time zero.
+    """
+    each = np.ones(time.size) if weight is None else weight
+    # One more column in front, for what ends before the first time.
+    width = times.size + 1
+
+    def by_time(at: FloatArray, weights: FloatArray) -> FloatArray:
+        cell = group * width + np.searchsorted(times, at, side="right")
+        counts: FloatArray = np.bincount(cell, weights, n_groups * width).astype(np.float64, copy=False)
+        return counts.reshape(n_groups, width)[:, 1:]
+
+    leaving = by_time(time, each)
+    if entry is not None:
+        leaving = leaving - by_time(entry, each)
+    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
+    return RiskTable(by_time(time, event * each), at_risk)
+
+
+@dataclass(frozen=True, eq=False)
+class KaplanMeierBand:
+    """Kaplan-Meier with pointwise limits: those of log(-log S) with Greenwood's variance.
+
+    A step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is
+    0 and the upper one keeps its value.
+
+    Attributes:
+        times: distinct times of events, increasing, shape (n_times,).
+        values: S at those times, the step included, shape (n_times,).
+        lower: lower limit, shape (n_times,).
+        upper: upper limit, shape (n_times,).
+
+    References:
+        Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, 2nd edition, section
+        1.4, for the limits; Brookmeyer and Crowley (1982), Biometrics 38, 29-41, for those of quantiles.
+
+    Examples:
+        >>> band = KaplanMeierBand.fit(time=[1, 2, 3, 4, 5, 6, 7, 8], event=[1, 1, 0, 1, 1, 1, 1, 0])
+        >>> [round(float(part), 3) for part in band.at(2.5)]
+        [0.75, 0.315, 0.931]
+        >>> [float(part) for part in band.quantile(0.5)]
+        [5.0, 1.0, 7.0]
+    """
+
+    times: FloatArray
+    values: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    @classmethod
+    def fit(
+        cls,
+        time: npt.ArrayLike,
+        event: npt.ArrayLike,
+        *,
+        confidence: float = 0.95,
+        sample_weight: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+    ) -> KaplanMeierBand:
+        """Estimate survival and its limits.
+
+        Args:
+            time: observed times, shape (n,).
+            event: True or 1 where the event was observed, shape (n,).
+            confidence: of the limits, at each time, in (0, 1).
+            sample_weight: how often each row counts, shape (n,); None is once. Limits take a row of weight 2
+                for two rows.
+            entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+
+        Raises:
+            DataError: arguments that `sstorch.checks` refuses.
+            ConfigError: a confidence out of range.
+        """
+        check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
+        row_time, row_event = check_time_event(time, event)
+        weight = check_weight(sample_weight, row_time.size)
+        start = None if entry is None else check_vector(entry, "entry", row_time.size)
+        times = np.unique(row_time[row_event & (True if weight is None else weight > 0)])
+        one = np.zeros(row_time.size, dtype=np.int64)
+        table = risk_table(row_time, row_event, one, 1, times, weight, start)
+        (values,) = table.survival()
+        (error,) = log_log_error(table)
+        half = float(norm.ppf(0.5 + 0.5 * confidence)) * error
+        return cls(times, values, *log_log_limits(values, half))
+
+    def at(self, t: npt.ArrayLike) -> Estimate:
+        """S(t) and its limits, each of the shape of ``t``.
+
+        Raises:
+            DataError: no numbers.
+        """
+        position = np.searchsorted(self.times, as_numbers(t, "t"), side="right")
+        return Estimate(*(_steps(part)[position] for part in (self.values, self.lower, self.upper)))
+
+    def quantile(self, q: float = 0.5) -> Estimate:
+        """Time by which a share ``q`` has had the event, the median by default, and its limits.
+
+        The interval holds the times at which the band holds 1 - q; a time that is not reached is +inf.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+        """
+        check_share(q, "q", "a number in (0, 1)", closed=False)
+        curves = np.stack([self.values, self.lower, self.upper])
+        return Estimate(*first_below(self.times, curves, 1.0 - q))
+
+
+def log_log_error(table: RiskTable) -> FloatArray:
+    """Standard error of log(-log S) by Greenwood's formula, (n_groups, n_times); 0 at S = 1.
+
+    At S = 0, where the formula has no value, it keeps its last one.
+    """
+    events, at_risk = table
+    survival = table.survival()
+    inner = (survival > 0.0) & (survival < 1.0)
+    counted = inner & (events > 0)
+    terms = np.divide(events, at_risk * (at_risk - events), out=np.zeros_like(events), where=counted)
+    # The sum estimates the variance of log S.
+    spread = np.sqrt(np.cumsum(terms, axis=1))
+    ended = np.where(inner, -np.log(np.where(inner, survival, 0.5)), np.inf)
+    error = spread / ended
+    last = np.maximum.accumulate(np.where(inner, np.arange(survival.shape[1]), 0), axis=1)
+    return np.asarray(np.take_along_axis(error, last, axis=1), dtype=np.float64)
+
+
+def log_log_limits(values: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Limits of survival curves, (..., n_times), ``half`` to both sides of log(-log S).
+
+    Where S is 0 the lower limit is 0 and the upper one keeps its last value.
+    """
+    with np.errstate(over="ignore"):
+        lower, upper = (np.asarray(values ** np.exp(sign * half), dtype=np.float64) for sign in (1.0, -1.0))
+    ended = values <= 0.0
+    lower[ended] = 0.0
+    last = np.maximum.accumulate(np.where(ended, -1, np.arange(values.shape[-1])), axis=-1)
+    kept = np.take_along_axis(upper, np.maximum(last, 0), axis=-1)
+    return lower, np.where(ended, np.where(last < 0, 1.0, kept), upper)
+
+
+def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArray:
+    """First time at which each curve, (..., n_times), is at ``level`` or below; +inf if it never is."""
+    below = curves <= level + 1e-12  # products of shares miss a half by rounding
+    # One more column, so that there is always a first.
+    below = np.concatenate([below, np.ones((*below.shape[:-1], 1), dtype=bool)], axis=-1)
+    return np.append(times, np.inf)[below.argmax(axis=-1)]
+
+
+def logrank_test(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    entry: npt.ArrayLike | None = None,
+) -> LogrankTest:
+    """Log-rank test of no difference between two or more groups.
+
+    Groups that were made on these very rows, as the leaves of a tree on its training rows, differ by
+    construction: the p-value means something on other rows alone.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        group: a number or a label for each row, shape (n,).
+        sample_weight: how often each row counts, shape (n,); None is once.
+        entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+
+    Returns:
+        Chi squared, its degrees of freedom, and p. Of one group alone they are 0, 0 and 1.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or not one group for each row.
+
+    References:
+        Peto and Peto (1972), Journal of the Royal Statistical Society A 135, 185-207; the variance with ties
+        is that of Klein and Moeschberger (2003), Survival Analysis, 2nd edition, section 7.3.
+
+    Examples:
+        >>> test = logrank_test([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1], ["a", "a", "a", "b", "b", "b"])
+        >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
+        (5.052, 1, 0.025)
+    """
+    check_same_order(time=time, event=event, group=group, sample_weight=sample_weight, entry=entry)
+    row_time, row_event = check_time_event(time, event)
+    codes, n_groups = _codes(group, row_time.size)
+    weight = check_weight(sample_weight, row_time.size)
+    start = None if entry is None else check_vector(entry, "entry", row_time.size)
+    if n_groups < 2 or not row_event.any():
+        return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
+    times = np.unique(row_time[row_event])
+    events, at_risk = risk_table(row_time, row_event, codes, n_groups, times, weight, start)
+    total, everybody = events.sum(axis=0), at_risk.sum(axis=0)
+    share = at_risk / np.where(everybody > 0, everybody, 1.0)
+    excess = (events - share * total).sum(axis=1)
+    # Hypergeometric: of those at risk a fixed number has the event.
+    ties = np.divide(everybody - total, everybody - 1.0, out=np.zeros(times.size), where=everybody > 1.0)
+    scaled = share * (total * ties)
+    covariance = np.diag(scaled.sum(axis=1)) - scaled @ share.T
+    # The excesses add up to zero; a group that was never at risk beside another has no variance.
+    statistic = float(excess[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ excess[1:])
+    return LogrankTest(statistic, n_groups - 1, float(chi2.sf(statistic, n_groups - 1)))
+
+
+def concordance_of_groups(
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    group: npt.ArrayLike,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+) -> float:
+    """Concordance of a model that knows only the group of a row.
+
+    It predicts the Kaplan-Meier curve of the training rows of the group, or of all training rows for a group
+    that has none there. Pairs of one group count half: 0.5 means that the groups separate nobody.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        group: a number or a label for each row, shape (n,).
+        train: time, event and group of the training rows.
+
+    Returns:
+        The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no two rows can be compared.
+
+    Examples:
+        >>> train = [1, 2, 8], [1, 1, 1], [0, 0, 1]
+        >>> concordance_of_groups([1, 2, 3, 4], [1, 1, 1, 1], [0, 0, 1, 1], train=train)
+        0.8333333333333334
+    """
+    row_time, row_event = check_time_event(time, event)
+    if len(train) != 3:
+        raise ConfigError("train: expected the times, events and groups of the training rows.")
+    train_time, train_event = check_time_event(*train[:2], prefix="train ")
+    labels, given = _labels(group, row_time.size), _labels(train[2], train_time.size)
+    times = np.unique(row_time[row_event])
+    if times.size == 0:
+        raise DataError("event: no row has one, so no two rows can be compared.")
+    everybody = KaplanMeier.fit(train_time, train_event).at(times)
+    curves = np.tile(everybody, (row_time.size, 1))
+    for label in np.unique(labels):
+        rows = given == label
+        if rows.any():
+            curves[labels == label] = KaplanMeier.fit(train_time[rows], train_event[rows]).at(times)
+    return concordance_harrell(row_time, row_event, curves, times)
+
+
+def _labels(group: npt.ArrayLike, n_rows: int) -> npt.NDArray[np.generic]:
+    labels = np.asarray(group)
+    if labels.shape != (n_rows,):
+        raise DataError(f"group: expected one for each of {n_rows} rows; got shape {labels.shape}.")
+    return labels
+
+
+def _codes(group: npt.ArrayLike, n_rows: int) -> tuple[IntArray, int]:
+    labels, codes = np.unique(_labels(group, n_rows), return_inverse=True)
+    return codes.astype(np.int64), len(labels)
+
+
+def _steps(values: FloatArray) -> FloatArray:
+    """Values of a step function that begins at 1."""
+    return np.concatenate(([1.0], values))

@@ -1,0 +1,237 @@
+"""Figures of the groups of a tree: how they fare, and who changes group with other rows."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import MaxNLocator
+
+from sstorch._types import FloatArray
+from sstorch.data.target import parse_target
+from sstorch.exceptions import DataError
+from sstorch.metrics import KaplanMeierBand
+from sstorch.plots.curves import COLOURS, TreeWithCurves
+
+_INK, _GREY = "#222222", "#777777"
+# Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
+# labels of two lines beside it.
+_WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 7.8, 0.19, 3.6, 0.62, 0.36
+# Share of the rows below which a group has a label of one line.
+_THIN = 0.07
+
+
+def plot_groups(
+    tree: TreeWithCurves,
+    X: object,
+    y: object,
+    figure: Figure | SubFigure | None = None,
+    confidence: float = 0.95,
+    unit: str = "time",
+) -> list[Axes]:
+    """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
+
+    Steps are Kaplan-Meier of the group's rows, in a band of pointwise limits; ticks are rows whose
+    observation ended there. The dashed line is the mean of the curves that the tree predicts for the same
+    rows: where it leaves the band, the model is off.
+
+    Args:
+        tree: fitted.
+        X: rows, best others than those of training: on these the groups look further apart than they are.
+        y: their times and events, as in ``fit``.
+        figure: to draw on; a new one if None.
+        confidence: of the limits.
+        unit: of time, for the label of the axis.
+
+    Returns:
+        The axes of the curves, and those of the numbers at risk.
+
+    Raises:
+        DataError: not one time and event for each row.
+    """
+    time, event = parse_target(y)
+    group = np.asarray(tree.apply(X))
+    if len(time) != len(group):
+        raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
+    numbers, end = np.unique(group), float(time.max())
+    table = _ROW * (len(numbers) + 1)
+    if figure is None:
+        figure = Figure(figsize=(_WIDTH, _PANEL + _AXIS + table))
+    height = figure.bbox.height / figure.dpi
+    bottom = (table + _AXIS) / height
+    ax = figure.add_axes((0.1, bottom, 0.655, 0.97 - bottom))
+    below = figure.add_axes((0.1, 0.3 * _ROW / height, 0.655, table / height), sharex=ax)
+    grid = np.linspace(0.0, end, 201)
+    curves, ends = np.asarray(tree.predict_survival_function(X, grid)), []
+    for number in numbers:
+        inside, colour = group == number, COLOURS[number % len(COLOURS)]
+        band = KaplanMeierBand.fit(time[inside], event[inside], confidence=confidence)
+        last = float(time[inside].max())
+        at = np.concatenate([[0.0], band.times, [last]])
+        survival, lower, upper = band.at(at)
+        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.11, linewidth=0)
+        ax.plot(at, survival, drawstyle="steps-post", color=colour, linewidth=1.8, label=f"group {number}")
+        censored = time[inside & ~event]
+        ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
+        seen = grid <= last
+        (line,) = ax.plot(
+            grid[seen], curves[inside].mean(axis=0)[seen], "--", color=_dark(colour), linewidth=1.5
+        )
+        line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
+        median = float(band.quantile().value)
+        reached = f"median {median:.4g}" if np.isfinite(median) else "median not reached"
+        text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
+        ends.append((float(survival[-1]), text, colour))
+    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=unit)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
+    ax.spines[["top", "right"]].set_visible(False)
+    _label_ends(ax, ends, _LABEL / (ax.get_position().height * height))
+    handles = [
+        Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
+        Line2D([], [], color=_INK, linestyle="--", label="model, mean"),
+    ]
+    ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
+    _number_at_risk(below, ax, time, group)
+    return [ax, below]
+
+
+def _dark(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (0.6 * part for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> None:
+    """Texts to the right of the ends of curves, moved apart where they would meet."""
+    order = sorted(range(len(ends)), key=lambda k: ends[k][0])
+    at = np.array([ends[k][0] for k in order])
+    for k in range(1, len(at)):
+        at[k] = max(at[k], at[k - 1] + gap)
+    # What was pushed out at the top goes back down.
+    at[-1:] = np.minimum(at[-1:], 1.0 - gap / 2)
+    for k in range(len(at) - 2, -1, -1):
+        at[k] = min(at[k], at[k + 1] - gap)
+    for position, k in zip(at, order, strict=True):
+        _, text, colour = ends[k]
+        ax.text(
+            1.015,
+            position / 1.02,
+            text,
+            transform=ax.transAxes,
+            color=_dark(colour),
+            fontsize=8.5,
+            va="center",
+            linespacing=1.25,
+        )
+
+
+def _number_at_risk(ax: Axes, above: Axes, time: FloatArray, group: npt.NDArray[Any]) -> None:
+    """A row for each group: how many of its rows are observed up to each tick of the axis above."""
+    ticks = [tick for tick in above.get_xticks() if 0 <= tick <= above.get_xlim()[1]]
+    numbers = np.unique(group)
+    ax.set(ylim=(len(numbers) - 0.5, -1.1))
+    for row, number in enumerate(numbers):
+        colour = _dark(COLOURS[number % len(COLOURS)])
+        label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
+        ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
+        for tick in ticks:
+            count = np.count_nonzero(time[group == number] >= tick)
+            ax.text(tick, row, str(count), ha="center", va="center", color=colour, fontsize=8.5)
+    ax.text(
+        -0.045,
+        -0.95,
+        "at risk",
+        transform=ax.get_yaxis_transform(),
+        ha="right",
+        va="center",
+        color=_GREY,
+        fontsize=8.5,
+    )
+    ax.axis("off")
+
+
+class Resampled(Protocol):
+    """Groups of resamples, as :class:`sstorch.soft.Stability`."""
+
+    @property
+    def groups(self) -> Any:
+        """Group of each row, shape (n,)."""
+
+    @property
+    def resampled(self) -> Any:
+        """Group of each row in each resample, shape (K, n)."""
+
+    @property
+    def moves(self) -> Any:
+        """Share of the resamples in which each row is in another group, shape (n,)."""
+
+    @property
+    def ari(self) -> float:
+        """Mean adjusted Rand index between resamples."""
+
+
+def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = None) -> list[Axes]:
+    """Draw who changes group: rows of the data down, resamples across, the colour is the group there.
+
+    Rows are sorted by their group in the tree, whose colour is the strip on the left, and within it by how
+    often they change; resamples by how many rows stay. Groups that other rows of the population would make
+    again are blocks of one colour. On the right the share of the resamples in which each row is elsewhere.
+
+    Args:
+        stability: what ``tree.stability(X, y)`` gives.
+        figure: to draw on; a new one if None.
+
+    Returns:
+        The axes: of the strip, of the resamples, and of the shares.
+    """
+    group, others = np.asarray(stability.groups), np.asarray(stability.resampled)
+    moves = np.asarray(stability.moves)
+    rows = np.lexsort((moves, group))
+    columns = np.argsort((others != group).mean(axis=1), kind="stable")
+    palette = np.array(
+        [to_rgb(COLOURS[k % len(COLOURS)]) for k in range(int(max(group.max(), others.max())) + 1)]
+    )
+    if figure is None:
+        figure = Figure(figsize=(_WIDTH, 5.0), layout="constrained")
+    strip, heat, shares = figure.subplots(
+        1, 3, sharey=True, gridspec_kw={"width_ratios": (0.035, 1, 0.22), "wspace": 0.03}
+    )
+    extent = (0.0, float(len(others)), float(len(group)), 0.0)
+    image: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
+    strip.imshow(palette[group[rows]][:, None], extent=(0, 1, len(group), 0), **image)
+    # What stays is light, so that those who change stand out in the colour of where they go.
+    shown = palette[others[np.ix_(columns, rows)].T]
+    stays = (others[np.ix_(columns, rows)] == group[rows]).T[:, :, None]
+    heat.imshow(np.where(stays, 0.28 * shown + 0.72, shown), extent=extent, **image)
+    position = np.arange(len(group)) + 0.5
+    shares.fill_betweenx(position, 0, 100 * moves[rows], color=_GREY, alpha=0.5, linewidth=0, step="mid")
+    counts = np.bincount(group)
+    borders = np.cumsum(counts)[:-1]
+    for ax in (strip, heat, shares):
+        ax.hlines(borders, *ax.get_xlim(), color="white" if ax is not shares else _GREY, linewidth=1.2)
+        ax.spines[:].set_visible(False)
+    present = np.flatnonzero(counts)
+    middles = np.cumsum(counts)[present] - counts[present] / 2
+    breaks = ["\n" if counts[k] > _THIN * len(group) else ": " for k in present]
+    names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
+    strip.set_yticks(middles, names, fontsize=9)
+    for label, k in zip(strip.get_yticklabels(), present, strict=True):
+        label.set_color(_dark(COLOURS[k % len(COLOURS)]))
+    strip.set_xticks([])
+    strip.tick_params(length=0)
+    heat.tick_params(left=False, labelleft=False)
+    heat.set_xlabel("resamples, those that agree most first")
+    heat.set_title(
+        f"{100 * moves.mean():.0f} % of the rows change group, adjusted Rand index {stability.ari:.2f}",
+        fontsize=10,
+        loc="left",
+    )
+    shares.tick_params(left=False, labelleft=False)
+    shares.set(xlim=(0, 100), xlabel="changes, %")
+    shares.set_xticks([0, 50, 100])
+    return [strip, heat, shares]

@@ -1,0 +1,122 @@
+"""Kaplan-Meier with limits, log-rank test and concordance of groups, against lifelines and plain loops."""
+
+import numpy as np
+import pytest
+from lifelines import KaplanMeierFitter
+from lifelines.statistics import multivariate_logrank_test
+from lifelines.utils import median_survival_times
+
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    KaplanMeier,
+    KaplanMeierBand,
+    concordance_harrell,
+    concordance_of_groups,
+    logrank_test,
+)
+
+
+def _rows(data: SurvivalData, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows drawn with replacement, times in months: many ties."""
+    rows = np.random.default_rng(seed).choice(len(data), n)
+    return np.ceil(data.time[rows] / 30), data.event[rows]
+
+
+@pytest.mark.parametrize("n", [12, 40, 686])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, confidence: float) -> None:
+    for seed in range(5):
+        time, event = _rows(gbsg2, n, seed)
+        # lifelines takes both limits for 0 once S is.
+        time, event = np.append(time, time.max() + 1), np.append(event, False)
+        band = KaplanMeierBand.fit(time, event, confidence=confidence)
+        peer = KaplanMeierFitter(alpha=1 - confidence).fit(time, event)
+        limits = peer.confidence_interval_
+        at = limits.index.to_numpy()
+        expected = np.column_stack([peer.survival_function_, limits]).T
+        np.testing.assert_allclose(np.stack(band.at(at)), expected, atol=1e-9)
+        medians = [peer.median_survival_time_, *median_survival_times(limits).to_numpy()[0]]
+        assert [float(value) for value in band.quantile()] == medians
+
+
+def test_where_everybody_has_failed_the_upper_limit_stays() -> None:
+    band = KaplanMeierBand.fit([1, 2, 3, 4], [1, 1, 1, 1])
+    assert band.values[-1] == band.lower[-1] == 0
+    assert band.upper[-1] == band.upper[-2] > 0
+    one = KaplanMeierBand.fit([1], [1])
+    assert [float(part) for part in one.at(2)] == [0, 0, 1]
+    none = KaplanMeierBand.fit([1, 2], [0, 0])
+    assert [float(part) for part in (*none.at(2), *none.quantile())] == [1, 1, 1, np.inf, np.inf, np.inf]
+
+
+def test_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(gbsg2: SurvivalData) -> None:
+    time, event = _rows(gbsg2, 100, 0)
+    weight = np.random.default_rng(1).integers(0, 4, 100)
+    one = KaplanMeierBand.fit(time, event, sample_weight=weight)
+    many = KaplanMeierBand.fit(np.repeat(time, weight), np.repeat(event, weight))
+    for name in ("times", "values", "lower", "upper"):
+        np.testing.assert_allclose(getattr(one, name), getattr(many, name))
+    entry = np.random.default_rng(2).uniform(0, 0.9, 100) * time
+    late = KaplanMeierBand.fit(time, event, entry=entry)
+    peer = KaplanMeierFitter().fit(time, event, entry=entry)
+    at = late.times
+    np.testing.assert_allclose(late.values, peer.survival_function_at_times(at), atol=1e-9)
+    group = np.arange(100) % 3
+    test = logrank_test(time, event, group, sample_weight=weight)
+    repeated = logrank_test(np.repeat(time, weight), np.repeat(event, weight), np.repeat(group, weight))
+    assert test.statistic == pytest.approx(repeated.statistic)
+
+
+@pytest.mark.parametrize("n_groups", [2, 3, 6])
+def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> None:
+    for seed, n in enumerate((30, 200, 686)):
+        time, event = _rows(gbsg2, n, seed)
+        group = np.random.default_rng(seed).integers(0, n_groups, n)
+        test = logrank_test(time, event, [f"group {k}" for k in group])
+        peer = multivariate_logrank_test(time, group, event)
+        assert test.statistic == pytest.approx(peer.test_statistic, rel=1e-8)
+        assert test.p_value == pytest.approx(peer.p_value, rel=1e-6)
+        assert test.degrees_of_freedom == n_groups - 1
+
+
+def test_logrank_with_entry_times_by_a_plain_loop(gbsg2: SurvivalData) -> None:
+    time, event = _rows(gbsg2, 80, 3)
+    rng = np.random.default_rng(4)
+    entry, group = rng.uniform(0, 0.9, 80) * time, rng.integers(0, 2, 80)
+    excess = variance = 0.0
+    for t in np.unique(time[event]):
+        at_risk = (entry < t) & (t <= time)
+        dead = event & (time == t)
+        n, d, share = at_risk.sum(), dead.sum(), at_risk[group == 1].sum() / at_risk.sum()
+        excess += dead[group == 1].sum() - d * share
+        if n > 1:
+            variance += d * share * (1 - share) * (n - d) / (n - 1)
+    test = logrank_test(time, event, group, entry=entry)
+    assert test.statistic == pytest.approx(excess**2 / variance)
+
+
+def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
+    assert logrank_test([1, 2], [1, 1], [0, 0]) == (0.0, 0, 1.0)
+    with pytest.raises(DataError, match="expected one for each of 2 rows"):
+        logrank_test([1, 2], [1, 1], [0])
+    with pytest.raises(ConfigError, match="confidence"):
+        KaplanMeierBand.fit([1, 2], [1, 1], confidence=95)
+
+
+def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
+    time, event = _rows(gbsg2, 300, 5)
+    group = np.random.default_rng(6).integers(0, 4, 300)
+    group[200:][group[200:] == 3] = 4  # one that was not there in training
+    train, test = slice(None, 200), slice(200, None)
+    times = np.unique(time[test][event[test]])
+    curves = []
+    for k in group[test]:
+        rows = (group[train] == k) | (k == 4)
+        curves.append(KaplanMeier.fit(time[train][rows], event[train][rows]).at(times))
+    expected = concordance_harrell(time[test], event[test], np.array(curves), times)
+    given = (time[train], event[train], group[train])
+    assert concordance_of_groups(time[test], event[test], group[test], train=given) == expected
+    assert concordance_of_groups(time, event, np.zeros(300), train=(time, event, np.zeros(300))) == 0.5
+    with pytest.raises(DataError, match="no two rows can be compared"):
+        concordance_of_groups([1, 2], [0, 0], [0, 0], train=given)

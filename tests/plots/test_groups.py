@@ -1,0 +1,74 @@
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch.exceptions import DataError
+from sstorch.plots import plot_groups, plot_stability
+from sstorch.plots.curves import COLOURS
+from sstorch.soft import Stability
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(2, init="greedy", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), unit="days")
+    leaf = fitted.apply(gbsg2.frame)
+    numbers = np.unique(leaf)
+    steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+    model = [line for line in ax.lines if line.get_linestyle() == "--"]
+    assert len(steps) == len(model) == len(ax.collections) == len(numbers)
+    for number, observed, predicted in zip(numbers, steps, model, strict=True):
+        inside = leaf == number
+        band = metrics.KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside])
+        times, values = observed.get_data()
+        np.testing.assert_allclose(values, band.at(times).value)
+        assert times[-1] == gbsg2.time[inside].max()
+        at, mean = (np.asarray(part) for part in predicted.get_data())
+        curves = fitted.predict_survival_function(gbsg2.frame[inside], at)
+        np.testing.assert_allclose(mean, curves.mean(axis=0))
+    labels = [text.get_text() for text in ax.texts]
+    assert sorted(label.split(",")[0] for label in labels) == [
+        f"group {k}: {(leaf == k).sum()} rows" for k in numbers
+    ]
+    heights = sorted(text.get_position()[1] for text in ax.texts)
+    assert min(np.diff(heights)) > 0.09
+    counts = [text.get_text() for text in below.texts]
+    assert counts[: counts.index("group 1")][1] == str((leaf == 0).sum())
+    assert ax.get_xlabel() == "days"
+    with pytest.raises(DataError, match="one target for every row"):
+        plot_groups(fitted, gbsg2.frame[:5], (gbsg2.time, gbsg2.event))
+
+
+def test_a_group_of_one_row_and_a_figure_of_ones_own(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    figure = Figure(figsize=(5, 4))
+    rows = np.flatnonzero(~gbsg2.event)[:1]
+    ax, _ = plot_groups(fitted, gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]), figure)
+    assert ax.figure is figure
+    assert len(ax.texts) == 1
+
+
+def test_who_changes_group() -> None:
+    groups = np.array([1, 0, 1, 0, 1])
+    resampled = np.array([[1, 0, 0, 0, 1], [1, 0, 1, 0, 1], [1, 0, 0, 1, 1]])
+    moves = (resampled != groups).mean(axis=0)
+    stable = Stability(groups, resampled, 0.5, 0.6, moves, pd.DataFrame())
+    strip, heat, shares = plot_stability(stable)
+    first, second = (np.array(to_rgb(colour)) for colour in COLOURS[:2])
+    (image,) = strip.get_images()
+    np.testing.assert_allclose(image.get_array()[:, 0], [first, first, second, second, second])
+    shown = np.asarray(heat.get_images()[0].get_array())
+    assert shown.shape == (5, 3, 3)
+    light = 0.28 * np.array([first, first, second, second, second]) + 0.72
+    np.testing.assert_allclose(shown[:, 0], light)  # the resample that agrees in all
+    np.testing.assert_allclose(shown[4, 1:], [first, first])  # row 2 moves most of its group
+    np.testing.assert_allclose(shown[1, 2], second)
+    assert [label.get_text() for label in strip.get_yticklabels()] == ["group 0\n2 rows", "group 1\n3 rows"]
+    assert heat.get_title(loc="left") == "20 % of the rows change group, adjusted Rand index 0.50"
+    assert shares.get_xlim() == (0, 100)
