@@ -219,7 +219,7 @@ def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArr
     below = curves <= level + 1e-12  # products of shares miss a half by rounding
     # One more column, so that there is always a first.
     below = np.concatenate([below, np.ones((*below.shape[:-1], 1), dtype=bool)], axis=-1)
-    return np.append(times, np.inf)[below.argmax(axis=-1)]
+    return np.asarray(np.append(times, np.inf)[below.argmax(axis=-1)], dtype=np.float64)
 
 
 def logrank_test(

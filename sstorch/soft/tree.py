@@ -32,7 +32,7 @@ from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
-from sstorch.soft.groups import Stability, group_table, stability
+from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings
@@ -186,7 +186,10 @@ class SoftEstimator(SurvivalEstimator):
             horizons = np.unique(np.quantile(self.event_times_, [1 / 3, 2 / 3], method="inverted_cdf"))
         if sample is None and check_integer("n_resamples", n_resamples, 0):
             sample = self._resampled(data, n_resamples)
-        return group_table(self._tree, data, horizons, confidence, sample)
+        table = group_table(self._tree, data, horizons, confidence, sample)
+        if sample is not None:
+            self._alike.group_table_ = table
+        return table
 
     def concordance_of_groups(self, X: object, y: object, train: tuple[object, object]) -> float:
         """Concordance of a model that knows only the leaf of a row: what the groups alone tell of survival.
@@ -241,9 +244,9 @@ class SoftEstimator(SurvivalEstimator):
             learning", Journal of Computational and Graphical Statistics 27, 685-700.
         """
         data = self._rows(X, y, sample_weight, entry)
-        return stability(
-            self._tree, data.frame, self._resampled(data, n_resamples) if sample is None else sample
-        )
+        sample = self._resampled(data, n_resamples) if sample is None else sample
+        self._alike.stability_ = stability(self._tree, data.frame, sample)
+        return self._alike.stability_
 
     @property
     @abstractmethod
@@ -432,6 +435,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         node_table_: training rows, events, median and mean predicted survival by node, by heap number.
         metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
             until they are put there.
+        group_table_: the last corrected table of :meth:`group_table`, once there was one; not saved.
+        stability_: the last result of :meth:`stability`, once there was one; not saved.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
 
@@ -451,6 +456,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     history_: History
     objective_: float
     metrics_: dict[str, float]
+    group_table_: pd.DataFrame
+    stability_: Stability
 
     def __init__(
         self,
@@ -625,8 +632,23 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
+        for name in ("group_table_", "stability_"):  # those of another tree
+            self.__dict__.pop(name, None)
         self._read_later(data)
         return self
+
+    def summary(self) -> str:
+        """Rules at the gates, in original units, and a table of the leaves, as text.
+
+        Below them the corrected groups and their stability, once :meth:`group_table` with resamples and
+        :meth:`stability` were called.
+        """
+        parts = [super().summary()]
+        if "group_table_" in vars(self):
+            parts.append(groups_text(self.group_table_))
+        if "stability_" in vars(self):
+            parts.append(str(self.stability_))
+        return "\n\n".join(parts)
 
     @property
     def _alike(self) -> SoftSurvivalTree:

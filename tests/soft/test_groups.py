@@ -127,7 +127,7 @@ def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     text = str(stable)
     assert f"adjusted Rand index: {stable.ari:.2f} between resamples" in text
     assert "gate [1] uses 8 columns, always" in text
-    sparse = clone(TREE).set_params(gate_sparsity=0.02)
+    sparse = clone(TREE).set_params(depth=1, gate_sparsity=0.02)
     few = sparse.fit(gbsg2.frame, _y(gbsg2)).stability(gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (few.columns < 1).any(axis=None)
 
@@ -161,3 +161,15 @@ def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     pd.testing.assert_frame_equal(search.group_table(X, y), search.tree_.group_table(X, y))
     assert search.stability(X, y, n_resamples=2).resampled.shape == (2, 120)
+
+
+def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, _y(small_data)
+    tree = clone(TREE).set_params(depth=1).fit(X, y)
+    plain = tree.summary()
+    tree.group_table(X, y)
+    assert tree.summary() == plain
+    table = tree.group_table(X, y, n_resamples=2)
+    stable = tree.stability(X, y, n_resamples=2)
+    assert tree.summary() == "\n\n".join([plain, groups_text(table), str(stable)])
+    assert tree.fit(X, y).summary() == plain
