@@ -22,7 +22,7 @@ from sstorch.plots.curves import COLOURS, TreeWithCurves
 _INK, _GREY = "#222222", "#777777"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
 # labels of two lines beside it.
-_WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 7.8, 0.19, 3.6, 0.62, 0.36
+_WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
 # Share of the rows below which a group has a label of one line.
 _THIN = 0.07
 
@@ -65,8 +65,8 @@ def plot_groups(
         figure = Figure(figsize=(_WIDTH, _PANEL + _AXIS + table))
     height = figure.bbox.height / figure.dpi
     bottom = (table + _AXIS) / height
-    ax = figure.add_axes((0.1, bottom, 0.655, 0.97 - bottom))
-    below = figure.add_axes((0.1, 0.3 * _ROW / height, 0.655, table / height), sharex=ax)
+    ax = figure.add_axes((0.095, bottom, 0.63, 0.97 - bottom))
+    below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.predict_survival_function(X, grid)), []
     for number in numbers:
@@ -213,7 +213,8 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     counts = np.bincount(group)
     borders = np.cumsum(counts)[:-1]
     for ax in (strip, heat, shares):
-        ax.hlines(borders, *ax.get_xlim(), color="white" if ax is not shares else _GREY, linewidth=1.2)
+        for border in borders:
+            ax.axhline(border, color="white" if ax is not shares else _GREY, linewidth=1.2)
         ax.spines[:].set_visible(False)
     present = np.flatnonzero(counts)
     middles = np.cumsum(counts)[present] - counts[present] / 2
@@ -227,7 +228,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     heat.tick_params(left=False, labelleft=False)
     heat.set_xlabel("resamples, those that agree most first")
     heat.set_title(
-        f"{100 * moves.mean():.0f} % of the rows change group, adjusted Rand index {stability.ari:.2f}",
+        f"a row changes group in {100 * moves.mean():.0f} %; adjusted Rand index {stability.ari:.2f}",
         fontsize=10,
         loc="left",
     )

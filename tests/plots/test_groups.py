@@ -70,5 +70,5 @@ def test_who_changes_group() -> None:
     np.testing.assert_allclose(shown[4, 1:], [first, first])  # row 2 moves most of its group
     np.testing.assert_allclose(shown[1, 2], second)
     assert [label.get_text() for label in strip.get_yticklabels()] == ["group 0\n2 rows", "group 1\n3 rows"]
-    assert heat.get_title(loc="left") == "20 % of the rows change group, adjusted Rand index 0.50"
+    assert heat.get_title(loc="left") == "a row changes group in 20 %; adjusted Rand index 0.50"
     assert shares.get_xlim() == (0, 100)
