@@ -148,10 +148,11 @@ class SoftEstimator(SurvivalEstimator):
         The naive intervals are pointwise: log(-log S) with Greenwood's variance; that of the median holds the
         times at which the band holds 1/2 (Brookmeyer and Crowley).
 
-        Corrected intervals hold for this tree's groups, not for each person in them, and at each time, not
-        for all at once. In simulations of 300 rows those of 95 % covered the true medians as often as
-        ``experiments/groups`` says. Resamples do not see what was chosen before, such as parameters; for that
-        keep test rows.
+        Corrected intervals are about this tree's groups as wholes, not about each person in them, and hold at
+        each time, not at all at once. In simulations those of 95 % covered 96 to 99 % of the true medians, the
+        naive ones 58 to 82 % (``experiments/groups``); where the groups do not differ at all, a part of the
+        bias stays in the corrected estimates. Resamples do not see what was chosen before, such as
+        parameters; for that keep test rows.
 
         Args:
             X: rows; with ``n_resamples`` those of training.
