@@ -168,9 +168,8 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         counts = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
     trainer = type(settings.trainer).__name__.lower()
-    print(
-        f"model    depth {config.tree.depth}, {config.leaf.name} leaves, {settings.init} gates, {trainer} trainer"
-    )
+    parts = f"{config.leaf.name} leaves", f"{settings.init} gates", f"{trainer} trainer"
+    print(f"model    depth {config.tree.depth}, {', '.join(parts)}")
     print(
         f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
         f"{config.device.dtype} on {_device_text(config.device.name)}",

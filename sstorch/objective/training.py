@@ -89,8 +89,8 @@ class TrainingObjective(nn.Module):
     Args:
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
-        fused: coefficient of :class:`Fused`; where it is infinite the slopes of all leaves are the same, which
-            the trainer sees to, and shapes are free of it.
+        fused: coefficient of :class:`Fused`; where it is infinite the slopes of all leaves are the same, to
+            which the trainer sees, and shapes are free of it.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
         row_penalties: penalties on what the tree predicts, such as
             :class:`~sstorch.objective.parity.GroupParity`.

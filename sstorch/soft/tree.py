@@ -365,20 +365,20 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``.
         n_starts: initial solutions tried; None for 1 where gates are distilled, and 10 otherwise.
-        trainer: ``"leaves"`` (gates stay where the start has put them), ``"nodec"`` (node-based decomposition), ``"joint"`` (all parameters at once),
-            ``"nodec+joint"`` or ``"adam"``, or settings such as ``Nodec(eps="eps_ordered",
-            macro_iterations=5)``. The two names with a decomposition drop the worse half of the starts
-            after three macro iterations (``Race()``); ``Nodec()`` trains all to the end. None for
-            ``"leaves"`` where gates are distilled, and ``"nodec"`` for another ``init``.
-        init: initial solutions: ``"distilled"`` (see ``gate_features``), ``"random"``, ``"kmeans"``, ``"greedy"`` (hard trees grown by log-rank
-            splits), ``"grown"`` (level by level: leaves are split where their own model fits worst, and all
-            is trained before the next level), or ``"cox"`` for spline leaves. None for ``"distilled"``, or
-            ``"random"`` with a trainer that moves gates.
+        trainer: ``"leaves"`` (gates stay where the start has put them), ``"nodec"`` (node-based
+            decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"`` or ``"adam"``, or settings
+            such as ``Nodec(eps="eps_ordered", macro_iterations=5)``. The two names with a decomposition drop
+            the worse half of the starts after three macro iterations (``Race()``); ``Nodec()`` trains all to
+            the end. None for ``"leaves"`` where gates are distilled, and ``"nodec"`` for another ``init``.
+        init: initial solutions: ``"distilled"`` (see ``gate_features``), ``"random"``, ``"kmeans"``,
+            ``"greedy"`` (hard trees grown by log-rank splits), ``"grown"`` (level by level: leaves are split
+            where their own model fits worst, and all is trained before the next level), or ``"cox"`` for
+            spline leaves. None for ``"distilled"``, or ``"random"`` with a trainer that moves gates.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
-        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0. At infinity,
-            with ``trainer="leaves"`` alone, all leaves have the same slopes, exactly, and shapes are free of
-            it. None for infinity with that trainer and 0 with the others.
+        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0. At
+            infinity, with ``trainer="leaves"`` alone, all leaves have the same slopes, exactly, and shapes
+            are free of it. None for infinity with that trainer and 0 with the others.
         gate_sparsity: coefficient of sum_j ||w_.j||, the group lasso over the weights of each encoded feature
             in all gates, >= 0: features that do not help leave the gates. Best with
             ``trainer="nodec+joint"``, since the regressions that rebalance gates in the decomposition do not
