@@ -102,4 +102,6 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="*", default=list(SETTINGS), metavar="SETTING")
     arguments = parser.parse_args()
     for setting in arguments.only:
-        print(setting, {name: round(rate, 3) for name, rate in rates(setting, arguments.repeats).items()})
+        print(
+            setting, {name: round(float(rate), 3) for name, rate in rates(setting, arguments.repeats).items()}
+        )

@@ -43,8 +43,8 @@ class SplitTest:
     """Tests of the regressions in some leaves against a split by each column.
 
     Attributes:
-        table: indexed by leaf and column, smallest p first: ``statistic``, 1 or a little more where nothing
-            changes; ``at``, the value of a numeric column that parts the rows where the statistic is reached,
+        table: indexed by leaf and column, smallest p first: ``statistic``, in units of about its
+            mean at one split where nothing changes; ``at``, the value of a numeric column that parts the rows where the statistic is reached,
             nan for categories; ``p`` of this column alone; and ``adjusted p``, for the search over all
             columns of the leaf. All are nan for a column that cannot split the rows.
         rows: of each leaf, indexed by leaf.
@@ -302,7 +302,10 @@ class _Column(NamedTuple):
 def _statistics(
     scores: _Scores, column: _Column, whitening: FloatArray, signs: npt.NDArray[np.int8]
 ) -> tuple[FloatArray, float]:
-    """Statistic of a column for each set of signs (F, n), and the cut at which the first reaches it."""
+    """Statistic of a column for each set of signs (F, n), and the cut at which the first reaches it.
+
+    ``whitening`` (d, r) makes the r parameters that are tested uncorrelated, of variance one.
+    """
     sections = np.split(column.order, column.ends[:-1])
     white = scores.effective @ whitening
     # Of each section, what estimating the parameters anew takes off its scores: (d, K, r), for sums (d,).
@@ -319,10 +322,17 @@ def _statistics(
         if column.is_ordered:
             process = process.cumsum(axis=1)[:, :-1]
         squares[first : first + step] = (process**2).sum(axis=-1)
-    # Published tests divide by t (1 - t), the mean if features do not depend on the column. If it has a slope
-    # itself, its process is tied down in between, and changes there would hide behind those at the ends.
-    usual = squares.mean(axis=0)
-    known = usual > _ROUNDING * len(column.order)
+    n, ends = len(column.order), column.ends[:-1]
+    mean = squares.mean(axis=0)
+    known = mean > _ROUNDING * n
+    if whitening.shape[1] < len(whitening):
+        variance = ends * (n - ends) / n if column.is_ordered else np.diff(column.ends, prepend=0)
+        usual = whitening.shape[1] * variance
+    else:
+        # The published unit is the mean if features do not depend on the column. If it has a slope itself,
+        # its process is tied down in between, and changes there would hide behind those at the ends. Of the
+        # level alone so little is left there that errors of second order would count: 9 % false alarms.
+        usual = mean
     squares = np.where(known, squares / np.where(known, usual, 1.0), 0.0)
     if not column.is_ordered:
         return squares.mean(axis=1), np.nan

@@ -309,8 +309,8 @@ class SoftEstimator(SurvivalEstimator):
 
         Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
         the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
-        by the column pays. Sums are decorrelated and squared, in units of their mean under the null. The
-        statistic of a numeric column is the largest over its splits (supLM), that of a categorical column the
+        by the column pays. Sums are decorrelated and squared, in units of their mean under the null (for
+        ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its splits (supLM), that of a categorical column the
         mean over its categories, as in model-based recursive partitioning.
 
         p values are the share of random signs of the scores, re-estimation of the parameters included, whose

@@ -68,7 +68,10 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
         if name != "d":
             groups = [group for group in groups if 6 <= group.sum() <= 54]
         squares = np.array([[drift(group, sign) for group in groups] for sign in signs])
-        squares = np.where(squares.mean(0) > 1e-9, squares / squares.mean(0), 0.0)
+        usual, size = squares.mean(0), np.array([group.sum() for group in groups])
+        if parameters == "level":
+            usual = size if name == "d" else size * (n - size) / n
+        squares = np.where(squares.mean(0) > 1e-9, squares / usual, 0.0)
         brute[name] = squares.mean(axis=1) if name == "d" else squares.max(axis=1)
         if name != "d":
             left = groups[int(squares[0].argmax())]
