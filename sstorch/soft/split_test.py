@@ -43,10 +43,10 @@ class SplitTest:
     """Tests of the regressions in some leaves against a split by each column.
 
     Attributes:
-        table: indexed by leaf and column, smallest p first: ``statistic``, in units of about its
-            mean at one split where nothing changes; ``at``, the value of a numeric column that parts the rows where the statistic is reached,
-            nan for categories; ``p`` of this column alone; and ``adjusted p``, for the search over all
-            columns of the leaf. All are nan for a column that cannot split the rows.
+        table: indexed by leaf and column, smallest p first: ``statistic``, in units of about its mean at one
+            split where nothing changes; ``at``, the value of a numeric column that parts the rows where the
+            statistic is reached, nan for categories; ``p`` of this column alone; and ``adjusted p``, for the
+            search over all columns of the leaf. All are nan for a column that cannot split the rows.
         rows: of each leaf, indexed by leaf.
         parameters: what was tested, ``"all"`` or ``"level"``.
     """

@@ -310,14 +310,15 @@ class SoftEstimator(SurvivalEstimator):
         Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
         the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
         by the column pays. Sums are decorrelated and squared, in units of their mean under the null (for
-        ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its splits (supLM), that of a categorical column the
-        mean over its categories, as in model-based recursive partitioning.
+        ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its
+        splits (supLM), that of a categorical column the mean over its categories, as in model-based recursive
+        partitioning.
 
         p values are the share of random signs of the scores, re-estimation of the parameters included, whose
-        statistic is as large. Permuting the column instead supposes that it does not depend on the features
-        of the leaf: a column that has a slope itself is then found too often. Before the test one Newton step
-        leads from the leaf's parameters to the maximum of the likelihood of its rows, so that penalties do
-        not pass for a change.
+        statistic is as large; permuting the column instead supposes that it does not depend on the features
+        of the leaf. Before the test one Newton step leads from the leaf's parameters to the maximum of the
+        likelihood of its rows: scores of penalised parameters have a sum, and a drift along skewed columns
+        that would pass for a change even if they were centred.
 
         Args:
             X: rows, best those of training; of each leaf those whose most probable path ends there.

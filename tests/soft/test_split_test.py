@@ -85,7 +85,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
 
 
 def test_level_is_kept_although_all_columns_have_slopes() -> None:
-    """150 data sets without a change; permuting a skewed column would find one in 15 % of them."""
+    """150 data sets without a change, one column skewed."""
     splits = []
     for seed in range(150):
         frame, y, _ = _simulated(120, seed)
