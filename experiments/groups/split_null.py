@@ -1,4 +1,4 @@
-"""How often `split_test` finds a split where there is none: see README.md here."""
+"""How often `split_test` finds a split where there is none: see split_test.md here."""
 
 from __future__ import annotations
 
