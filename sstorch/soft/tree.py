@@ -149,9 +149,9 @@ class SoftEstimator(SurvivalEstimator):
         times at which the band holds 1/2 (Brookmeyer and Crowley).
 
         Corrected intervals are about this tree's groups as wholes, not about each person in them, and hold at
-        each time, not at all at once. In simulations those of 95 % covered 96 to 99 % of the true medians, the
-        naive ones 58 to 82 % (``experiments/groups``); where the groups do not differ at all, a part of the
-        bias stays in the corrected estimates. Resamples do not see what was chosen before, such as
+        each time, not at all at once. In simulations those of 95 % covered 96 to 99 % of the true medians,
+        the naive ones 58 to 82 % (``experiments/groups``); where the groups do not differ at all, a part of
+        the bias stays in the corrected estimates. Resamples do not see what was chosen before, such as
         parameters; for that keep test rows.
 
         Args:
