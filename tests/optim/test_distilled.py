@@ -116,7 +116,7 @@ def test_shared_slopes_are_one_variable(ancillary: str) -> None:
 
 
 def test_slopes_that_are_shared_are_penalised_once() -> None:
-    """With levels and shapes held together the tree is the regression, and closer to it the tighter they are."""
+    """With levels and shapes held together the tree is the regression, the closer the tighter they are."""
     data = whas500()
     y, times = (data.time, data.event), [100.0, 500.0, 1500.0]
     straight = {"numeric": "piecewise", "n_starts": 1}
