@@ -1,4 +1,4 @@
-"""Do the groups of the default tree cost accuracy, and do they separate? On 15 data sets, against the regression.
+"""Do the groups of the default tree cost accuracy, and do they separate? 15 data sets, beside the regression.
 
 python experiments/groups/study.py train [--sets NAME ...]    # results.csv, a row for each fold and model
 python experiments/groups/study.py report                     # the tables of the README
