@@ -360,6 +360,8 @@ def no_setting_text(setting: str, group: type) -> str:
         group: class of the group.
     """
     known = [item.name for item in fields(group) if item.name != "name"]
+    if issubclass(group, TrainerConfig) and not known:
+        return f"{setting} belongs to a trainer: say which, such as trainer=nodec"
     if issubclass(group, TrainerConfig):
         return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"
     return f"there is no setting {setting}.{nearest_text(setting.rpartition('.')[2], known)}"

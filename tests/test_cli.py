@@ -218,7 +218,8 @@ def test_a_hard_but_honest_file_trains(
         (["tree.depth=9"], "depth must be an integer from 0 to 6"),
         (["tree.prediction=best"], "prediction must be one of hbp, mixture"),
         (["leaf.name=gauss"], "unknown leaf"),
-        (["trainer.eps=mine"], "eps must be one of"),
+        (["trainer=nodec", "trainer.eps=mine"], "eps must be one of"),
+        (["trainer.eps=eps_paper"], "trainer.eps belongs to a trainer: say which, such as trainer=nodec"),
         (["cv.n_folds=1"], "n_folds"),
         (["cv.seed=-1"], "seed of the folds"),
         (["seed=-1"], "random_state must be"),
@@ -319,14 +320,16 @@ def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path
 
 
 def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Path) -> None:
-    folder, before = RunFolder(tmp_path), "tree:\n  depth: 1\n"
+    start = "trainer:\n  name: nodec\ninit:\n  name: random\n"
+    folder, before = RunFolder(tmp_path), start + "tree:\n  depth: 1\n"
     folder.begin(before, "data")
     folder.write_status("completed")
-    now = before + "  numeric: linear\n  gate_numeric: linear\n  interactions: []\n"
-    now += "  monotone: null\n  roughness: 0.01\n"
+    now = before + "  numeric: null\n  gate_numeric: linear\n  interactions: []\n"
+    now += "  monotone: null\n  roughness: 0.01\n  offset: null\n  fused_shape: null\n"
+    now += "  gate_features: 2\n  min_leaf: 0.1\n"
     assert folder.is_completed(now, "data")
     with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
-        folder.is_completed(now.replace("  numeric: linear", "  numeric: spline"), "data")
+        folder.is_completed(now.replace("  numeric: null", "  numeric: spline"), "data")
 
 
 @pytest.mark.parametrize(
@@ -512,7 +515,14 @@ def test_a_sweep_given_again_trains_only_what_was_not_completed(
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "sstorch.cli", f"hydra.run.dir={folder}", "trainer.macro_iterations=500"]
+    command = [
+        sys.executable,
+        "-m",
+        "sstorch.cli",
+        f"hydra.run.dir={folder}",
+        "trainer=nodec",
+        "trainer.macro_iterations=500",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
     macro = folder / "history" / "macro_iterations.parquet"
@@ -622,20 +632,22 @@ def test_yaml_defaults_equal_the_schemas() -> None:
                 assert getattr(ours, item.name) == default, (group.name, item.name)
 
 
-def test_command_line_python_and_search_begin_with_the_same_tree() -> None:
+def test_command_line_and_python_begin_with_the_same_tree() -> None:
     trees = [_compose().estimator(), SoftSurvivalTree()]
     ours, plain = (tree.settings() for tree in trees)
     assert (ours.trainer, trees[0].prediction) == (plain.trainer, trees[1].prediction)
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
     search = SoftSurvivalTreeCV().get_params()
     shared = {name: value for name, value in trees[1].get_params().items() if name in search}
+    # The search compares several of these, and trains gates on the outcomes.
     several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness"}
+    several |= {"trainer", "init", "n_starts", "fused"}
     assert {name for name, value in shared.items() if search[name] != value} == several
     assert plain.depth in search["depth"]
     assert plain.ridge in search["ridge"]
     assert plain.gate_ridge in search["gate_ridge"]
     assert plain.leaf in CONTINUOUS_LEAVES
-    assert str(plain.numeric) in CURVED_ENCODINGS
+    assert plain.for_events(1000).numeric.default.name in CURVED_ENCODINGS
     assert plain.roughness in search["roughness"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
-from sstorch.soft.settings import SETTINGS
+from sstorch.soft.settings import SETTINGS, completed
 
 # Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
 # wrote those of all trainers, and refused other values for those that the chosen one does not read.
@@ -30,8 +31,9 @@ _RETIRED = {
 }
 # Settings of the tree that earlier versions did not have, at the values that stand for what they did.
 _ADDED = {
-    name: SETTINGS[name].default
-    for name in ("numeric", "gate_numeric", "interactions", "monotone", "roughness")
+    **{name: SETTINGS[name].default for name in ("gate_numeric", "monotone", "roughness")},
+    **{name: SETTINGS[name].default for name in ("gate_features", "min_leaf")},
+    **{"numeric": "linear", "interactions": [], "offset": 0.0, "fused_shape": 0.0},
 }
 
 
@@ -200,5 +202,18 @@ def _without_logger(config_text: str) -> dict[str, object]:
     if isinstance(trainer := chosen.get("trainer"), dict):
         chosen["trainer"] = {**_RETIRED, **trainer}
     if isinstance(tree := chosen.get("tree"), dict):
-        chosen["tree"] = {**_ADDED, **tree}
+        chosen["tree"] = {**_ADDED, **_completed_tree(tree, chosen)}
     return chosen
+
+
+def _completed_tree(tree: dict[str, object], config: Mapping[str, object]) -> dict[str, object]:
+    """Settings of the tree with those that are null as start and trainer complete them."""
+    names = {}
+    for group in ("init", "trainer"):
+        chosen = config.get(group)
+        name = chosen.get("name") if isinstance(chosen, dict) else None
+        names[group] = None if name == "auto" else name
+    open_ones = ("fused", "offset", "fused_shape", "numeric")
+    given = {**dict.fromkeys(open_ones), "n_starts": None, **tree, **names}
+    filled = completed(given)
+    return {name: filled.get(name, value) if value is None else value for name, value in tree.items()}

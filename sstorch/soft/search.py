@@ -193,6 +193,11 @@ def _values(name: str, given: object) -> Sequence[Any]:
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     if name == "numeric":
         values = [ColumnEncodings.of(value) for value in values]
+        if any(value.is_automatic for value in values):
+            raise ConfigError(
+                "numeric must be one of linear, log, piecewise, spline for each candidate, or 'auto' alone, "
+                f"got {given!r}"
+            )
     labels = [leaf_label(value) if name == "leaf" else value for value in values]
     if not values or any(label in labels[:place] for place, label in enumerate(labels)):
         raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")

@@ -287,7 +287,7 @@ class BatchSettings:
         if unknown := set(values) - set(SETTINGS):
             raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
         given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
-        complete = given | _completed(given)
+        complete = given | completed(given)
         checked = cls(**{name: item.rule(name, complete[name]) for name, item in SETTINGS.items()})
         family = make_family(checked.leaf)
         if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
@@ -367,11 +367,14 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 )
 
 
-def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
+def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """Values of settings that are None, which depend on others.
 
     By default gates are distilled and stay, with leaves that share their slopes and curves; whoever asks for
     another start or trainer trains gates and leaves as published.
+
+    Args:
+        given: ``init``, ``trainer``, ``n_starts``, ``fused``, ``offset``, ``fused_shape`` and ``numeric``.
     """
     init, trainer = given["init"], given["trainer"]
     if trainer is None:

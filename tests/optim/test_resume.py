@@ -308,9 +308,10 @@ def test_fingerprints() -> None:
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
     assert differences(ours, ours) == ""
     # Trees without curves are those of before there were any.
-    coefficients = fingerprint(SoftSurvivalTree().settings().coefficients, "c")
+    trained = SoftSurvivalTree(trainer="nodec")
+    coefficients = fingerprint(trained.settings().coefficients, "c")
     assert list(coefficients) == ["c", "c.ridge", "c.gate_ridge", "c.fused", "c.gate_sparsity", "c.rho"]
-    curved = fingerprint(SoftSurvivalTree(numeric="log").settings().coefficients, "c")
+    curved = fingerprint(trained.set_params(numeric="log").settings().coefficients, "c")
     assert differences(coefficients, curved) == "c.roughness is only here"
     # As version 0.1 wrote it, by which its studies and checkpoints are recognised.
     nodec, joint = fingerprint(Nodec(), "t"), fingerprint(Joint(), "t")

@@ -49,7 +49,7 @@ def test_depth_0_equals_lifelines(
         "event",
         fit_options={"ftol": 1e-14, "maxiter": 1000},
     )
-    by_default = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, ridge=0.0)
+    by_default = SoftSurvivalTree(depth=0, leaf=leaf, numeric="linear", ridge=0.0)
     by_default.fit(frame, (gbsg2.time, gbsg2.event))
     value = by_default.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
     assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
@@ -459,8 +459,8 @@ def test_rows_without_events_cannot_be_scored() -> None:
         ({"ridge": None}, "ridge must be a finite number"),
         ({"leaf": [1]}, "unknown leaf"),
         (
-            {"trainer": None},
-            "trainer must be one of nodec, joint, nodec.joint, adam, or settings such as Nodec",
+            {"trainer": 5},
+            "trainer must be one of nodec, joint, nodec.joint, adam, leaves, or settings such as Nodec",
         ),
         ({"random_state": -1}, "random_state must be"),
         ({"random_state": "a"}, "random_state must be"),
