@@ -256,7 +256,8 @@ def _preprocessors(
 def _gate_columns(preprocessor: Preprocessor) -> GateColumns:
     """The raw columns of the features that gates see."""
     places: dict[tuple[str, ...], list[int]] = {}
-    for place, feature in enumerate(preprocessor.gate_features):
+    straight_first = sorted(enumerate(preprocessor.gate_features), key=lambda each: each[1].curved)
+    for place, feature in straight_first:
         places.setdefault(feature.columns, []).append(place)
     return GateColumns(
         tuple(np.array(own) for own in places.values()),

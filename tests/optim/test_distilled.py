@@ -160,6 +160,21 @@ def test_leaves_are_as_large_as_asked_for(depth: int, min_leaf: float, gate_feat
         assert columns.max() <= gate_features
 
 
+@pytest.mark.parametrize("gate_numeric", ["log", "piecewise", "spline"])
+@pytest.mark.parametrize("gate_features", [1, 2, None])
+def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
+    """A gate on one column is a threshold of the column itself, or of its logarithm."""
+    data = load_dataset("gbsg2")
+    tree = SoftSurvivalTree(gate_numeric=gate_numeric, gate_features=gate_features)
+    tree.fit(data.frame, (data.time, data.event))
+    counts = np.bincount(tree.apply(data.frame), minlength=4)
+    assert counts.min() >= 0.1 * len(data) - 1e-6
+    if gate_features == 1:
+        plain = SoftSurvivalTree(gate_features=1).fit(data.frame, (data.time, data.event))
+        # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
+        np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
+
+
 def test_rows_with_weight_two_are_two_rows() -> None:
     data = load_dataset("gbsg2").subset(np.arange(150))
     weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)

@@ -43,7 +43,7 @@ class GateColumns:
     """Which features of gates belong to one raw column.
 
     Attributes:
-        places: positions of the features of each column.
+        places: positions of the features of each column, that of a number itself before those of its curve.
         categorical: whether a column is one of categories, one feature each.
     """
 
@@ -198,7 +198,7 @@ def regression_tree(
     deviation = np.sqrt(np.maximum(weight @ x**2 - (weight @ x) ** 2, 0))
     for node in topology.branches:
         rows = rows_of.pop(node, None)
-        if rows is None:
+        if rows is None or len(rows) == 0:
             continue
         best, found = _LEAST_GAIN, None
         w, t = weight[rows], target[rows]
@@ -210,10 +210,8 @@ def regression_tree(
                 continue
             slope = np.zeros(x.shape[1])
             if not categorical:
-                slope[places], constant = (
-                    -SHARPNESS / deviation[places[0]],
-                    SHARPNESS * cut / deviation[places[0]],
-                )
+                sharpness = SHARPNESS / deviation[places[0]]
+                slope[places[0]], constant = -sharpness, sharpness * cut
             else:
                 # A category that no row here has goes the way of most.
                 side = np.full(len(places) + 1, np.sign(w @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
