@@ -206,12 +206,12 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     first, second = _derivatives(module.family.expand((1,)), data, scale, linear_part, shape)
     design, is_level = _design(x.numpy(), shape.shape[-1], linear)
     gradient = np.einsum("nq,nqd->d", first, design)
-    assert is_level.sum() == 1 + len(family.shape_names)
+    assert is_level.sum() == 1 + len(module.family.shape_names)
 
     theta = parameters.flatten().detach().requires_grad_()
 
     def loss(theta: torch.Tensor) -> torch.Tensor:
-        moved = parameters.unflatten(theta, x.shape[1], len(family.shape_names))
+        moved = parameters.unflatten(theta, x.shape[1], len(module.family.shape_names))
         y_rows, entered = (torch.as_tensor(np.log(np.maximum(v, 1e-300))) - scale for v in (y[0], entry))
         return module.family.loss(
             y_rows[None],
