@@ -209,6 +209,11 @@ BASE: dict[str, Any] = {
     "random_state": 3,
 }
 L2_OBSERVED = L2Parity("relaxed", "sum", "observed_times")
+# What the defaults are where the settings of the other trees do not say otherwise.
+GROUPS: dict[str, Any] = {
+    **{"init": "distilled", "trainer": "leaves", "n_starts": 1, "fused": None},
+    "fit": ("sample_weight", "entry"),
+}
 TREES: dict[str, dict[str, Any]] = {
     **{f"leaf {name}": {"leaf": name} for name in sorted(FAMILIES)},
     "leaf spline unconstrained": {"leaf": Spline("odds", knots=2, monotone=False), "init": "cox"},
@@ -238,6 +243,11 @@ TREES: dict[str, dict[str, Any]] = {
     "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": "nodec", "depth": 2, "fit": ("sensitive",)},
     "fairness l2_relaxed": {"fairness": "l2_relaxed", "rho": 0.3, "depth": 2, "fit": ("sensitive",)},
     "fairness, observed times": {"fairness": L2_OBSERVED, "rho": 1e-5, "fit": ("sensitive",)},
+    "curves": {"numeric": {"age": "spline", "marker": "piecewise"}, "interactions": [("age", "stage")]},
+    "curves of gates, one way": {"numeric": "log", "gate_numeric": "spline", "monotone": {"age": "up"}},
+    "groups": GROUPS | {"depth": 2},
+    "groups, one column": GROUPS | {"depth": 3, "gate_features": 1, "leaf": "weibull", "numeric": "spline"},
+    "groups, own slopes": GROUPS | {"depth": 2, "gate_features": None, "fused": 0.1, "leaf": "spline_po"},
 }
 
 
