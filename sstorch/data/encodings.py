@@ -293,8 +293,16 @@ class ColumnEncodings:
 
     @property
     def is_automatic(self) -> bool:
-        """True if the number of events decides."""
-        return isinstance(self.default, Automatic)
+        """True if the number of events decides, for some column."""
+        return any(isinstance(each, Automatic) for each in (self.default, *(each for _, each in self.named)))
+
+    def settled(self, encoding: NumericEncoding) -> ColumnEncodings:
+        """The same with an encoding in the place of those that the number of events decides."""
+
+        def settle(each: NumericEncoding) -> NumericEncoding:
+            return encoding if isinstance(each, Automatic) else each
+
+        return ColumnEncodings(settle(self.default), tuple((name, settle(each)) for name, each in self.named))
 
     @property
     def is_curved(self) -> bool:

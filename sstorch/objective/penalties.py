@@ -323,7 +323,15 @@ def zero_features(tree: SoftTree, features: Tensor) -> None:
         tree.gate(node).weight.masked_fill_(features, 0.0)
 
 
-class Fused(LeafPenalty):
+class Together(LeafPenalty):
+    """(lambda / 2) times the squared distances of parameters of the leaves from their mean."""
+
+    def _pull(self, leaves: LeafParameters) -> Tensor:
+        """Second derivative by a parameter that it acts on, (K or 1, 1)."""
+        return self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
+
+
+class Fused(Together):
     """(lambda / 2) sum_n ||theta_n - mean theta||^2 over slopes and shapes of the leaves, intercepts free.
 
     At a large coefficient the leaves share slopes and shapes and differ in level only.
@@ -336,11 +344,10 @@ class Fused(LeafPenalty):
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
-        return LeafCurvature(coefficient, coefficient)
+        return LeafCurvature(self._pull(leaves), self._pull(leaves))
 
 
-class Offset(LeafPenalty):
+class Offset(Together):
     """(lambda / 2) sum_n (gamma_0n - mean gamma_0)^2: the levels of the leaves are held together.
 
     With slopes that are shared the tree is the regression without gates at a large coefficient, and so it
@@ -353,11 +360,10 @@ class Offset(LeafPenalty):
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
-        return LeafCurvature(intercept=coefficient)
+        return LeafCurvature(intercept=self._pull(leaves))
 
 
-class FusedShape(LeafPenalty):
+class FusedShape(Together):
     """(lambda / 2) sum_n ||shape_n - mean shape||^2, beside what :class:`Fused` does to shapes."""
 
     @override
@@ -366,8 +372,7 @@ class FusedShape(LeafPenalty):
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
-        return LeafCurvature(shape=coefficient)
+        return LeafCurvature(shape=self._pull(leaves))
 
 
 def _spread(values: Tensor) -> Tensor:

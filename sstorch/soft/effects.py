@@ -147,15 +147,9 @@ def _of_sample(tree: FittedTree, varied: _Varied, sample: TreeSample) -> FloatAr
             "parameters and the rows of this tree"
         )
     trees = [batch.fitted(split, start) for split, start in sample.members]
-    if not all(map(_leaves_agree, (tree, *trees))):
+    if not all(each.shares_slopes() for each in (tree, *trees)):
         raise ConfigError(
             "leaves of different trees do not correspond: there is no band where leaves have slopes of their "
             "own; use trees with depth=0, or leave sample out"
         )
     return np.stack([varied.effects(each)[0] for each in trees])
-
-
-def _leaves_agree(tree: FittedTree) -> bool:
-    """Whether all leaves have the same slopes."""
-    slope = tree.module.leaf_parameters().slope
-    return torch.allclose(slope, slope[:1], rtol=1e-9, atol=1e-12)

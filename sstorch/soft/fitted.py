@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -33,6 +33,8 @@ _SCORED_ELEMENTS = 2**22
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
+# Slopes of leaves that differ by less are the same.
+_SAME_SLOPES = 1e-9
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,20 @@ class FittedTree:
                     out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
                 out[start : start + size] = part
         return out
+
+    def shares_slopes(self, leaves: Sequence[int] | None = None) -> bool:
+        """Whether some leaves, all by default, have the same slopes, those of the shapes included.
+
+        Args:
+            leaves: by node.
+        """
+        parameters = self.module.leaf_parameters(leaves)
+        # Leaves come before the features, and before the shapes of which each has slopes.
+        for slopes, axis in ((parameters.slope, -2), (parameters.shape_slope, -3)):
+            values = slopes.detach().cpu().double().numpy()
+            if values.size and np.ptp(values, axis=axis).max() > _SAME_SLOPES:
+                return False
+        return True
 
     # ------------------------------------------------------------------ keep
 

@@ -36,8 +36,6 @@ from sstorch.soft.tree_sample import TreeSample
 
 # Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
 _SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
-# Slopes that differ by less are the same.
-_SAME_SLOPES = 1e-9
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
 
@@ -248,7 +246,7 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     shown = list(shown_leaves(nodes))
     if len(shown) == 1 and module.topology.depth:
         lines.append("No gate divides the training rows: one leaf has them all")
-    if share := _share_slopes(tree, shown):
+    if share := tree.shares_slopes(shown):
         where = "Within every group" if len(shown) > 1 else "In the leaf"
         lines += ["", f"{where}, what changes most over the training range first", *_slopes(tree, shown[0])]
     text = _groups(tree, nodes, shown, share).to_string(
@@ -281,17 +279,6 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
     return table[[*first, *table.columns.difference(first, sort=False)]]
-
-
-def _share_slopes(tree: FittedTree, leaves: list[int]) -> bool:
-    """Whether all these leaves have the same slopes, those of the shapes included."""
-    parameters = tree.module.leaf_parameters(leaves)
-    # Leaves come before the features, and before the shapes of which each has slopes.
-    for slopes, axis in ((parameters.slope, -2), (parameters.shape_slope, -3)):
-        values = to_numbers(slopes)
-        if values.size and np.ptp(values, axis=axis).max() > _SAME_SLOPES:
-            return False
-    return True
 
 
 def _slopes(tree: FittedTree, leaf: int) -> list[str]:

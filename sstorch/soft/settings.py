@@ -18,6 +18,7 @@ from sstorch.data.encodings import (
     Encodings,
     Interactions,
     Monotone,
+    make_encoding,
     parse_interactions,
     parse_monotone,
 )
@@ -324,10 +325,10 @@ class BatchSettings:
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 
     def for_events(self, n_events: int) -> BatchSettings:
-        """The settings with the encodings that ``numeric="auto"`` stands for with so many events."""
-        if not self.numeric.is_automatic:
-            return self
-        return replace(self, numeric=ColumnEncodings.of("spline" if n_events >= MIN_EVENTS else "log"))
+        """The settings with the encoding that ``"auto"`` stands for with so many events."""
+        encoding = make_encoding("spline" if n_events >= MIN_EVENTS else "log")
+        numeric, gate_numeric = self.numeric.settled(encoding), self.gate_numeric.settled(encoding)
+        return replace(self, numeric=numeric, gate_numeric=gate_numeric)
 
     @property
     def distillation(self) -> Distillation:

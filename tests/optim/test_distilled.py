@@ -210,6 +210,9 @@ def test_what_is_none_depends_on_start_and_trainer() -> None:
     assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
     assert groups.for_events(150).numeric.plain == "spline(4)"
     assert groups.for_events(149).numeric.plain == "log"
+    named = BatchSettings.check(numeric={"age": "auto", "nodes": "log"}, gate_numeric="auto").for_events(200)
+    assert named.numeric.plain == {"age": "spline(4)", "nodes": "log"}
+    assert named.gate_numeric.plain == "spline(4)"
     for given in ({"trainer": "nodec"}, {"init": "random"}, {"init": "random", "trainer": "nodec"}):
         published = BatchSettings.check(**given)
         assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)

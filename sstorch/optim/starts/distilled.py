@@ -113,22 +113,15 @@ def initialize_distilled(
     x = first_features(sample.x, tree.n_gate_features).matrices.double()
     split = torch.repeat_interleave(torch.tensor(sample.x.counts))
     # Starts of a split with the same penalties have the same teacher, and so the same gates.
-    first: dict[tuple[int, bytes, bytes], int] = {}
-    for problem, number in enumerate(split.tolist()):
-        first.setdefault(
-            (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight))), problem
-        )
-    like = dict(zip(first, range(len(first)), strict=True))
-    problems = torch.tensor(list(first.values()))
-    gates = _distil(
-        x, split[problems], target[problems], weight[problems], columns, tree.topology, distillation
-    )
-    place = torch.tensor(
-        [
-            like[number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight))]
-            for problem, number in enumerate(split.tolist())
-        ]
-    )
+    keys = [
+        (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight)))
+        for problem, number in enumerate(split.tolist())
+    ]
+    position = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+    place = torch.tensor([position[key] for key in keys])
+    problems = torch.tensor([keys.index(key) for key in position])
+    different = split[problems], target[problems], weight[problems]
+    gates = _distil(x, *different, columns, tree.topology, distillation)
     with torch.no_grad():
         for node in tree.topology.branches:
             gate = tree.gate(node)
@@ -262,7 +255,6 @@ def _distil(
 ) -> GateParameters:
     """Gates of K problems, (K, B, q), from the features of splits (S, n, q) and targets (K, n)."""
     weight = weight / weight.sum(-1, keepdim=True)
-    mean = torch.einsum("kn,knq->kq", weight, x[split]) if len(split) else x.new_zeros(0, x.shape[-1])
     gates, trees = [], []
     for problem, number in enumerate(split.tolist()):
         rows = x[number].cpu().numpy(), target[problem].cpu().numpy(), weight[problem].cpu().numpy()
@@ -284,10 +276,9 @@ def _distil(
         parts = []
         for begin in range(0, len(split), size):
             some = slice(begin, begin + size)
-            polish = _Polish(
-                x[split[some]], target[some], weight[some], mean[some], columns, topology, trees[some]
-            )
-            parts.append(polish.run(start.select(some), distillation))
+            copied = x[split[some]], target[some], weight[some]
+            polish = _Polish(*copied, columns, topology, trees[some], distillation)
+            parts.append(polish.run(start.select(some)))
         start = GateParameters(
             torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
         )
@@ -307,10 +298,10 @@ class _Polish:
         x: features of gates, (K, n, q).
         target: shape (K, n).
         weight: with sum one, shape (K, n).
-        mean: weighted mean of the features, (K, q).
         columns: of the features.
         topology: of the tree.
         trees: the splits each problem begins with.
+        distillation: how.
     """
 
     def __init__(
@@ -318,12 +309,13 @@ class _Polish:
         x: Tensor,
         target: Tensor,
         weight: Tensor,
-        mean: Tensor,
         columns: GateColumns,
         topology: Topology,
         trees: Sequence[dict[int, Split]],
+        distillation: Distillation,
     ) -> None:
-        self._topology, self._weight, self._mean = topology, weight, mean
+        self._topology, self._weight, self._distillation = topology, weight, distillation
+        self._mean = mean = torch.einsum("kn,knq->kq", weight, x)
         deviation = torch.einsum("kn,knq->kq", weight, (x - mean[:, None]) ** 2).sqrt()
         self._deviation = torch.where(deviation > _CONSTANT, deviation, torch.inf)
         self._z = (x - mean[:, None]) / self._deviation[:, None]
@@ -345,9 +337,8 @@ class _Polish:
         reached = np.stack([[_is_leaf(leaf, splits) for leaf in topology.leaves] for splits in trees])
         self._reached = torch.as_tensor(reached, device=x.device)
 
-    def run(self, start: GateParameters, distillation: Distillation) -> GateParameters:
+    def run(self, start: GateParameters) -> GateParameters:
         """Gates in the units of the features, from such gates."""
-        self._least = distillation.min_leaf
         finite = torch.where(self._deviation.isinf(), 0.0, self._deviation)[:, None]
         weight = start.weight * finite
         bias = start.bias + (start.weight * self._mean[:, None]).sum(-1)
@@ -357,8 +348,9 @@ class _Polish:
             total = inside.sum(-1)
             level = (inside * self._target[:, None]).sum(-1) / total.clamp(min=_CONSTANT)
         theta = torch.cat([weight.flatten(1), bias, level, torch.full_like(level, 0.5)], dim=1)
-        n_columns = len(self._belongs) if distillation.gate_features is None else distillation.gate_features
-        if distillation.gate_features is None:
+        n_columns = self._distillation.gate_features
+        if n_columns is None:
+            n_columns = len(self._belongs)
             self._used = self._splits[..., None] & torch.ones_like(self._used)
         theta = self._fit(theta)
         for _ in range(1, min(n_columns, len(self._belongs))):
@@ -410,7 +402,9 @@ class _Polish:
         log_shape = log_shape.clamp(-5, 5)[..., None]
         scaled = log_shape.exp() * (self._target[problems][:, None] - level[..., None])
         loss = (inside * (2 * softplus(scaled) - scaled - log_shape)).sum((-2, -1))
-        short = torch.where(self._reached[problems], (self._least - inside.sum(-1)).clamp(min=0), 0.0)
+        short = torch.where(
+            self._reached[problems], (self._distillation.min_leaf - inside.sum(-1)).clamp(min=0), 0.0
+        )
         return loss + _TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
 
 
