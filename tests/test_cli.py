@@ -30,7 +30,7 @@ from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import fingerprint
-from sstorch.soft.search import CONTINUOUS_LEAVES, CURVED_ENCODINGS
+from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
@@ -639,11 +639,13 @@ def test_command_line_and_python_begin_with_the_same_tree() -> None:
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
     search = SoftSurvivalTreeCV().get_params()
     shared = {name: value for name, value in trees[1].get_params().items() if name in search}
-    # The search compares several of these, and trains gates on the outcomes.
-    several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness"}
-    several |= {"trainer", "init", "n_starts", "fused"}
+    # The search compares several of these.
+    several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness", "gate_features"}
     assert {name for name, value in shared.items() if search[name] != value} == several
-    assert plain.depth in search["depth"]
+    same = [own for own in SoftSurvivalTreeCV().candidates() if own.family == "groups"]
+    assert (plain.depth, plain.init, plain.n_starts, plain.fused, plain.gate_features) in {
+        (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
+    }
     assert plain.ridge in search["ridge"]
     assert plain.gate_ridge in search["gate_ridge"]
     assert plain.leaf in CONTINUOUS_LEAVES

@@ -25,7 +25,8 @@ from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.evaluation import ResultStore, make_folds
 from sstorch.optim import Joint
-from sstorch.soft.search import SCORINGS, Candidate, FoldSearch, HeldOutRows
+from sstorch.soft.candidates import Candidate
+from sstorch.soft.search import SCORINGS, FoldSearch, HeldOutRows
 
 HERE = Path(__file__).parent
 # Scores of all candidates: a file for each data set, lever, repeat and fold, and one that has what is packed.
@@ -35,6 +36,7 @@ SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aid
 SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
 # How the candidates of all searches are trained.
 TRAINED: dict[str, object] = {"init": "random", "n_starts": 8, "trainer": "joint", "numeric": "linear"}
+TRAINED["depth"] = (0, 1, 2, 3, 4)
 # Parameters of the search that one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},
@@ -70,14 +72,16 @@ class Watched(FoldSearch):
         self._test.append(test)
         self.rows: list[dict[str, object]] = []
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found: list[dict[str, object]] = []
         for _, batch in groupby(candidates, lambda own: own.batch):
             found += self._watch(list(batch))
         self.rows += found
         table = pd.DataFrame(found)
         wide = table[table["inner"] < 5].pivot(index="candidate", columns="inner", values=RULE)
-        return wide.to_numpy(), table.groupby("candidate")["seconds"].first().to_numpy()
+        scores = wide.to_numpy()
+        seconds = table.groupby("candidate")["seconds"].first().to_numpy()
+        return scores, np.full_like(scores, np.nan), seconds
 
     def _watch(self, candidates: list[Candidate]) -> list[dict[str, object]]:
         """Scores of the candidates of a batch on all splits, candidate by candidate."""
@@ -86,13 +90,11 @@ class Watched(FoldSearch):
         seconds = (time.process_time() - begin) / len(candidates)
         rows = []
         for k, (rest, train) in enumerate(zip(self._test, self._train, strict=True)):
-            scorers = {
-                score: HeldOutRows(rest, train, batch.preprocessors[k], score, "hbp") for score in CURVES
-            }
+            scorer = HeldOutRows(rest, train, batch.preprocessors[k], "hbp")
             for setting, own in enumerate(candidates):
                 start = batch.best_start(k, setting)
                 tree = batch.tree.select(batch.position(k, start, setting))
-                facts = {score: scorer.score(tree) for score, scorer in scorers.items()}
+                facts = {score: scorer.score(tree, score) for score in CURVES}
                 if k == 5:
                     chosen = clone(self._estimator).set_params(**own.parameters)
                     facts |= outer_facts(chosen.adopt(batch, train, k, start, setting), rest, train)

@@ -17,7 +17,8 @@ from sstorch import SoftSurvivalTree, load_dataset
 from sstorch.data import Schema, stratified_folds
 from sstorch.evaluation import make_baseline, make_folds, score_predictor
 from sstorch.soft import train_batch
-from sstorch.soft.search import SCORINGS, HeldOutRows, candidates
+from sstorch.soft.candidates import candidates
+from sstorch.soft.search import SCORINGS, HeldOutRows
 
 HERE = Path(__file__).parent
 DATA = ("veterans", "gbsg2", "whas500", "aids")
@@ -32,21 +33,23 @@ LISTS = {
     "fused": (0.0, 0.03, 0.3),
     "numeric": "linear",
     "roughness": 0.0,
+    "gate_features": None,
 }
 COLUMNS = ["data", "trainer", "fold", "inner", "depth", "ridge", "gate_ridge", "fused", *SCORINGS]
 
 
-def scored(batch, split: int, setting: int, count: int, rows: dict[str, HeldOutRows]) -> dict[str, float]:
+def scored(batch, split: int, setting: int, count: int, rows: HeldOutRows) -> dict[str, float]:
     start = batch.best_start(split, setting, count)
     tree = batch.tree.select(batch.position(split, start, setting))
-    return {name: own.score(tree) for name, own in rows.items()}
+    return {name: rows.score(tree, name) for name in SCORINGS}
 
 
 def nested(name: str, trainer: str) -> pd.DataFrame:
     """Inner scores of every candidate, and those of the same candidate trained on all rows of the fold."""
     data = load_dataset(name)
     outer, schema, rows = make_folds(data, 5, 0), Schema.of(data.frame), []
-    found = candidates(LISTS)
+    found = candidates(LISTS, trainer)
+    settings = {each: SoftSurvivalTree(**each.parameters, trainer=trainer).settings() for each in found}
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)
@@ -56,15 +59,13 @@ def nested(name: str, trainer: str) -> pd.DataFrame:
         held_out = [train.subset(inner == k) for k in range(5)] + [test]
         for key in dict.fromkeys(own.batch for own in found):
             own = [candidate for candidate in found if candidate.batch == key]
-            coefficients = list(dict.fromkeys(candidate.coefficients for candidate in own))
-            settings = SoftSurvivalTree(**own[0].parameters, trainer=trainer).settings()
-            batch = train_batch(splits, settings, schema, coefficients=coefficients)
+            coefficients = list(dict.fromkeys(settings[candidate].coefficients for candidate in own))
+            batch = train_batch(splits, settings[own[0]], schema, coefficients=coefficients)
             for k in range(6):
-                parts = held_out[k], splits[k], batch.preprocessors[k]
-                scorers = {score: HeldOutRows(*parts, score, "hbp") for score in SCORINGS}
+                scorer = HeldOutRows(held_out[k], splits[k], batch.preprocessors[k], "hbp")
                 for candidate in own:
-                    setting = batch.coefficients.index(candidate.coefficients)
-                    scores = scored(batch, k, setting, candidate.n_starts, scorers)
+                    setting = batch.coefficients.index(settings[candidate].coefficients)
+                    scores = scored(batch, k, setting, candidate.n_starts, scorer)
                     about = {"data": name, "trainer": trainer, "fold": fold, "inner": k}
                     rows.append({**about, **candidate.row(), **scores})
         print(name, trainer, fold, f"{time.process_time() - begin:.0f} s of the processor", flush=True)

@@ -25,8 +25,8 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
 from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft.candidates import SEARCHED
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.search import SEARCHED
 
 
 class EncodedRows:
@@ -274,10 +274,19 @@ class SoftTreeCVModel(StudyModel):
         }
         shared = {name: value for name, value in facts.items() if name not in SEARCHED}
         how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
+        if any(each.family == "groups" for each in candidates):
+            how["prefer"] = search.prefer
+        trainers = dict.fromkeys(tree.trainer for tree in trees)
         return {
             **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
             **fingerprint(shared, "tree"),
-            **fingerprint(trees[0].trainer, "trainer"),
+            **{
+                key: value
+                for number, trainer in enumerate(trainers, start=1)
+                for key, value in fingerprint(
+                    trainer, "trainer" if number == 1 else f"trainer{number}"
+                ).items()
+            },
             **fingerprint(how, "search"),
             "tree.prediction": search.prediction,
         }
@@ -368,9 +377,11 @@ def soft_search_models(
             hint = nearest_text(parameter, names)
             raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
         # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
-        # are compared on request alone: studies of earlier versions go on as they were.
+        # are compared with groups, or on request: studies of earlier versions go on as they were.
         shared = {key: value for key, value in given.items() if key not in SEARCHED}
-        shared["numeric"] = given["numeric"] or "linear"
+        without_groups = {"init", "trainer"} & {key for key, value in (shared | dict(entry)).items() if value}
+        if given["numeric"] or without_groups:
+            shared["numeric"] = given["numeric"] or "linear"
         models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
     return models
 

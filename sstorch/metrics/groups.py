@@ -284,6 +284,7 @@ def concordance_of_groups(
     group: npt.ArrayLike,
     *,
     train: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+    sample_weight: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
 ) -> float:
     """Concordance of a model that knows only the group of a row.
 
@@ -295,6 +296,7 @@ def concordance_of_groups(
         event: True or 1 where the event was observed, shape (n,).
         group: a number or a label for each row, shape (n,).
         train: time, event and group of the training rows.
+        sample_weight: weights of the rows and of the training rows, shape (n,) each; None is one each.
 
     Returns:
         The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
@@ -315,13 +317,17 @@ def concordance_of_groups(
     times = np.unique(row_time[row_event])
     if times.size == 0:
         raise DataError("event: no row has one, so no two rows can be compared.")
-    everybody = KaplanMeier.fit(train_time, train_event).at(times)
+    row_weight = check_weight(sample_weight[0], row_time.size)
+    weight = check_weight(sample_weight[1], train_time.size)
+    everybody = KaplanMeier.fit(train_time, train_event, sample_weight=weight).at(times)
     curves = np.tile(everybody, (row_time.size, 1))
     for label in np.unique(labels):
         rows = given == label
         if rows.any():
-            curves[labels == label] = KaplanMeier.fit(train_time[rows], train_event[rows]).at(times)
-    return concordance_harrell(row_time, row_event, curves, times)
+            own = None if weight is None else weight[rows]
+            estimate = KaplanMeier.fit(train_time[rows], train_event[rows], sample_weight=own)
+            curves[labels == label] = estimate.at(times)
+    return concordance_harrell(row_time, row_event, curves, times, sample_weight=row_weight)
 
 
 def _labels(group: npt.ArrayLike, n_rows: int) -> npt.NDArray[np.generic]:

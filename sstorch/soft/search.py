@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,191 +17,25 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.encodings import ColumnEncodings
-from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.exceptions import DataError, TrainingError
 from sstorch.monitoring import ProgressBar
-from sstorch.nn import HazardFamily, Prediction, SoftTree
+from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
+from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.settings import Coefficients
+from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree import SoftSurvivalTree
 
 Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
 SCORINGS: tuple[str, ...] = get_args(Scoring)
 Scorer = Callable[[Any, Any, Any], float]
 
-# What leaf="auto" stands for where times are continuous, and where they are grouped: events at no more than
-# so many distinct times, as where whole years were recorded.
-CONTINUOUS_LEAVES = ("log_logistic", "spline_ph", "spline_po")
-GROUPED_LEAVES = ("logistic_hazard",)
-MAX_GROUPS = 12
-# Least share of those censored before the last event who are so at times of events, too: the leaf takes one
-# who goes in the middle of an interval for free of the event until then.
-_ON_GROUPS = 0.8
-# What numeric="auto" stands for where there are so many events, and where there are fewer: too few to tell a
-# curve from noise.
-CURVED_ENCODINGS = ("linear", "log", "piecewise", "spline")
-STRAIGHT_ENCODINGS = ("linear", "log")
-MIN_EVENTS = 100
 # A rung of the halving has so many times the starts of the one before and keeps one of so many candidates.
 _FACTOR = 3
-# Leaf families that a growing search takes to the next depth.
-_FAMILIES = 2
+# Leaves that a growing search takes to the next depth, and to groups, whose levels and shapes matter less.
+_LEAVES, _LEAVES_OF_GROUPS = 2, 1
 # From this depth on each keeps the ridge on its gates: at depth 1 the best is not yet that of larger trees.
 _GATES_SETTLED = 2
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Parameters of :class:`~sstorch.SoftSurvivalTree` that are compared, by the same names.
-
-    Attributes:
-        place: of numeric, leaf and init in their lists, and of the candidate among all.
-    """
-
-    depth: int
-    leaf: str | HazardFamily
-    numeric: ColumnEncodings
-    init: str
-    n_starts: int
-    ridge: float
-    gate_ridge: float
-    fused: float
-    roughness: float
-    place: tuple[int, int, int, int]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of the estimator, encodings as text."""
-        return {name: getattr(self, name) for name in SEARCHED} | {"numeric": self.numeric.plain}
-
-    @property
-    def simplicity(self) -> tuple[float, ...]:
-        """Sorts candidates, the simplest first.
-
-        Few gates, then straight lines before logarithms before curves, then the earlier encoding, leaf and
-        start of the lists, few starts, and leaves and gates that are held together or back the most.
-        """
-        shape = not self.numeric.is_linear, self.numeric.is_curved
-        *places, number = self.place
-        held = self.fused, self.gate_ridge, self.ridge, self.roughness
-        return self.depth, *shape, *places, self.n_starts, *(-each for each in held), number
-
-    @property
-    def batch(self) -> tuple[object, ...]:
-        """The parameters that candidates of one batch have in common."""
-        return self.depth, leaf_label(self.leaf), self.numeric, self.init
-
-    @property
-    def settled(self) -> tuple[object, ...]:
-        """The parameters that a growing search chooses at its first depth, for each leaf."""
-        return self.numeric, self.ridge, self.roughness
-
-    @property
-    def coefficients(self) -> Coefficients:
-        """Of the penalties."""
-        return Coefficients(self.ridge, self.gate_ridge, self.fused, roughness=self.roughness)
-
-    def row(self) -> dict[str, Any]:
-        """As a row of a table."""
-        return {**self.parameters, "leaf": leaf_label(self.leaf), "numeric": str(self.numeric)}
-
-
-# Several values of these are compared; in this order candidates are listed.
-SEARCHED = tuple(item.name for item in fields(Candidate) if item.name != "place")
-
-
-def candidates(lists: Mapping[str, object]) -> list[Candidate]:
-    """Every choice of one value of each list.
-
-    A single leaf has no gates to start or to hold back and nothing to be fused with: at depth 0 leaf,
-    encodings and what holds these back are compared, with one start. Encodings without curves have no
-    roughness.
-
-    Args:
-        lists: values, or one, of each of ``SEARCHED``.
-
-    Raises:
-        ConfigError: a list is empty or names a value twice.
-    """
-    values = {name: _values(name, lists[name]) for name in SEARCHED}
-    listed = []
-    for number, choice in enumerate(itertools.product(*(enumerate(values[name]) for name in SEARCHED))):
-        at = {name: place for name, (place, _) in zip(SEARCHED, choice, strict=True)}
-        parameters = {name: value for name, (_, value) in zip(SEARCHED, choice, strict=True)}
-        if parameters["depth"] == 0:
-            if at["init"] or at["n_starts"] or at["gate_ridge"] or at["fused"]:
-                continue
-            parameters |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
-        if not parameters["numeric"].is_curved:
-            if at["roughness"]:
-                continue
-            parameters |= {"roughness": 0.0}
-        place = at["numeric"], at["leaf"], at["init"], number
-        listed.append(Candidate(**parameters, place=place))
-    return listed
-
-
-def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
-    """Leaves as they are given, or those that ``"auto"`` stands for.
-
-    Args:
-        leaf: one leaf or several, or ``"auto"``.
-        rows: the data; None if they are not known yet: then ``"auto"`` stands for every leaf that it may
-            stand for.
-    """
-    if not isinstance(leaf, str) or leaf != "auto":
-        return leaf
-    if rows is None:
-        return tuple(dict.fromkeys((*CONTINUOUS_LEAVES, *GROUPED_LEAVES)))
-    return GROUPED_LEAVES if _is_grouped(rows) else CONTINUOUS_LEAVES
-
-
-def automatic_encodings(numeric: object, rows: SurvivalData | None, monotone: object = None) -> object:
-    """Encodings of numeric columns as they are given, or those that ``"auto"`` stands for.
-
-    Args:
-        numeric: encodings for all columns or by column, or several of these, or ``"auto"``.
-        rows: the data; None if they are not known yet: then ``"auto"`` stands for every encoding that it may
-            stand for.
-        monotone: columns whose effect goes one way: then without splines, which can turn.
-    """
-    if not isinstance(numeric, str) or numeric != "auto":
-        return numeric
-    encodings = CURVED_ENCODINGS if rows is None or rows.event.sum() >= MIN_EVENTS else STRAIGHT_ENCODINGS
-    return tuple(each for each in encodings if not (monotone and each == "spline"))
-
-
-def _is_grouped(rows: SurvivalData) -> bool:
-    """True if times were recorded in few whole units, those of people lost on the way, too."""
-    event_times = rows.time[rows.event]
-    groups = np.unique(event_times)
-    if len(groups) > min(MAX_GROUPS, len(event_times) / 2):
-        return False
-    lost = rows.time[~rows.event & (rows.time < groups[-1])]
-    return len(lost) == 0 or float(np.isin(lost, groups).mean()) >= _ON_GROUPS
-
-
-def leaf_label(leaf: str | HazardFamily) -> str:
-    """Name of a leaf in tables: that of the family, with its options if it is given as an object."""
-    return leaf if isinstance(leaf, str) else f"{leaf.name}({leaf.extra_repr()})"
-
-
-def _values(name: str, given: object) -> Sequence[Any]:
-    single = isinstance(given, str | HazardFamily | Mapping) or not isinstance(given, Iterable)
-    values: list[Any] = [given] if single else list(given)  # type: ignore[call-overload]
-    values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    if name == "numeric":
-        values = [ColumnEncodings.of(value) for value in values]
-        if any(value.is_automatic for value in values):
-            raise ConfigError(
-                "numeric must be one of linear, log, piecewise, spline for each candidate, or 'auto' alone, "
-                f"got {given!r}"
-            )
-    labels = [leaf_label(value) if name == "leaf" else value for value in values]
-    if not values or any(label in labels[:place] for place, label in enumerate(labels)):
-        raise ConfigError(f"{name} must be a value, or different ones to compare, got {given!r}")
-    return values
 
 
 def check_held_out(rows: SurvivalData, train: SurvivalData, scoring: object) -> None:
@@ -229,8 +63,6 @@ class HeldOutRows:
         rows: the rows left out.
         train: the fold's training rows, from which censoring weights come.
         preprocessor: fitted on the training rows.
-        scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves; ``"ibs"``,
-            the integrated Brier score of convention ``"graf"`` with its sign turned.
         prediction: ``"hbp"`` or ``"mixture"``.
     """
 
@@ -239,22 +71,45 @@ class HeldOutRows:
         rows: SurvivalData,
         train: SurvivalData,
         preprocessor: Preprocessor,
-        scoring: str,
         prediction: Prediction,
     ) -> None:
-        self._rows, self._train, self._scoring = rows, train, scoring
+        self._rows, self._train = rows, train
         self._preprocessor, self._prediction = preprocessor, prediction
         self._x = torch.as_tensor(preprocessor.transform(rows.frame))
 
-    def score(self, module: SoftTree) -> float:
-        """Score of one trained tree without batch dimension; greater is better, and -inf is possible."""
+    def score(self, module: SoftTree, scoring: str) -> float:
+        """Score of one trained tree without batch dimension; greater is better, and -inf is possible.
+
+        Args:
+            module: the tree.
+            scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves;
+                ``"ibs"``, the integrated Brier score of convention ``"graf"`` with its sign turned.
+        """
         rows, x = self._rows, self._x.to(module.log_time_scale)
         tree = FittedTree(module, self._preprocessor, self._prediction)
-        if self._scoring == "log_likelihood":
+        if scoring == "log_likelihood":
             return tree.log_likelihood(x, rows.time, rows.event, rows.entry, rows.sample_weight)
-        return _curve_score(
-            rows, self._train, self._scoring, lambda times: tree.curves(x, times, falling=True)
+        return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
+
+    def concordance_of_groups(self, module: SoftTree) -> float:
+        """What the groups of one tree alone tell of the rows; nan for one leaf, and where rows came late."""
+        rows, train = self._rows, self._train
+        late = train.entry.any() or rows.entry.any()
+        if not module.topology.depth or late or not rows.event.any():
+            return np.nan
+        tree = FittedTree(module, self._preprocessor, self._prediction)
+        known = tree.apply(self._train_x.to(module.log_time_scale))
+        return metrics.concordance_of_groups(
+            rows.time,
+            rows.event,
+            tree.apply(self._x.to(module.log_time_scale)),
+            train=(train.time, train.event, known),
+            sample_weight=(rows.sample_weight, train.sample_weight),
         )
+
+    @cached_property
+    def _train_x(self) -> torch.Tensor:
+        return torch.as_tensor(self._preprocessor.transform(self._train.frame))
 
 
 def _curve_score(
@@ -288,6 +143,8 @@ class Scores:
         candidates: those that were scored.
         folds: held-out score of each candidate on each fold, greater is better, shape (C, n_folds); -inf
             where no start has a finite objective.
+        groups: concordance of each candidate's groups alone on each fold, shape (C, n_folds); nan for a
+            single leaf, and where rows entered late.
         seconds: share of the time of its batches, shape (C,).
         rung: the last rung of a halving that each candidate reached, from 0, shape (C,).
         starts: starts with which it was scored last, shape (C,).
@@ -295,9 +152,18 @@ class Scores:
 
     candidates: Sequence[Candidate]
     folds: FloatArray
+    groups: FloatArray
     seconds: FloatArray
     rung: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
+
+    @classmethod
+    def once(
+        cls, candidates: Sequence[Candidate], folds: FloatArray, groups: FloatArray, seconds: FloatArray
+    ) -> Self:
+        """Of candidates that were scored once, with all their starts."""
+        starts = np.array([each.n_starts for each in candidates])
+        return cls(candidates, folds, groups, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
 
     @property
     def mean(self) -> FloatArray:
@@ -363,32 +229,40 @@ class FoldSearch:
 
     def grid(self, candidates: Sequence[Candidate]) -> Scores:
         """Train every candidate with all its starts."""
-        folds, seconds = self._scores(candidates)
-        return _once(candidates, folds, seconds)
+        return Scores.once(candidates, *self._scores(candidates))
 
     def growing(self, candidates: Sequence[Candidate]) -> Scores:
-        """Depth by depth, as long as the best of a depth is better than all shallower ones.
+        """Regressions, then groups, then gates depth by depth, as long as these improve.
 
-        The first depth compares all its candidates. Of every leaf family the encodings, their roughness and
-        the ridge that are best there are kept, and the ridge on the gates that is best at depth 2, or the
-        first depth beyond; each further depth compares the two families that are best at the depth before.
-        What is not scored is not among the candidates of the result.
+        The first stage compares all its candidates. Of every leaf the encodings, their roughness and the
+        ridge that are best there are kept, and the ridge on the gates that is best at depth 2, or the first
+        depth beyond. Groups have the best leaf; each depth of gates has the two that are best at the stage
+        before, and is the last if it is no better than regressions and shallower gates. What is not scored is
+        not among the candidates of the result.
         """
-        scored: list[tuple[Candidate, FloatArray, float]] = []
+        scored: list[tuple[Candidate, FloatArray, FloatArray, float]] = []
         settled: dict[str, tuple[object, ...]] = {}
         gate_ridges: dict[str, float] = {}
-        families, best = {leaf_label(each.leaf) for each in candidates}, -np.inf
-        for depth in sorted({each.depth for each in candidates}):
+        leaves, best = list({leaf_label(each.leaf): None for each in candidates}), -np.inf
+        n_leaves = n_leaves_of_groups = len(leaves)
+        for stage in sorted({_stage(each) for each in candidates}):
+            family, depth = FAMILIES[stage[0]], stage[1]
+            among = leaves[: n_leaves_of_groups if family == "groups" else n_leaves]
             level = [
                 each
                 for each in candidates
-                if each.depth == depth
-                and leaf_label(each.leaf) in families
+                if _stage(each) == stage
+                and leaf_label(each.leaf) in among
                 and settled.get(leaf_label(each.leaf), each.settled) == each.settled
-                and gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
+                and (
+                    family != "gates"
+                    or gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
+                )
             ]
-            folds, seconds = self._scores(level)
-            scored += zip(level, folds, seconds.tolist(), strict=True)
+            folds, groups, seconds = self._scores(level)
+            scored += zip(level, folds, groups, seconds.tolist(), strict=True)
+            if family == "groups":
+                continue
             # In four decimals, as `Scores.rank` compares.
             means = folds.mean(axis=1).round(4)
             if not np.isfinite(means.max()) and not np.isfinite(best):
@@ -402,9 +276,9 @@ class FoldSearch:
             settled = settled or {leaf: each.settled for leaf, each in leading.items()}
             if depth >= _GATES_SETTLED:
                 gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
-            families = set(list(leading)[:_FAMILIES])
-        those, scores, spent = zip(*scored, strict=True)
-        return _once(those, np.stack(scores), np.array(spent))
+            leaves, n_leaves, n_leaves_of_groups = list(leading), _LEAVES, _LEAVES_OF_GROUPS
+        those, scores, alone, spent = zip(*scored, strict=True)
+        return Scores.once(those, np.stack(scores), np.stack(alone), np.array(spent))
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
@@ -413,7 +287,7 @@ class FoldSearch:
             Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and hyperparameter
             optimization".
         """
-        folds = np.empty((len(candidates), len(self._train)))
+        folds, groups = np.empty((2, len(candidates), len(self._train)))
         seconds = np.zeros(len(candidates))
         rung, starts = np.zeros((2, len(candidates)), dtype=np.int64)
         alive = np.arange(len(candidates))
@@ -423,60 +297,69 @@ class FoldSearch:
                 alive = np.sort(alive[order[: -(-len(alive) // _FACTOR)]])
             left = [candidates[place] for place in alive.tolist()]
             left = [replace(each, n_starts=min(count, each.n_starts)) for each in left]
-            folds[alive], spent = self._scores(left)
+            folds[alive], groups[alive], spent = self._scores(left)
             seconds[alive] += spent
             rung[alive], starts[alive] = number, [each.n_starts for each in left]
-        return Scores(candidates, folds, seconds, rung, starts)
+        return Scores(candidates, folds, groups, seconds, rung, starts)
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
-        first, counts = candidates[0], [each.n_starts for each in candidates]
-        settings = clone(self._estimator).set_params(**first.parameters).settings()
-        settings = replace(settings, n_starts=max(counts))
+        counts = [each.n_starts for each in candidates]
+        settings = replace(self._settings(candidates[0]), n_starts=max(counts))
         if len(set(counts)) > 1:
             # Fewer starts are the first of the most: none may be dropped on account of later ones.
             settings = replace(settings, trainer=with_heats(settings.trainer, 0))
         callbacks = [ProgressBar()] if self._estimator.verbose else []
-        return train_batch(self._train, settings, self._schema, callbacks, coefficients=_settings(candidates))
+        coefficients = list(dict.fromkeys(self._settings(each).coefficients for each in candidates))
+        return train_batch(self._train, settings, self._schema, callbacks, coefficients=coefficients)
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[FloatArray, FloatArray]:
-        folds, seconds = np.empty((len(candidates), len(self._train))), np.empty(len(candidates))
+    def _settings(self, candidate: Candidate) -> BatchSettings:
+        estimator: SoftSurvivalTree = clone(self._estimator).set_params(**candidate.parameters)
+        return estimator.settings()
+
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The fields ``folds``, ``groups`` and ``seconds`` of :class:`Scores`."""
+        folds, groups = np.empty((2, len(candidates), len(self._train)))
+        seconds = np.empty(len(candidates))
         batches: dict[tuple[object, ...], list[int]] = {}
         for number, candidate in enumerate(candidates):
             batches.setdefault(candidate.batch, []).append(number)
         for numbers in batches.values():
             begin = time.perf_counter()
-            together = [candidates[number] for number in numbers]
-            batch, settings = self.train(together), _settings(together)
+            batch = self.train([candidates[number] for number in numbers])
+            settings = [
+                batch.coefficients.index(self._settings(candidates[number]).coefficients)
+                for number in numbers
+            ]
             for fold in range(len(self._train)):
                 score = self._score_of(batch, fold)
-                for number, candidate in zip(numbers, together, strict=True):
-                    folds[number, fold] = score(candidate, settings.index(candidate.coefficients))
+                for number, setting in zip(numbers, settings, strict=True):
+                    folds[number, fold], groups[number, fold] = score(candidates[number], setting)
             seconds[numbers] = (time.perf_counter() - begin) / len(numbers)
-        return folds, seconds
+        return folds, groups, seconds
 
-    def _score_of(self, batch: TrainedBatch, fold: int) -> Callable[[Candidate, int], float]:
-        """The score on a fold of a candidate with the coefficients at a position of a batch."""
+    def _score_of(self, batch: TrainedBatch, fold: int) -> Callable[[Candidate, int], tuple[float, float]]:
+        """The score on a fold, and that of the groups alone, of a candidate and its place in a batch."""
         train, test, estimator, scoring = self._train[fold], self._test[fold], self._estimator, self._scoring
-        rows = None
-        if isinstance(scoring, str):
-            rows = HeldOutRows(test, train, batch.preprocessors[fold], scoring, estimator.prediction)
-        known: dict[int, float] = {}
+        rows = HeldOutRows(test, train, batch.preprocessors[fold], estimator.prediction)
+        known: dict[int, tuple[float, float]] = {}
 
-        def score(candidate: Candidate, setting: int) -> float:
+        def score(candidate: Candidate, setting: int) -> tuple[float, float]:
             try:
                 start = batch.best_start(fold, setting, candidate.n_starts)
             except TrainingError:
-                return -np.inf
+                return -np.inf, np.nan
             position = batch.position(fold, start, setting)
             if position not in known:
-                if rows is not None:
-                    known[position] = rows.score(batch.tree.select(position))
+                module = batch.tree.select(position)
+                if isinstance(scoring, str):
+                    value = rows.score(module, scoring)
                 else:
                     tree = clone(estimator).set_params(**candidate.parameters)
                     tree.adopt(batch, train, fold, start, setting)
-                    known[position] = float(scoring(tree, test.frame, (test.given_time, test.event)))  # type: ignore[operator]
-            if np.isnan(known[position]):
+                    value = float(scoring(tree, test.frame, (test.given_time, test.event)))
+                known[position] = value, rows.concordance_of_groups(module)
+            if np.isnan(known[position][0]):
                 raise DataError(
                     f"the score of fold {fold} is not defined (NaN): choose fewer folds or another"
                 )
@@ -485,10 +368,9 @@ class FoldSearch:
         return score
 
 
-def _once(candidates: Sequence[Candidate], folds: FloatArray, seconds: FloatArray) -> Scores:
-    """Scores of candidates that were scored once, with all their starts."""
-    starts = np.array([each.n_starts for each in candidates])
-    return Scores(candidates, folds, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
+def _stage(candidate: Candidate) -> tuple[int, int]:
+    """When a growing search comes to a candidate: groups of all depths at once."""
+    return FAMILIES.index(candidate.family), candidate.depth if candidate.family == "gates" else 0
 
 
 def rungs(n_starts: int) -> list[int]:
@@ -497,8 +379,3 @@ def rungs(n_starts: int) -> list[int]:
     while counts[0] > 1:
         counts.insert(0, counts[0] // _FACTOR or 1)
     return counts
-
-
-def _settings(candidates: Sequence[Candidate]) -> list[Any]:
-    """Their different coefficients, in order."""
-    return list(dict.fromkeys(candidate.coefficients for candidate in candidates))

@@ -9,6 +9,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_args
 
+import numpy as np
 import torch
 
 from sstorch.checks import check_device, check_integer, is_number_of
@@ -403,3 +404,14 @@ def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
         )
     if parity.pairs == "sum" and isinstance(trainer, Adam):
         raise ConfigError("a sum over pairs depends on the batch size of trainer='adam': use pairs='mean'")
+
+
+def as_json(value: object) -> object:
+    """A setting as JSON takes it: plain types, and infinity as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return "inf" if value == math.inf else value
+
+
+def from_json(value: Any) -> Any:
+    """A setting from what :func:`as_json` has made of it."""
+    return math.inf if value == "inf" else value

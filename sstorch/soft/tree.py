@@ -35,7 +35,7 @@ from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
-from sstorch.soft.settings import SETTINGS, BatchSettings
+from sstorch.soft.settings import SETTINGS, BatchSettings, as_json, from_json
 from sstorch.soft.split_test import SplitTest, Tested, split_test
 from sstorch.soft.tree_sample import TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees
@@ -675,7 +675,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         state, tensors = self._tree.state()
         # Depth and type are those of the fitted tree: parameters may have been set anew since.
         state["parameters"] |= {
-            name: _plain(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
+            name: as_json(getattr(self, name)) for name, item in SETTINGS.items() if item.saved
         }
         state["parameters"] |= {
             "numeric": None if self.numeric is None else ColumnEncodings.of(self.numeric).plain,
@@ -709,7 +709,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         check_device(device)
         state, tensors = read_folder(Path(path), FORMAT, READ_VERSIONS)
         with reading(Path(path)):
-            parameters = state["parameters"] | {"fused": _number(state["parameters"]["fused"])}
+            parameters = state["parameters"] | {"fused": from_json(state["parameters"]["fused"])}
             estimator = cls(leaf=leaf_of_state(state), device=device, **parameters)
             tree = FittedTree.from_state(state, tensors, device)
             estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor
@@ -745,16 +745,6 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
-
-
-def _plain(value: object) -> object:
-    """A setting as JSON takes it: plain types, and infinity as text."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return "inf" if value == np.inf else value
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if value == "inf" else value
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:

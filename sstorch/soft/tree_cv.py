@@ -13,6 +13,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.encodings import NumericEncodings
@@ -22,65 +23,84 @@ from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folde
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Trainer
 from sstorch.soft.batch import training_rows
-from sstorch.soft.fitted import FittedTree
-from sstorch.soft.search import (
-    SCORINGS,
+from sstorch.soft.candidates import (
+    FAMILIES,
     SEARCHED,
     Candidate,
-    FoldSearch,
-    Scores,
-    Scoring,
     automatic_encodings,
     automatic_leaves,
     candidates,
 )
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
+from sstorch.soft.settings import as_json, from_json
 from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
 from sstorch.soft.tree_sample import TreeSample
+
+_TITLES = {
+    "regression": "regression, one leaf",
+    "groups": "groups, distilled gates",
+    "gates": "gates trained on outcomes",
+}
 
 FORMAT = "sstorch.soft_survival_tree_cv"
 FORMAT_VERSION = 1
 TREE_FOLDER = "tree"
 
 Strategy = Literal["growing", "grid", "halving"]
+Preference = Literal["groups", "accuracy"]
 
 
 class SoftSurvivalTreeCV(SoftEstimator):
-    """Soft survival tree with depth, leaf, penalties and starts chosen by cross-validation.
+    """Soft survival tree chosen by cross-validation among regressions, groups, and gates trained on outcomes.
 
-    Every parameter from ``depth`` to ``n_starts``, ``numeric`` and ``roughness`` take one value or several;
-    each choice of one of each is a candidate. Candidates of the same depth, leaf, encodings and ``init`` are
-    one tensor program: folds x penalties x starts. Preprocessing with the knots of curves, starts and, within
-    a fold, the choice of the start see the training rows of that fold only. The chosen candidate is then
-    trained on all rows. What is compared by default comes from the studies in ``experiments/accuracy`` and
-    ``experiments/tree_search``; all else is the default of :class:`~sstorch.SoftSurvivalTree`.
+    Three families of trees are compared: regressions, which have no gate; groups, whose gates are distilled
+    from a regression and stay; and gates that are trained on the outcomes together with leaves that have
+    slopes of their own. By default (``prefer``) the best groups are taken, unless the best tree of all is
+    better by more than the folds leave open. ``init`` or ``trainer`` narrow the choice: with
+    ``trainer="nodec"`` no groups are compared, with ``init="distilled"`` no other gates.
+
+    Every parameter from ``depth`` to ``n_starts``, ``numeric``, ``roughness`` and ``gate_features`` take one
+    value or several; each choice of one of each is a candidate. Candidates of the same depth, leaf,
+    encodings, ``init`` and ``gate_features`` are one tensor program: folds x penalties x starts.
+    Preprocessing with the knots of curves, starts and, within a fold, the choice of the start see the
+    training rows of that fold only. The chosen candidate is then trained on all rows. What is compared by
+    default comes from the studies in ``experiments/accuracy`` and ``experiments/tree_search``; all else is
+    the default of :class:`~sstorch.SoftSurvivalTree`.
 
     Args:
         depth: depths compared. Of depth 0, a single leaf, only ``leaf``, ``ridge``, ``numeric`` and
-            ``roughness`` matter: other parameters make no candidates of their own.
+            ``roughness`` matter: other parameters make no candidates of their own. None for 0, groups of
+            depth 2, and gates of depths 1 to 4.
         leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
             ``"spline_po"``, or takes ``"logistic_hazard"`` where the events are at no more than twelve
             distinct times, as where whole years were recorded.
         ridge: coefficients of the ridge on the slopes of the leaves.
-        gate_ridge: of the ridge on the weights of the gates.
-        fused: of the penalty on differences between leaves.
-        init: kinds of initial solutions.
+        gate_ridge: of the ridge on the weights of gates that are trained.
+        fused: of the penalty on differences between leaves. None for infinity (slopes that all groups share),
+            0.1 and 0.01 in groups, and 0 with other gates.
+        init: kinds of initial solutions; None for ``"distilled"``, which makes groups, and ``"random"``, or
+            for the one that goes with the ``trainer``.
         n_starts: numbers of initial solutions; fewer starts are the first of the most, and cost nothing more.
+            None for 1 where gates are distilled, and 10 otherwise.
         cv: folds, stratified by event.
         scoring: what is compared on the rows left out: ``"log_likelihood"``, mean per row; ``"c_harrell"``,
             time-dependent concordance; ``"ibs"``, integrated Brier score (convention ``"graf"``) with its
             sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
             no weights. The likelihood prefers leaves that are sharp where many times are equal; concordance
             is what the study chose by.
-        search: ``"growing"``: depth by depth, as long as the score improves; of every leaf the ``ridge``,
-            ``numeric`` and ``roughness`` that are best at the first depth are kept, and beyond depth 2 the
-            ``gate_ridge`` that is best there; every further depth compares the two leaves that are best at
-            the one before; ``"grid"``: all candidates;
-            or ``"halving"``: all candidates with few starts, the best third of them with three times as many,
-            and so on to ``n_starts``.
+        search: ``"growing"``: regressions, then groups, then gates depth by depth, as long as these improve
+            the score; of every leaf the ``ridge``, ``numeric`` and ``roughness`` that are best at the first
+            stage are kept, and beyond depth 2 the ``gate_ridge`` that is best there; groups have the best
+            leaf, and every further depth of gates the two leaves that are best at the stage before;
+            ``"grid"``: all candidates; or ``"halving"``: all candidates with few starts, the best third of
+            them with three times as many, and so on to ``n_starts``.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
-            best: smallest depth, then straight lines before logarithms before curves, first encoding, leaf
-            and init, fewest starts, largest ``fused``, ``gate_ridge``, ``ridge`` and ``roughness``.
-        trainer: of all trees; ``"joint"`` predicts as well as the decomposition here, in less time.
+            best: smallest depth, fewest ``gate_features``, then straight lines before logarithms before
+            curves, first encoding, leaf and init, fewest starts, largest ``fused``, ``gate_ridge``, ``ridge``
+            and ``roughness``.
+        trainer: of all trees; None for ``"leaves"`` where gates are distilled, and ``"nodec"`` otherwise.
+            ``"joint"`` trains gates in less time than the decomposition and predicts as well here.
         holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
             loss on that share of the fold's training rows instead of by the training objective.
         random_state: seed of folds and starts, an integer.
@@ -92,14 +112,22 @@ class SoftSurvivalTreeCV(SoftEstimator):
         gate_numeric, interactions, monotone: of all trees; with ``monotone``, ``"auto"`` leaves splines out.
         roughness: coefficients of the penalty on the roughness of curves; encodings without curves have no
             candidates for it.
+        gate_features: numbers of columns of a distilled gate; None in the list stands for all.
+        prefer: ``"groups"`` takes the best groups, unless the best tree of all is better by more than one
+            standard error of the difference, paired by folds; ``"accuracy"`` takes the best of all.
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
         best_params_: its parameters among those compared; encodings as text, with their options.
         best_score_: its mean score over folds.
         best_index_: its row of ``cv_results_``.
-        cv_results_: a row per candidate that was scored: parameters, mean, standard deviation and standard
-            error of the score over folds, the score of each fold (-inf if no start could be trained), rank
+        families_: a row for each family that was compared, of its best candidate: ``mean_score`` and its
+            ``standard_error``; ``less_best``, the difference to the best of all, and its standard error,
+            paired by folds; ``c_groups``; whether it was ``chosen``; its row ``index`` of ``cv_results_``.
+        cv_results_: a row per candidate that was scored: family, parameters, mean, standard deviation and
+            standard error of the score over folds, the score of each fold (-inf if no start could be
+            trained), ``c_groups``, the concordance of its groups alone on the rows left out
+            (:func:`~sstorch.metrics.concordance_of_groups`; nan for one leaf or rows that entered late), rank
             (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
@@ -107,10 +135,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTreeCV((0, 1), "log_logistic", gate_ridge=1e-3, n_starts=1, cv=2, numeric="log")
+    >>> tree = SoftSurvivalTreeCV((0, 2), "log_logistic", init="distilled", cv=2, numeric="log")
     >>> tree = tree.fit(data.frame, (data.time, data.event))
-    >>> len(tree.cv_results_), int(tree.cv_results_.loc[tree.best_index_, "rank"])
-    (4, 1)
+    >>> tree.families_["chosen"].to_dict()
+    {'regression': False, 'groups': True}
     """
 
     best_estimator_: SoftSurvivalTree
@@ -118,22 +146,23 @@ class SoftSurvivalTreeCV(SoftEstimator):
     best_score_: float
     best_index_: int
     cv_results_: pd.DataFrame
+    families_: pd.DataFrame
     folds_: npt.NDArray[np.int64]
 
     def __init__(
         self,
-        depth: int | Sequence[int] = (0, 1, 2, 3, 4),
+        depth: int | Sequence[int] | None = None,
         leaf: str | HazardFamily | Sequence[str | HazardFamily] = "auto",
         ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
         gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
-        fused: float | Sequence[float] = 0.0,
-        init: str | Sequence[str] = "random",
-        n_starts: int | Sequence[int] = 10,
+        fused: float | Sequence[float] | None = None,
+        init: str | Sequence[str] | None = None,
+        n_starts: int | Sequence[int] | None = None,
         cv: int = 5,
         scoring: Scoring | Callable[[Any, Any, Any], float] = "c_harrell",
         search: Strategy = "growing",
         one_standard_error: bool = False,
-        trainer: str | Trainer = "nodec",
+        trainer: str | Trainer | None = None,
         holdout: float = 0.0,
         prediction: Prediction = "hbp",
         device: str = "cpu",
@@ -147,6 +176,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
         interactions: Sequence[tuple[str, str]] = (),
         roughness: float | Sequence[float] = (1e-3, 1e-2, 1e-1),
         monotone: Mapping[str, str] | None = None,
+        gate_features: int | Sequence[int | None] | None = (1, 2, 3),
+        prefer: Preference = "groups",
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -173,6 +204,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
         self.interactions = interactions
         self.roughness = roughness
         self.monotone = monotone
+        self.gate_features = gate_features
+        self.prefer = prefer
 
     # ------------------------------------------------------------------ fit
 
@@ -215,6 +248,7 @@ class SoftSurvivalTreeCV(SoftEstimator):
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
         self.cv_results_, self.folds_ = _table(scores), folds
+        self.families_ = _families(self.cv_results_, best)
         return self._take_over()
 
     def candidates(self, data: SurvivalData | None = None) -> list[Candidate]:
@@ -229,6 +263,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
         """
         if self.search not in get_args(Strategy):
             raise ConfigError(f"search must be one of {', '.join(get_args(Strategy))}, got {self.search!r}")
+        if self.prefer not in get_args(Preference):
+            raise ConfigError(f"prefer must be one of {', '.join(get_args(Preference))}, got {self.prefer!r}")
         if self.scoring not in SCORINGS and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be one of {', '.join(SCORINGS)}, or a scorer of scikit-learn, called with "
@@ -239,10 +275,11 @@ class SoftSurvivalTreeCV(SoftEstimator):
             automatic_leaves(self.leaf, data),
             automatic_encodings(self.numeric, data, self.monotone),
         )
-        listed = candidates(self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings})
+        lists = self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings}
+        listed = candidates(lists, self.trainer)
         for candidate in listed:
             SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
-        if self.search == "halving" and len({each.n_starts for each in listed if each.depth}) > 1:
+        if self.search == "halving" and len({each.n_starts for each in listed if each.family == "gates"}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
         return listed
 
@@ -287,9 +324,9 @@ class SoftSurvivalTreeCV(SoftEstimator):
     # ------------------------------------------------------------------ read and keep
 
     def summary(self) -> str:
-        """The choice that was made, the five best candidates, and the tree, as text."""
+        """What was chosen and what the others score, the five best candidates, and the tree, as text."""
         tree, table = self.tree_, self.cv_results_
-        # Tables of files from before there were encodings do not have all.
+        # Tables of files of earlier versions do not have all.
         searched = [name for name in SEARCHED if name in table]
         shown = [*searched, "mean_score", "standard_error"]
         best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)
@@ -297,7 +334,23 @@ class SoftSurvivalTreeCV(SoftEstimator):
         chosen = ", ".join(f"{name}={row[name]!s}" for name in searched)
         n_folds = sum(str(name).startswith("fold_") for name in table)
         title = f"Chosen of {len(table)} candidates by {self.score_name_} on {n_folds} folds: {chosen}"
-        return f"{title}\n{best}\n\n{tree.summary()}"
+        parts = [f"{title}\n{best}", tree.summary()]
+        if "families_" in vars(self):
+            parts.insert(0, self._families_text())
+        return "\n\n".join(parts)
+
+    def _families_text(self) -> str:
+        """The families beside each other, a line for each."""
+        lines = [
+            f"Rows left out: {self.score_name_}, less that of the best of all (standard error), and the "
+            "concordance of the groups alone"
+        ]
+        for name, row in self.families_.iterrows():
+            alone = "" if np.isnan(row["c_groups"]) else f"  {row['c_groups']:.3f}"
+            difference = f"{row['less_best']:+.4f} ({row['less_best_standard_error']:.4f})"
+            mark = "  <- chosen" if row["chosen"] else ""
+            lines.append(f"  {_TITLES[str(name)]:26}  {row['mean_score']:.4f}  {difference}{alone}{mark}")
+        return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
         """Write the table of the search and the chosen tree into a folder, no pickle.
@@ -312,7 +365,9 @@ class SoftSurvivalTreeCV(SoftEstimator):
             "scoring": self.scoring if isinstance(self.scoring, str) else None,
             "columns": [[str(name), str(table[name].dtype)] for name in table],
             "texts": {str(name): list(table[name]) for name in table if name not in numbers},
-            "best_params": {name: value for name, value in self.best_params_.items() if name != "leaf"},
+            "best_params": {
+                name: as_json(value) for name, value in self.best_params_.items() if name != "leaf"
+            },
             "best_score": self.best_score_,
             "best_index": self.best_index_,
             "tree_sha256": _tree_checksum(folder),
@@ -344,7 +399,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
                 for name, dtype in state["columns"]
             }
             # Files from before there were encodings have none: all columns were straight lines.
-            parameters = {"leaf": tree.leaf, "numeric": "linear", **state["best_params"]}
+            chosen = {name: from_json(value) for name, value in state["best_params"].items()}
+            parameters = {"leaf": tree.leaf, "numeric": "linear", **chosen}
             search = cls(**parameters)
             if state["scoring"] is not None:
                 search.scoring = state["scoring"]
@@ -354,6 +410,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
             search.best_index_ = int(state["best_index"])
             search.folds_ = tensors["folds_"].numpy()
         search.cv_results_, search.best_estimator_ = pd.DataFrame(columns), tree
+        if "family" in columns:  # not in files of earlier versions
+            search.families_ = _families(search.cv_results_, search.best_index_)
         return search._take_over()
 
     # ------------------------------------------------------------------ internals
@@ -362,17 +420,20 @@ class SoftSurvivalTreeCV(SoftEstimator):
         return check_integer("random_state", self.random_state, 0)
 
     def _choose(self, scores: Scores) -> int:
+        """The place of the candidate that is chosen."""
         best = int(scores.rank.argmin())
         if not np.isfinite(scores.mean[best]):
             raise TrainingError(
                 "no candidate has a finite score on every fold; try another leaf, larger ridges or "
                 "scoring='c_harrell'"
             )
-        if not self.one_standard_error:
-            return best
-        last = scores.rung == scores.rung[best]
-        near = last & (scores.mean >= scores.mean[best] - scores.standard_error[best])
-        return min(np.flatnonzero(near).tolist(), key=lambda number: scores.candidates[number].simplicity)
+        among = scores.rung == scores.rung[best]
+        groups = among & np.array([each.family == "groups" for each in scores.candidates])
+        if self.prefer == "groups" and groups.any():
+            difference, error = _paired(scores.folds[_best_of(scores, groups)], scores.folds[best])
+            if -difference <= error:
+                among = groups
+        return _simplest(scores, among) if self.one_standard_error else _best_of(scores, among)
 
     def _take_over(self) -> Self:
         """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
@@ -381,12 +442,56 @@ class SoftSurvivalTreeCV(SoftEstimator):
         return self
 
 
+def _best_of(scores: Scores, among: npt.NDArray[np.bool_]) -> int:
+    """The candidate of the smallest rank among some."""
+    return int(np.where(among, scores.rank, len(among) + 1).argmin())
+
+
+def _simplest(scores: Scores, among: npt.NDArray[np.bool_]) -> int:
+    """The simplest of some candidates that are within one standard error of the best of them."""
+    best = _best_of(scores, among)
+    near = among & (scores.mean >= scores.mean[best] - scores.standard_error[best])
+    return min(np.flatnonzero(near).tolist(), key=lambda number: scores.candidates[number].simplicity)
+
+
+def _paired(ours: FloatArray, others: FloatArray) -> tuple[float, float]:
+    """Mean difference of scores on the same folds, and its standard error; nan where one is infinite."""
+    with np.errstate(invalid="ignore"):
+        difference = ours - others
+        return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+
+
+def _families(table: pd.DataFrame, chosen: int) -> pd.DataFrame:
+    """The best of each family beside the best of all, from ``cv_results_``; of the chosen one the chosen."""
+    folds = table[[name for name in table if str(name).startswith("fold_")]].to_numpy()
+    rank, best = table["rank"].to_numpy(), int(table["rank"].to_numpy().argmin())
+    rows = {}
+    for family in FAMILIES:
+        own = (table["family"] == family).to_numpy()
+        if not own.any():
+            continue
+        place = chosen if own[chosen] else int(np.where(own, rank, len(rank) + 1).argmin())
+        less_best, error = _paired(folds[place], folds[best])
+        row = table.iloc[place]
+        rows[family] = {
+            "mean_score": row["mean_score"],
+            "standard_error": row["standard_error"],
+            "less_best": less_best,
+            "less_best_standard_error": error,
+            "c_groups": row["c_groups"],
+            "chosen": place == chosen,
+            "index": place,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
 def _table(scores: Scores) -> pd.DataFrame:
     columns = {
         "mean_score": scores.mean,
         "std_score": scores.std,
         "standard_error": scores.standard_error,
         **{f"fold_{fold}": score for fold, score in enumerate(scores.folds.T)},
+        "c_groups": scores.groups.mean(axis=1),
         "rank": scores.rank,
         "rung": scores.rung,
         "starts": scores.starts,

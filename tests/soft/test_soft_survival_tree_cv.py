@@ -195,9 +195,9 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
     assert found.best_params_["depth"] == 0
     folds = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-8], [2.0, 2.0], [-np.inf, 9.0]])
     none = np.zeros(4, dtype=np.int64)
-    assert search_module.Scores([], folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
+    assert search_module.Scores([], folds, folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
     last = np.array([1, 1, 0, 0])
-    assert search_module.Scores([], folds, np.ones(4), last, none).rank.tolist() == [1, 2, 3, 4]
+    assert search_module.Scores([], folds, folds, np.ones(4), last, none).rank.tolist() == [1, 2, 3, 4]
 
 
 def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
@@ -253,15 +253,16 @@ def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths, gate_ridges = (0, 1, 2, 3, 4), (1e-5, 1e-4, 1e-3)
-    search = SoftSurvivalTreeCV(depths, "weibull", 1e-3, gate_ridges, numeric="linear")
+    search = SoftSurvivalTreeCV(depths, "weibull", 1e-3, gate_ridges, numeric="linear", trainer="nodec")
     # The best at depths 1, 2, 3 and 4, were they all compared; each depth is better than the one before.
     favourite = {0: 1e-5, 1: 1e-5, 2: 1e-4, 3: 1e-3, 4: 1e-3}
     levels: dict[int, set[float]] = {}
 
-    def scores(_: FoldSearch, level: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    def scores(_: FoldSearch, level: list[Any]) -> tuple[np.ndarray, ...]:
         levels[level[0].depth] = {own.gate_ridge for own in level}
         values = [own.depth + 0.5 * (own.gate_ridge == favourite[own.depth]) for own in level]
-        return np.repeat(np.array(values)[:, None], 2, axis=1), np.zeros(len(level))
+        folds = np.repeat(np.array(values)[:, None], 2, axis=1)
+        return folds, folds, np.zeros(len(level))
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
@@ -281,7 +282,12 @@ def test_growing_stops_where_depth_gains_nothing() -> None:
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
     found = SoftSurvivalTreeCV(
-        leaf="exponential", gate_ridge=10.0, cv=3, scoring="log_likelihood", numeric="linear"
+        leaf="exponential",
+        gate_ridge=10.0,
+        cv=3,
+        scoring="log_likelihood",
+        numeric="linear",
+        trainer="nodec",
     ).fit(X, y)
     assert found.cv_results_["depth"].tolist() == [0, 0, 0, 1]
     assert found.best_params_["depth"] == 0
