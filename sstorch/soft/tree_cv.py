@@ -32,10 +32,11 @@ from sstorch.soft.candidates import (
     candidates,
 )
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.reading import ReadableTree
+from sstorch.soft.rules import GateRule
 from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
 from sstorch.soft.settings import as_json, from_json
 from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
-from sstorch.soft.tree_sample import TreeSample
 
 _TITLES = {
     "regression": "regression, one leaf",
@@ -51,7 +52,7 @@ Strategy = Literal["growing", "grid", "halving"]
 Preference = Literal["groups", "accuracy"]
 
 
-class SoftSurvivalTreeCV(SoftEstimator):
+class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
     """Soft survival tree chosen by cross-validation among regressions, groups, and gates trained on outcomes.
 
     Three families of trees are compared: regressions, which have no gate; groups, whose gates are distilled
@@ -135,10 +136,10 @@ class SoftSurvivalTreeCV(SoftEstimator):
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTreeCV((0, 2), "log_logistic", init="distilled", cv=2, numeric="log")
+    >>> tree = SoftSurvivalTreeCV(leaf="log_logistic", init="distilled", cv=2, numeric="log")
     >>> tree = tree.fit(data.frame, (data.time, data.event))
-    >>> tree.families_["chosen"].to_dict()
-    {'regression': False, 'groups': True}
+    >>> tree.families_["c_groups"].round(1).to_dict()
+    {'regression': nan, 'groups': 0.6}
     """
 
     best_estimator_: SoftSurvivalTree
@@ -306,20 +307,14 @@ class SoftSurvivalTreeCV(SoftEstimator):
     def _tree(self) -> FittedTree:
         return self.tree_._tree
 
-    def gate_terms(self) -> list[str]:
-        """Names of the encoded features that some gate of the chosen tree uses."""
-        return self.tree_.gate_terms()
+    @property
+    def node_table_(self) -> pd.DataFrame:
+        """That of the chosen tree."""
+        return self.tree_.node_table_
 
-    def effects(
-        self,
-        X: object,
-        columns: Sequence[str] | None = None,
-        n_points: int = 60,
-        sample: TreeSample | None = None,
-        level: float = 0.9,
-    ) -> pd.DataFrame:
-        """Effects of the columns in the chosen tree: see :meth:`SoftSurvivalTree.effects`."""
-        return self.tree_.effects(X, columns, n_points, sample, level)
+    @property
+    def _gate_rules(self) -> dict[int, GateRule]:
+        return self.tree_._gate_rules
 
     # ------------------------------------------------------------------ read and keep
 
@@ -350,6 +345,8 @@ class SoftSurvivalTreeCV(SoftEstimator):
             difference = f"{row['less_best']:+.4f} ({row['less_best_standard_error']:.4f})"
             mark = "  <- chosen" if row["chosen"] else ""
             lines.append(f"  {_TITLES[str(name)]:26}  {row['mean_score']:.4f}  {difference}{alone}{mark}")
+        if len(self.families_) > 1 and self.tree_.depth == 0:
+            lines.append("No gate is better on rows left out: this is a regression, one leaf.")
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:

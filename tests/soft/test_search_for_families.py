@@ -159,6 +159,7 @@ def test_one_standard_error_chooses_the_simplest_among_those_preferred(
     search.set_params(prefer="accuracy").fit(small_data.frame, _y(small_data))
     assert search.best_params_["depth"] == 0
     assert search.families_.loc["regression", "chosen"]
+    assert "No gate is better on rows left out: this is a regression, one leaf." in search.summary()
 
 
 def test_groups_have_the_best_leaf_and_do_not_stop_gates(
@@ -183,6 +184,14 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     found.save(tmp_path)
     again = SoftSurvivalTreeCV.load(tmp_path)
     assert again.summary() == found.summary()
+    # What reads a tree reads the chosen one, by its own methods.
+    X, tree = small_data.frame, found.tree_
+    pd.testing.assert_frame_equal(again.gate_table(), tree.gate_table())
+    pd.testing.assert_frame_equal(found.leaf_coefficients(), tree.leaf_coefficients())
+    pd.testing.assert_frame_equal(found.simplify(X).table, tree.simplify(X).table)
+    pd.testing.assert_frame_equal(found.effects(X), tree.effects(X))
+    assert (found.export_text(), found.describe()) == (tree.export_text(), tree.describe())
+    assert str(again.explain(X.iloc[[3]])) == str(tree.explain(X.iloc[[3]]))
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     pd.testing.assert_frame_equal(again.families_, found.families_)
     np.testing.assert_array_equal(again.apply(small_data.frame), found.apply(small_data.frame))
