@@ -249,13 +249,15 @@ class LinearRule:
 class GateRule:
     """The rule of a gate as it is written: rows go left where it holds.
 
-    It is a sum of terms that is compared with zero, or the threshold of one number, or lists of categories.
+    It is a sum of terms that is compared with zero, or the threshold of one number, which may depend on a
+    category, or lists of categories.
 
     Attributes:
-        holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``.
+        holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``,
+            ``"pnodes <= 3 where horTh is no, <= 7 where horTh is yes"``.
         fails: the same of who goes right: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
         terms: of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none.
-        threshold: of a rule that has one.
+        threshold: of a rule that has one for all.
     """
 
     holds: str
@@ -294,6 +296,12 @@ class GateRule:
             threshold = _threshold(-rule.constant / slope, values, below, least)
             sides = f"{terms[0].name} <= {threshold}", f"{terms[0].name} > {threshold}"
             return cls(*(sides[::-1] if slope > 0 else sides), threshold=float(threshold))
+        straight = [j for j in used if score.terms[j].category is None]
+        others = {term.columns for term in terms if term.category is not None}
+        if len(straight) == 1 and len(others) == 1:
+            (number,) = (score.terms[j] for j in straight)
+            if not number.is_curve and len(number.columns) == 1:
+                return _threshold_by_category(score, rule, x, left, int(straight[0]), *others.pop())
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
 
@@ -344,6 +352,49 @@ def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
         return _membership(column, words, others, None if missing is None else missing == side)
 
     return GateRule(text(True), text(False))
+
+
+def _threshold_by_category(
+    score: Score, rule: LinearRule, x: FloatArray, left: npt.NDArray[np.bool_], number: int, column: str
+) -> GateRule:
+    """The rule of a gate that looks at a number and a categorical column: a threshold for each category."""
+    scale, offset = score.scale[number], score.offset[number]
+    slope, block = score.weight[number] * scale, _block(score, column)
+    values, below = x[:, number] / scale + offset, (~left if slope > 0 else left)
+    words: list[str | None] = [str(score.terms[j].category) for j in block]
+    shifts, of_row = score.weight[block], x[:, block].argmax(axis=1)
+    if (missing := x[:, block].sum(axis=1) == 0).any():
+        words, shifts, of_row = [*words, None], np.append(shifts, 0.0), np.where(missing, len(words), of_row)
+    # Categories by threshold: of one threshold they are one, and beyond the training range alone decisive.
+    found: dict[str, list[str | None]] = {}
+    for place, word in enumerate(words):
+        exact, rows = -(rule.constant + shifts[place]) / slope, of_row == place
+        if offset <= exact < offset + 1 / scale:
+            least = 1 if below[rows].any() and not below[rows].all() else _USUAL_DIGITS
+            found.setdefault(_threshold(exact, values[rows], below[rows], least), []).append(word)
+        else:
+            found.setdefault("never" if exact < offset else "always", []).append(word)
+    at_most, above = [], []
+    for threshold in sorted(found, key=lambda text: text in ("never", "always")):
+        inside = found[threshold]
+        others = [str(word) for word in words if word not in inside and word is not None]
+        listed = _membership(
+            column,
+            [word for word in inside if word is not None],
+            others,
+            None if words[-1] else None in inside,
+        )
+        where = f" where {listed}" if len(found) > 1 else ""
+        opposite = {"never": "always", "always": "never"}.get(threshold)
+        at_most.append(f"{threshold if opposite else f'<= {threshold}'}{where}")
+        above.append(f"{opposite or f'> {threshold}'}{where}")
+    if opposite and len(found) == 1:
+        sides = at_most[0], above[0]
+    else:
+        name = score.terms[number].name
+        sides = f"{name} {', '.join(at_most)}", f"{name} {', '.join(above)}"
+    value = float(threshold) if len(found) == 1 and not opposite else None
+    return GateRule(*(sides[::-1] if slope > 0 else sides), threshold=value)
 
 
 def _joint_rule(score: Score, x: FloatArray, columns: list[str]) -> GateRule | None:
@@ -488,7 +539,10 @@ def conditions(
         if bounded not in texts or (rule.threshold < texts[bounded][1]) == bounded.endswith("<="):
             texts[bounded] = text, rule.threshold
     found = [text for text, _ in texts.values()]
-    return " and ".join(f"({text})" if " or " in text and len(found) > 1 else text for text in found)
+    several = (" or ", " where ")
+    return " and ".join(
+        f"({text})" if len(found) > 1 and any(word in text for word in several) else text for text in found
+    )
 
 
 def _gates(

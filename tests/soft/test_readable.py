@@ -393,6 +393,83 @@ def test_a_rule_with_or_is_in_brackets_in_a_sentence(fitted: SoftSurvivalTree, g
     either = {1: ({"pnodes": -2.0}, 11.0), 2: ({"horTh=yes": 2.0, "menostat=Pre": 2.0}, -1.0)}
     tree = _set_gates(fitted, either, gbsg2)
     assert tree.describe().startswith("Group 0: pnodes <= 5.5 and (horTh is yes or menostat is Pre): ")
+    by_kind = {1: ({"pnodes": -1.0, "horTh=yes": 4.0}, 3.4), 2: ({"age": -1.0}, 50.5)}
+    tree = _set_gates(fitted, by_kind, gbsg2)
+    assert tree.describe().startswith(
+        "Group 0: (pnodes <= 3 where horTh is no, <= 7 where horTh is yes) and age <= 50: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "constant", "left", "right"),
+    [
+        (
+            {"pnodes": -1.0, "horTh=yes": 4.0},
+            3.4,
+            "pnodes <= 3 where horTh is no, <= 7 where horTh is yes",
+            "pnodes > 3 where horTh is no, > 7 where horTh is yes",
+        ),
+        (
+            {"age": 0.2, "tgrade=I": -99.0, "tgrade=III": 1.6},
+            -10.06,
+            "age > 50 where tgrade is II, > 42 where tgrade is III, never where tgrade is I",
+            "age <= 50 where tgrade is II, <= 42 where tgrade is III, always where tgrade is I",
+        ),
+        ({"age": -1.0, "tgrade=II": 0.1, "tgrade=I": -0.1}, 40.5, "age <= 40", "age > 40"),
+        ({"age": 1.0, "horTh=yes": 2.0}, 5.0, "always", "never"),
+        (
+            {"age": 1.0, "horTh=yes": 900.0},
+            -500.0,
+            "age always where horTh is yes, never where horTh is no",
+            "age never where horTh is yes, always where horTh is no",
+        ),
+    ],
+)
+def test_a_number_and_a_category_make_a_threshold_for_each(
+    fitted: SoftSurvivalTree,
+    gbsg2: SurvivalData,
+    weights: dict[str, float],
+    constant: float,
+    left: str,
+    right: str,
+) -> None:
+    tree, X = _set_gates(fitted, {1: (weights, constant)}, gbsg2), gbsg2.frame
+    rule, goes_left = tree._gate_rules[1], tree.apply(X) < 2
+    told = rule.text(), rule.text(right=True)
+    if "never" in left and ">" not in left:  # the category decides alone
+        assert set(told[0].removeprefix("age ").split(", ")) == set(left.removeprefix("age ").split(", "))
+        return
+    assert told == (left, right)
+    if " where " not in left:
+        return
+    # What is written sends every row where the gate does.
+    name, rest = left.split(" ", 1)
+    for part in rest.split(", "):
+        what, who = part.split(" where ")
+        column, word = who.split(" is ")
+        rows = (X[column] == word).to_numpy()
+        if what == "never":
+            assert not goes_left[rows].any()
+            continue
+        sign, threshold = what.split()
+        below = X[name].to_numpy() <= float(threshold)
+        np.testing.assert_array_equal(goes_left[rows], (below if sign == "<=" else ~below)[rows])
+
+
+def test_who_has_no_category_has_a_threshold_too() -> None:
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": np.arange(1.0, 121.0), "kind": ["a", "b", None] * 40})
+    y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
+    tree = _set_gates(
+        SoftSurvivalTree(1, **QUICK).fit(frame, y),
+        {1: ({"size": -1.0, "kind=a": 20.0, "kind=b": -20.0}, 50.2)},
+        SurvivalData(frame, y),
+    )
+    assert tree.gate_table(None).loc[1, "rule"] == (
+        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind not in {a, b}"
+    )
+    held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
+    np.testing.assert_array_equal(tree.apply(frame) == 0, held)
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
