@@ -72,7 +72,7 @@ class Watched(FoldSearch):
         self._test.append(test)
         self.rows: list[dict[str, object]] = []
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
         found: list[dict[str, object]] = []
         for _, batch in groupby(candidates, lambda own: own.batch):
             found += self._watch(list(batch))
@@ -81,7 +81,7 @@ class Watched(FoldSearch):
         wide = table[table["inner"] < 5].pivot(index="candidate", columns="inner", values=RULE)
         scores = wide.to_numpy()
         seconds = table.groupby("candidate")["seconds"].first().to_numpy()
-        return scores, np.full_like(scores, np.nan), seconds
+        return np.stack([scores, *np.full((2, *scores.shape), np.nan)]), seconds
 
     def _watch(self, candidates: list[Candidate]) -> list[dict[str, object]]:
         """Scores of the candidates of a batch on all splits, candidate by candidate."""

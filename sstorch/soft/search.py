@@ -91,11 +91,14 @@ class HeldOutRows:
             return tree.log_likelihood(x, rows.time, rows.event, rows.entry, rows.sample_weight)
         return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
 
+    def concordance(self, module: SoftTree) -> float:
+        """That of the curves of one tree; nan where rows came late, or none has an event."""
+        return self.score(module, "c_harrell") if self._are_comparable else np.nan
+
     def concordance_of_groups(self, module: SoftTree) -> float:
-        """What the groups of one tree alone tell of the rows; nan for one leaf, and where rows came late."""
+        """That of a model that knows only the leaf of a row; nan for one leaf, too."""
         rows, train = self._rows, self._train
-        late = train.entry.any() or rows.entry.any()
-        if not module.topology.depth or late or not rows.event.any():
+        if not module.topology.depth or not self._are_comparable:
             return np.nan
         tree = FittedTree(module, self._preprocessor, self._prediction)
         known = tree.apply(self._train_x.to(module.log_time_scale))
@@ -106,6 +109,11 @@ class HeldOutRows:
             train=(train.time, train.event, known),
             sample_weight=(rows.sample_weight, train.sample_weight),
         )
+
+    @property
+    def _are_comparable(self) -> bool:
+        late = self._train.entry.any() or self._rows.entry.any()
+        return bool(self._rows.event.any() and not late)
 
     @cached_property
     def _train_x(self) -> torch.Tensor:
@@ -143,8 +151,8 @@ class Scores:
         candidates: those that were scored.
         folds: held-out score of each candidate on each fold, greater is better, shape (C, n_folds); -inf
             where no start has a finite objective.
-        groups: concordance of each candidate's groups alone on each fold, shape (C, n_folds); nan for a
-            single leaf, and where rows entered late.
+        concordance: of each candidate's curves on each fold, shape (C, n_folds); nan where rows entered late.
+        groups: that of its groups alone, likewise; nan for a single leaf, too.
         seconds: share of the time of its batches, shape (C,).
         rung: the last rung of a halving that each candidate reached, from 0, shape (C,).
         starts: starts with which it was scored last, shape (C,).
@@ -152,18 +160,19 @@ class Scores:
 
     candidates: Sequence[Candidate]
     folds: FloatArray
+    concordance: FloatArray
     groups: FloatArray
     seconds: FloatArray
     rung: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
 
     @classmethod
-    def once(
-        cls, candidates: Sequence[Candidate], folds: FloatArray, groups: FloatArray, seconds: FloatArray
-    ) -> Self:
-        """Of candidates that were scored once, with all their starts."""
+    def once(cls, candidates: Sequence[Candidate], scores: FloatArray, seconds: FloatArray) -> Self:
+        """Of candidates that were scored once, with all their starts, by the three kinds of ``scores``."""
         starts = np.array([each.n_starts for each in candidates])
-        return cls(candidates, folds, groups, seconds, np.zeros(len(candidates), dtype=np.int64), starts)
+        folds, concordance, groups = scores
+        rung = np.zeros(len(candidates), dtype=np.int64)
+        return cls(candidates, folds, concordance, groups, seconds, rung, starts)
 
     @property
     def mean(self) -> FloatArray:
@@ -240,7 +249,7 @@ class FoldSearch:
         before, and is the last if it is no better than regressions and shallower gates. What is not scored is
         not among the candidates of the result.
         """
-        scored: list[tuple[Candidate, FloatArray, FloatArray, float]] = []
+        scored: list[tuple[Candidate, FloatArray, float]] = []
         settled: dict[str, tuple[object, ...]] = {}
         gate_ridges: dict[str, float] = {}
         leaves, best = list({leaf_label(each.leaf): None for each in candidates}), -np.inf
@@ -259,12 +268,12 @@ class FoldSearch:
                     or gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
                 )
             ]
-            folds, groups, seconds = self._scores(level)
-            scored += zip(level, folds, groups, seconds.tolist(), strict=True)
+            scores, seconds = self._scores(level)
+            scored += zip(level, scores.swapaxes(0, 1), seconds.tolist(), strict=True)
             if family == "groups":
                 continue
             # In four decimals, as `Scores.rank` compares.
-            means = folds.mean(axis=1).round(4)
+            means = scores[0].mean(axis=1).round(4)
             if not np.isfinite(means.max()) and not np.isfinite(best):
                 continue  # nothing here could be trained: all leaves, encodings and ridges go on
             if not means.max() > best:
@@ -277,8 +286,8 @@ class FoldSearch:
             if depth >= _GATES_SETTLED:
                 gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
             leaves, n_leaves, n_leaves_of_groups = list(leading), _LEAVES, _LEAVES_OF_GROUPS
-        those, scores, alone, spent = zip(*scored, strict=True)
-        return Scores.once(those, np.stack(scores), np.stack(alone), np.array(spent))
+        those, found, spent = zip(*scored, strict=True)
+        return Scores.once(those, np.stack(found, axis=1), np.array(spent))
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
@@ -287,20 +296,21 @@ class FoldSearch:
             Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and hyperparameter
             optimization".
         """
-        folds, groups = np.empty((2, len(candidates), len(self._train)))
+        scores = np.empty((3, len(candidates), len(self._train)))
         seconds = np.zeros(len(candidates))
         rung, starts = np.zeros((2, len(candidates)), dtype=np.int64)
         alive = np.arange(len(candidates))
         for number, count in enumerate(rungs(max(each.n_starts for each in candidates))):
             if number:
-                order = np.argsort(-folds[alive].mean(axis=1), kind="stable")
+                order = np.argsort(-scores[0, alive].mean(axis=1), kind="stable")
                 alive = np.sort(alive[order[: -(-len(alive) // _FACTOR)]])
             left = [candidates[place] for place in alive.tolist()]
             left = [replace(each, n_starts=min(count, each.n_starts)) for each in left]
-            folds[alive], groups[alive], spent = self._scores(left)
+            scores[:, alive], spent = self._scores(left)
             seconds[alive] += spent
             rung[alive], starts[alive] = number, [each.n_starts for each in left]
-        return Scores(candidates, folds, groups, seconds, rung, starts)
+        folds, concordance, groups = scores
+        return Scores(candidates, folds, concordance, groups, seconds, rung, starts)
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
@@ -317,9 +327,9 @@ class FoldSearch:
         estimator: SoftSurvivalTree = clone(self._estimator).set_params(**candidate.parameters)
         return estimator.settings()
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The fields ``folds``, ``groups`` and ``seconds`` of :class:`Scores`."""
-        folds, groups = np.empty((2, len(candidates), len(self._train)))
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[FloatArray, FloatArray]:
+        """``folds``, ``concordance`` and ``groups`` of :class:`Scores`, (3, C, n_folds), and ``seconds``."""
+        scores = np.empty((3, len(candidates), len(self._train)))
         seconds = np.empty(len(candidates))
         batches: dict[tuple[object, ...], list[int]] = {}
         for number, candidate in enumerate(candidates):
@@ -334,21 +344,23 @@ class FoldSearch:
             for fold in range(len(self._train)):
                 score = self._score_of(batch, fold)
                 for number, setting in zip(numbers, settings, strict=True):
-                    folds[number, fold], groups[number, fold] = score(candidates[number], setting)
+                    scores[:, number, fold] = score(candidates[number], setting)
             seconds[numbers] = (time.perf_counter() - begin) / len(numbers)
-        return folds, groups, seconds
+        return scores, seconds
 
-    def _score_of(self, batch: TrainedBatch, fold: int) -> Callable[[Candidate, int], tuple[float, float]]:
-        """The score on a fold, and that of the groups alone, of a candidate and its place in a batch."""
+    def _score_of(
+        self, batch: TrainedBatch, fold: int
+    ) -> Callable[[Candidate, int], tuple[float, float, float]]:
+        """Score, concordance and that of the groups alone of a candidate, by its place in a batch."""
         train, test, estimator, scoring = self._train[fold], self._test[fold], self._estimator, self._scoring
         rows = HeldOutRows(test, train, batch.preprocessors[fold], estimator.prediction)
-        known: dict[int, tuple[float, float]] = {}
+        known: dict[int, tuple[float, float, float]] = {}
 
-        def score(candidate: Candidate, setting: int) -> tuple[float, float]:
+        def score(candidate: Candidate, setting: int) -> tuple[float, float, float]:
             try:
                 start = batch.best_start(fold, setting, candidate.n_starts)
             except TrainingError:
-                return -np.inf, np.nan
+                return -np.inf, np.nan, np.nan
             position = batch.position(fold, start, setting)
             if position not in known:
                 module = batch.tree.select(position)
@@ -358,7 +370,8 @@ class FoldSearch:
                     tree = clone(estimator).set_params(**candidate.parameters)
                     tree.adopt(batch, train, fold, start, setting)
                     value = float(scoring(tree, test.frame, (test.given_time, test.event)))
-                known[position] = value, rows.concordance_of_groups(module)
+                concordance = value if scoring == "c_harrell" else rows.concordance(module)
+                known[position] = value, concordance, rows.concordance_of_groups(module)
             if np.isnan(known[position][0]):
                 raise DataError(
                     f"the score of fold {fold} is not defined (NaN): choose fewer folds or another"

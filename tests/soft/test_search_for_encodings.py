@@ -101,7 +101,7 @@ def test_growing_keeps_encodings_and_roughness_of_each_leaf(
             for own in level
         ]
         folds = np.repeat(np.array(values)[:, None], 2, axis=1)
-        return folds, folds, np.zeros(len(level))
+        return np.stack([folds, folds, folds]), np.zeros(len(level))
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)

@@ -195,9 +195,9 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
     assert found.best_params_["depth"] == 0
     folds = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-8], [2.0, 2.0], [-np.inf, 9.0]])
     none = np.zeros(4, dtype=np.int64)
-    assert search_module.Scores([], folds, folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
+    assert search_module.Scores([], folds, folds, folds, np.ones(4), none, none).rank.tolist() == [2, 3, 1, 4]
     last = np.array([1, 1, 0, 0])
-    assert search_module.Scores([], folds, folds, np.ones(4), last, none).rank.tolist() == [1, 2, 3, 4]
+    assert search_module.Scores([], folds, folds, folds, np.ones(4), last, none).rank.tolist() == [1, 2, 3, 4]
 
 
 def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
@@ -262,7 +262,7 @@ def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
         levels[level[0].depth] = {own.gate_ridge for own in level}
         values = [own.depth + 0.5 * (own.gate_ridge == favourite[own.depth]) for own in level]
         folds = np.repeat(np.array(values)[:, None], 2, axis=1)
-        return folds, folds, np.zeros(len(level))
+        return np.stack([folds, folds, folds]), np.zeros(len(level))
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
