@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import mpmath
+import mpmath
 import numpy as np
 import pytest
 import scipy.stats
@@ -626,6 +627,23 @@ def test_gompertz_quantile_through_zero(a: float) -> None:
     shape = torch.tensor([[a]], dtype=torch.float64)
     y = family.log_quantile(target, g, shape)
     torch.testing.assert_close(family.cumulative_hazard(y, g, shape), target, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("g", [-800.0, -40.0, 0.0, 40.0, 800.0])
+@pytest.mark.parametrize("a", [-1e3, -1e-300, 0.0, 1e-300, 1e-9, 2.0, 1e3])
+def test_gompertz_quantile_far_out(a: float, g: float) -> None:
+    """In all the digits that they take: exp(-g) alone overflows."""
+    family, target = make_family("gompertz"), torch.tensor([1e-6, math.log(2)], dtype=torch.float64)
+    linear, shape = (torch.tensor(value, dtype=torch.float64) for value in ([g], [[a]]))
+    y = family.log_quantile(target, linear, shape)
+    with mpmath.workdps(400):
+        expected = []
+        for hazard in target.tolist():
+            x = mpmath.mpf(a) * hazard * mpmath.exp(-g)
+            cured = x <= -1
+            time = mpmath.inf if cured else (mpmath.log1p(x) / a if a else hazard * mpmath.exp(-g))
+            expected.append(math.inf if cured else float(mpmath.log(time)))
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-11, atol=1e-11)
 
 
 @families

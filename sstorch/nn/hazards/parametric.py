@@ -20,6 +20,9 @@ from sstorch.nn.functional import (
 )
 from sstorch.nn.hazards.base import HazardFamily
 
+# Of a H / b in a Gompertz quantile: beyond, log(1 + x) is taken from log x, which does not overflow.
+_FAR = 1e8
+
 
 class RateFamily(HazardFamily):
     """A family in which g is the log of a rate: near its guess H is about exp(g) t while small."""
@@ -282,11 +285,15 @@ class Gompertz(RateFamily):
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: log(log(1 + a H / b) / a), +inf among the cured."""
-        exponential = cumulative_hazard * torch.exp(-linear)
-        x = shape[..., 0] * exponential
-        reached = x > -1
-        x = torch.where(reached, x, torch.zeros_like(x))
+        a, exponential = shape[..., 0], cumulative_hazard.log() - linear
+        x = torch.where(a == 0, 0.0, a * exponential.exp())
+        reached, beyond = x > -1, x > _FAR
+        x = torch.where(reached & ~beyond, x, 0.0)
         near = x.abs() < 1e-4
-        far = torch.where(near, torch.ones_like(x), x)
+        far = torch.where(near, 1.0, x)
         ratio = torch.where(near, 1 - x * (1 / 2 - x * (1 / 3 - x / 4)), torch.log1p(far) / far)
-        return torch.where(reached, exponential.log() + ratio.log(), torch.inf)
+        # There x may be infinite, and its logarithm is not.
+        rising = torch.where(beyond, a, 1.0)
+        log_x = rising.log() + torch.where(beyond, exponential, 0.0)
+        late = softplus(log_x).log() - rising.log()
+        return torch.where(reached, torch.where(beyond, late, exponential + ratio.log()), torch.inf)
