@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import mpmath
-import mpmath
 import numpy as np
 import pytest
 import scipy.stats
