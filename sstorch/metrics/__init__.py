@@ -49,7 +49,13 @@ from sstorch.metrics.curves import (
 )
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
-from sstorch.metrics.groups import KaplanMeierBand, LogrankTest, concordance_of_groups, logrank_test
+from sstorch.metrics.groups import (
+    KaplanMeierBand,
+    LogrankTest,
+    adjusted_rand_index,
+    concordance_of_groups,
+    logrank_test,
+)
 from sstorch.metrics.integrated_brier import (
     evaluation_times,
     integrated_brier_score,
@@ -68,6 +74,7 @@ __all__ = [
     "ResampledTTest",
     "RiskScore",
     "SurvivalScorer",
+    "adjusted_rand_index",
     "brier_score",
     "calibration_curve",
     "censoring_distribution",

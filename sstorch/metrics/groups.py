@@ -1,4 +1,4 @@
-"""Groups of rows: Kaplan-Meier with its limits, the log-rank test, and the concordance of groups alone."""
+"""Groups of rows: Kaplan-Meier with its limits, log-rank test, concordance of groups alone, agreement."""
 
 from __future__ import annotations
 
@@ -229,8 +229,9 @@ def logrank_test(
     *,
     sample_weight: npt.ArrayLike | None = None,
     entry: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None,
 ) -> LogrankTest:
-    """Log-rank test of no difference between two or more groups.
+    """Log-rank test of no difference between two or more groups, within strata if there are any.
 
     Groups that were made on these very rows, as the leaves of a tree on its training rows, differ by
     construction: the p-value means something on other rows alone.
@@ -241,6 +242,8 @@ def logrank_test(
         group: a number or a label for each row, shape (n,).
         sample_weight: how often each row counts, shape (n,); None is once.
         entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+        strata: a number or a label for each row, shape (n,): rows are compared with those of their stratum
+            alone, and excesses and variances are summed; None is one stratum.
 
     Returns:
         Chi squared, its degrees of freedom, and p. Of one group alone they are 0, 0 and 1.
@@ -250,32 +253,53 @@ def logrank_test(
 
     References:
         Peto and Peto (1972), Journal of the Royal Statistical Society A 135, 185-207; the variance with ties
-        is that of Klein and Moeschberger (2003), Survival Analysis, 2nd edition, section 7.3.
+        is that of Klein and Moeschberger (2003), Survival Analysis, 2nd edition, section 7.3; strata are
+        those of section 7.5.
 
     Examples:
         >>> test = logrank_test([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1], ["a", "a", "a", "b", "b", "b"])
         >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
         (5.052, 1, 0.025)
     """
-    check_same_order(time=time, event=event, group=group, sample_weight=sample_weight, entry=entry)
+    check_same_order(
+        time=time, event=event, group=group, sample_weight=sample_weight, entry=entry, strata=strata
+    )
     row_time, row_event = check_time_event(time, event)
     codes, n_groups = _codes(group, row_time.size)
+    stratum, n_strata = _codes(np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata")
     weight = check_weight(sample_weight, row_time.size)
     start = None if entry is None else check_vector(entry, "entry", row_time.size)
     if n_groups < 2 or not row_event.any():
         return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
-    times = np.unique(row_time[row_event])
-    events, at_risk = risk_table(row_time, row_event, codes, n_groups, times, weight, start)
-    total, everybody = events.sum(axis=0), at_risk.sum(axis=0)
-    share = at_risk / np.where(everybody > 0, everybody, 1.0)
-    excess = (events - share * total).sum(axis=1)
-    # Hypergeometric: of those at risk a fixed number has the event.
-    ties = np.divide(everybody - total, everybody - 1.0, out=np.zeros(times.size), where=everybody > 1.0)
-    scaled = share * (total * ties)
-    covariance = np.diag(scaled.sum(axis=1)) - scaled @ share.T
+    excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
+    for number in range(n_strata):
+        inside = stratum == number
+        table = risk_table(
+            row_time[inside],
+            row_event[inside],
+            codes[inside],
+            n_groups,
+            np.unique(row_time[inside & row_event]),
+            None if weight is None else weight[inside],
+            None if start is None else start[inside],
+        )
+        own_excess, own_covariance = _excess_events(table)
+        excess += own_excess
+        covariance += own_covariance
     # The excesses add up to zero; a group that was never at risk beside another has no variance.
     statistic = float(excess[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ excess[1:])
     return LogrankTest(statistic, n_groups - 1, float(chi2.sf(statistic, n_groups - 1)))
+
+
+def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
+    """Events of each group less those expected if groups do not differ, (n_groups,), and their covariance."""
+    events, at_risk = table
+    total, everybody = events.sum(axis=0), at_risk.sum(axis=0)
+    share = at_risk / np.where(everybody > 0, everybody, 1.0)
+    # Hypergeometric: of those at risk a fixed number has the event.
+    ties = np.divide(everybody - total, everybody - 1.0, out=np.zeros_like(total), where=everybody > 1.0)
+    scaled = share * (total * ties)
+    return (events - share * total).sum(axis=1), np.diag(scaled.sum(axis=1)) - scaled @ share.T
 
 
 def concordance_of_groups(
@@ -330,15 +354,64 @@ def concordance_of_groups(
     return concordance_harrell(row_time, row_event, curves, times, sample_weight=row_weight)
 
 
-def _labels(group: npt.ArrayLike, n_rows: int) -> npt.NDArray[np.generic]:
+def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
+    """Agreement of every two of some partitions of the same rows.
+
+    1 where two make the same groups, whatever their numbers, and 0 on average where they agree no more than
+    by chance. Two partitions into one group each agree.
+
+    Args:
+        groups: group of each row in each partition, integers >= 0, shape (K, n).
+
+    Returns:
+        Symmetric, shape (K, K).
+
+    Raises:
+        DataError: not integers >= 0 of two dimensions.
+
+    References:
+        Hubert and Arabie (1985), "Comparing partitions", Journal of Classification 2, 193-218.
+
+    Examples:
+        >>> adjusted_rand_index([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]]).round(2).tolist()
+        [[1.0, 1.0, -0.5], [1.0, 1.0, -0.5], [-0.5, -0.5, 1.0]]
+    """
+    partitions = np.asarray(groups)
+    if (
+        partitions.ndim != 2
+        or partitions.dtype.kind not in "iu"
+        or (partitions.size and partitions.min() < 0)
+    ):
+        raise DataError("groups: expected integers >= 0, a row for each partition and a column for each row.")
+    count, n = partitions.shape
+    n_groups = int(partitions.max(initial=0)) + 1
+    member = np.zeros((count * n_groups, n))
+    member[(partitions + n_groups * np.arange(count)[:, None]).ravel(), np.tile(np.arange(n), count)] = 1.0
+    # All tables of two partitions are one product.
+    shared = (member @ member.T).reshape(count, n_groups, count, n_groups)
+
+    def pairs(counts: FloatArray) -> FloatArray:
+        return np.asarray(counts * (counts - 1) / 2)
+
+    together: FloatArray = pairs(shared).sum(axis=(1, 3))
+    alone = pairs(member.sum(axis=1).reshape(count, n_groups)).sum(axis=1)
+    expected = np.outer(alone, alone) / max(n * (n - 1) / 2, 1.0)
+    most = (alone[:, None] + alone) / 2
+    room = most - expected
+    index = np.ones((count, count))
+    np.divide(together - expected, room, out=index, where=room > 1e-12 * (1 + most))
+    return index
+
+
+def _labels(group: npt.ArrayLike, n_rows: int, name: str = "group") -> npt.NDArray[np.generic]:
     labels = np.asarray(group)
     if labels.shape != (n_rows,):
-        raise DataError(f"group: expected one for each of {n_rows} rows; got shape {labels.shape}.")
+        raise DataError(f"{name}: expected one for each of {n_rows} rows; got shape {labels.shape}.")
     return labels
 
 
-def _codes(group: npt.ArrayLike, n_rows: int) -> tuple[IntArray, int]:
-    labels, codes = np.unique(_labels(group, n_rows), return_inverse=True)
+def _codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple[IntArray, int]:
+    labels, codes = np.unique(_labels(group, n_rows, name), return_inverse=True)
     return codes.astype(np.int64), len(labels)
 
 

@@ -15,7 +15,7 @@ from sstorch.base import check_times
 from sstorch.checks import check_share
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.groups import first_below, log_log_error, log_log_limits, risk_table
+from sstorch.metrics.groups import adjusted_rand_index, first_below, log_log_error, log_log_limits, risk_table
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import Score, to_numbers
 from sstorch.soft.tree_sample import TreeSample
@@ -259,7 +259,7 @@ def stability(tree: FittedTree, frame: pd.DataFrame, sample: TreeSample) -> Stab
             effect = Score.of_gate(other.preprocessor, weight).effect_by_column(index)
             used.loc[node] += (effect != 0).to_numpy()
     matched = np.stack([_matched(group, leaf, n_groups) for leaf in leaves])
-    between = _adjusted_rand(np.concatenate([group[None], leaves]), n_groups)
+    between = adjusted_rand_index(np.concatenate([group[None], leaves]))
     pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
     return Stability(
         groups=group,
@@ -301,28 +301,3 @@ def _turned(group: IntArray, leaf: IntArray, depth: int) -> dict[int, int]:
         crossed += np.count_nonzero((sides == 2 * node + 1) & (others == left))
         own[2 * node], own[2 * node + 1] = (left, right) if agreement >= crossed else (right, left)
     return {node: own[node] for node in range(1, nodes)}
-
-
-def _adjusted_rand(groups: IntArray, n_groups: int) -> FloatArray:
-    """Adjusted Rand index of all pairs of partitions, (K, K), of groups (K, n).
-
-    References:
-        Hubert and Arabie (1985), "Comparing partitions", Journal of Classification 2, 193-218.
-    """
-    count, n = groups.shape
-    member = np.zeros((count * n_groups, n))
-    member[(groups + n_groups * np.arange(count)[:, None]).ravel(), np.tile(np.arange(n), count)] = 1.0
-    shared = (member @ member.T).reshape(count, n_groups, count, n_groups)
-
-    def pairs(counts: FloatArray) -> FloatArray:
-        return np.asarray(counts * (counts - 1) / 2)
-
-    together: FloatArray = pairs(shared).sum(axis=(1, 3))
-    alone = pairs(member.sum(axis=1).reshape(count, n_groups)).sum(axis=1)
-    expected = np.outer(alone, alone) / max(n * (n - 1) / 2, 1.0)
-    most = (alone[:, None] + alone) / 2
-    # Two partitions into one group each agree.
-    room = most - expected
-    index = np.ones((count, count))
-    np.divide(together - expected, room, out=index, where=room > 1e-12 * (1 + most))
-    return index

@@ -32,6 +32,7 @@ from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
+from sstorch.soft.group_validation import GroupValidation, cross_validated_groups
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
@@ -249,6 +250,46 @@ class SoftEstimator(SurvivalEstimator):
         self._alike.stability_ = stability(self._tree, data.frame, sample)
         return self._alike.stability_
 
+    def validate_groups(
+        self,
+        X: object,
+        y: object,
+        n_folds: int = 5,
+        sample_weight: object = None,
+        entry: object = None,
+        random_state: int = 0,
+    ) -> GroupValidation:
+        """Whether groups that are made as these are differ on rows that they were not made on.
+
+        Trees with the parameters of the estimator are trained outside each fold, as one batch; the rows of
+        the fold then join their groups. The result says how well these separate, and whether they differ at
+        all. :meth:`summary` shows it, and it is saved with the tree. Trees of a loaded estimator say nothing
+        of its trainer, and folds nothing of choices that were made before, such as of parameters.
+
+        Args:
+            X: training rows.
+            y: their times and events.
+            n_folds: number of folds, stratified by event.
+            sample_weight: (n,), >= 0, as in ``fit``.
+            entry: (n,), as in ``fit``.
+            random_state: seed of the folds.
+
+        Raises:
+            DataError: the data cannot be used, or hold too few events for so many folds.
+            ConfigError: the tree has depth 0, or a number is out of range.
+
+        References:
+            Simon, Subramanian, Li and Menezes (2011), "Using cross-validation to evaluate predictive accuracy
+            of survival risk classifiers based on high-dimensional data", Briefings in Bioinformatics 12,
+            203-214.
+        """
+        data = self._rows(X, y, sample_weight, entry)
+        tree = self._alike
+        tree.group_validation_ = cross_validated_groups(
+            tree.settings(), tree.prediction, data, n_folds, random_state
+        )
+        return tree.group_validation_
+
     @property
     @abstractmethod
     def _alike(self) -> SoftSurvivalTree:
@@ -439,6 +480,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             until they are put there.
         group_table_: the last corrected table of :meth:`group_table`, once there was one; not saved.
         stability_: the last result of :meth:`stability`, once there was one; not saved.
+        group_validation_: the last result of :meth:`validate_groups`, or that of the cross-validation which
+            the tree comes from, once there was one.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
 
@@ -460,6 +503,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     metrics_: dict[str, float]
     group_table_: pd.DataFrame
     stability_: Stability
+    group_validation_: GroupValidation
 
     def __init__(
         self,
@@ -634,7 +678,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in ("group_table_", "stability_"):  # those of another tree
+        for name in ("group_validation_", "group_table_", "stability_"):  # those of another tree
             self.__dict__.pop(name, None)
         self._read_later(data)
         return self
@@ -642,10 +686,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text.
 
-        Below them the corrected groups and their stability, once :meth:`group_table` with resamples and
-        :meth:`stability` were called.
+        Below them whether groups differ on other rows, the corrected groups and their stability, once
+        :meth:`validate_groups`, :meth:`group_table` with resamples and :meth:`stability` were called.
         """
         parts = [super().summary()]
+        if "group_validation_" in vars(self):
+            parts.append(str(self.group_validation_))
         if "group_table_" in vars(self):
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
@@ -666,7 +712,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
-        ``metrics_`` goes with it.
+        ``metrics_`` and ``group_validation_`` go with it.
 
         Raises:
             ConfigError: the folder cannot be written, or the leaf is a family that is not in the registry,
@@ -693,6 +739,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
+        if "group_validation_" in vars(self):
+            state["group_validation"] = self.group_validation_.to_dict()
         write_folder(Path(path), FORMAT, FORMAT_VERSION, state, tensors)
 
     @classmethod
@@ -721,6 +769,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
                 estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
+            if "group_validation" in state:
+                estimator.group_validation_ = GroupValidation(**state["group_validation"])
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.history_ = History()

@@ -5,12 +5,14 @@ import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
+from sklearn.metrics import adjusted_rand_score
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
+    adjusted_rand_index,
     concordance_harrell,
     concordance_of_groups,
     logrank_test,
@@ -94,6 +96,42 @@ def test_logrank_with_entry_times_by_a_plain_loop(gbsg2: SurvivalData) -> None:
             variance += d * share * (1 - share) * (n - d) / (n - 1)
     test = logrank_test(time, event, group, entry=entry)
     assert test.statistic == pytest.approx(excess**2 / variance)
+
+
+def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
+    time, event = _rows(gbsg2, 200, 7)
+    rng = np.random.default_rng(8)
+    group, strata = rng.integers(0, 2, 200), rng.choice(["one", "two", "three"], 200)
+    excess = variance = 0.0
+    for stratum in np.unique(strata):
+        for t in np.unique(time[event & (strata == stratum)]):
+            at_risk = (t <= time) & (strata == stratum)
+            dead = at_risk & event & (time == t)
+            n, d, share = at_risk.sum(), dead.sum(), at_risk[group == 1].sum() / at_risk.sum()
+            excess += dead[group == 1].sum() - d * share
+            if n > 1:
+                variance += d * share * (1 - share) * (n - d) / (n - 1)
+    test = logrank_test(time, event, group, strata=strata)
+    assert test.statistic == pytest.approx(excess**2 / variance)
+    alone = logrank_test(time, event, group)
+    assert logrank_test(time, event, group, strata=np.ones(200)) == alone
+    # Where a group is all there is of a stratum, it is compared with nobody.
+    twice = np.r_[time, time], np.r_[event, event], np.r_[group, np.zeros(200)], np.repeat([0, 1], 200)
+    assert logrank_test(*twice[:3], strata=twice[3]).statistic == pytest.approx(alone.statistic)
+    with pytest.raises(DataError, match="strata: expected one for each of 200 rows"):
+        logrank_test(time, event, group, strata=[1])
+
+
+def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
+    draws = np.random.default_rng(9)
+    some = np.concatenate([draws.integers(0, 4, (3, 50)), np.zeros((1, 50), int), np.arange(50)[None]])
+    degenerate = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 2, 3]])
+    for groups in (some, degenerate):
+        expected = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
+        np.testing.assert_allclose(adjusted_rand_index(groups), expected)
+    for wrong in ([0, 1], [[0, -1]], [[0.5, 1.0]]):
+        with pytest.raises(DataError, match="integers >= 0, a row for each partition"):
+            adjusted_rand_index(wrong)
 
 
 def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:

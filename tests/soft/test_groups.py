@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, metrics
 from sstorch.exceptions import ConfigError
 from sstorch.soft import bootstrap_trees
-from sstorch.soft.groups import _adjusted_rand, _matched, _over_places, _turned, groups_text
+from sstorch.soft.groups import _matched, _over_places, _turned, groups_text
 
 TREE = SoftSurvivalTree(2, init="greedy", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
 
@@ -147,12 +147,6 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
     assert _turned(group, leaf, 3) == {1: 1, 2: 3, 3: 2, 4: 6, 5: 7, 6: 5, 7: 4}
     assert _turned(group, group, 3) == {node: node for node in range(1, 8)}
     assert _turned(np.zeros(3, dtype=int), np.zeros(3, dtype=int), 0) == {}
-
-
-def test_adjusted_rand_of_degenerate_partitions() -> None:
-    groups = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 2, 3]])
-    expected = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
-    np.testing.assert_allclose(_adjusted_rand(groups, 4), expected)
 
 
 def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:

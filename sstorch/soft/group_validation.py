@@ -1,0 +1,167 @@
+"""Whether the groups of a tree differ, by cross-validation: on rows on which their gates were not placed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sstorch import metrics
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_integer
+from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.groups import risk_table
+from sstorch.nn import Prediction
+from sstorch.soft.batch import train_batch
+from sstorch.soft.settings import BatchSettings
+from sstorch.soft.tree_sample import TreeSample
+
+# Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
+LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
+# Share of the rows from which on a group counts as one.
+_SMALL_GROUP = 0.05
+
+
+@dataclass(frozen=True)
+class GroupValidation:
+    """What the groups of trees tell of the rows that each tree was not trained on.
+
+    Attributes:
+        n_folds: number of trees, each trained on the rows outside its fold.
+        c_groups: concordance of a model that knows the group alone
+            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
+        p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
+            trees correspond by their order of risk in training.
+        n_groups: groups that have at least 5 % of the rows of their fold, mean over folds.
+        ari: adjusted Rand index of the groups that two of the trees make of all rows, mean over their pairs.
+    """
+
+    n_folds: int
+    c_groups: float
+    p_value: float
+    n_groups: float
+    ari: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether groups differ: p is at most .05, and the concordance at least .55.
+
+        The test alone does not suffice. Where nothing differs, the rows of a fold lie as far to one side of
+        the whole as those outside lie to the other, and the groups of a fold differ the wrong way round more
+        often than they should: their concordance then is below one half.
+        """
+        return self.p_value <= LEVEL and self.c_groups >= LEAST_CONCORDANCE
+
+    def __str__(self) -> str:
+        p = "p < .0001" if self.p_value < 1e-4 else f"p = {self.p_value:.4f}"
+        lines = [
+            f"Groups of rows that trees were not trained on, {self.n_folds} folds",
+            f"concordance of the groups alone {self.c_groups:.3f}, log-rank {p}, "
+            f"{self.n_groups:g} groups of 5 % or more, adjusted Rand index {self.ari:.2f}",
+        ]
+        if not self.differ:
+            reasons = [
+                f"log-rank p above {LEVEL:g}" * (self.p_value > LEVEL),
+                f"concordance below {LEAST_CONCORDANCE:g}" * (self.c_groups < LEAST_CONCORDANCE),
+            ]
+            lines.append(f"These groups do not differ: {' and '.join(filter(None, reasons))}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its numbers by name, as JSON holds them."""
+        return asdict(self)
+
+
+def count_groups(group: IntArray) -> int:
+    """Number of groups that have at least 5 % of some rows, from the group of each row (n,)."""
+    counts = np.bincount(group)
+    return int((counts >= _SMALL_GROUP * len(group)).sum())
+
+
+def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:
+    """Validate groups that the trees of the folds have made.
+
+    Args:
+        data: all rows.
+        folds: fold of each row, 0 .. K - 1, shape (n,).
+        groups: group of each row in each tree; tree k was trained on the rows outside fold k, shape (K, n).
+
+    Raises:
+        DataError: a fold has no two rows that can be compared.
+    """
+    concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
+    n_groups = int(groups.max()) + 1
+    for fold, group in enumerate(groups):
+        inside = folds == fold
+        train = data.subset(~inside)
+        try:
+            concordance = metrics.concordance_of_groups(
+                data.time[inside],
+                data.event[inside],
+                group[inside],
+                train=(train.time, train.event, group[~inside]),
+            )
+        except DataError as error:
+            raise DataError(
+                f"fold {fold} of {len(groups)} tells nothing of the groups, choose fewer folds: {error}"
+            ) from error
+        concordances.append(concordance)
+        counts.append(count_groups(group[inside]))
+        place[inside] = _places(train, group[~inside], n_groups)[group[inside]]
+    test = metrics.logrank_test(
+        data.time, data.event, place, sample_weight=data.sample_weight, entry=data.entry, strata=folds
+    )
+    index = metrics.adjusted_rand_index(groups)
+    return GroupValidation(
+        n_folds=len(groups),
+        c_groups=float(np.mean(concordances)),
+        p_value=test.p_value,
+        n_groups=float(np.mean(counts)),
+        ari=float(index[np.triu_indices(len(groups), 1)].mean()),
+    )
+
+
+def _places(train: SurvivalData, group: IntArray, n_groups: int) -> IntArray:
+    """Place of each group in the order of risk, 0 (lowest) .. n_groups - 1, from the area under Kaplan-Meier.
+
+    Fewer groups are spread over the places, so that the extremes of all trees correspond; a group without
+    rows in training is in the middle.
+    """
+    times = np.unique(train.time[train.event])
+    table = risk_table(train.time, train.event, group, n_groups, times, train.sample_weight, train.entry)
+    width = np.diff(times, append=train.time.max())
+    area: FloatArray = times[0] + table.survival() @ width
+    present = np.unique(group)
+    place = np.full(n_groups, (n_groups - 1) // 2)
+    ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]
+    place[present[np.argsort(-area[present], kind="stable")]] = ranks
+    return place
+
+
+def cross_validated_groups(
+    settings: BatchSettings, prediction: Prediction, data: SurvivalData, n_folds: int, seed: int
+) -> GroupValidation:
+    """Train trees on the rows outside each fold, all as one batch, and validate their groups.
+
+    Args:
+        settings: of the trees.
+        prediction: how they predict.
+        data: rows of positive weight.
+        n_folds: folds, stratified by event.
+        seed: of the folds.
+
+    Raises:
+        ConfigError: trees of depth 0 have no groups, or a number is out of range.
+        DataError: too few rows or events for so many folds.
+    """
+    if settings.depth == 0:
+        raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
+    count = check_integer("n_folds", n_folds, 2)
+    folds = stratified_folds(data.event, count, check_integer("random_state", seed, 0))
+    splits = [data.subset(folds != fold) for fold in range(count)]
+    batch = train_batch(splits, settings, Schema.of(data.frame))
+    members = tuple((fold, batch.best_start(fold)) for fold in range(count))
+    groups = TreeSample(batch, members, prediction).apply(data.frame)
+    return held_out_groups(data, folds, groups)

@@ -1,0 +1,135 @@
+"""Whether groups differ on rows that their gates were not placed on."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter
+from lifelines.utils import restricted_mean_survival_time
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, metrics
+from sstorch.data import stratified_folds
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.soft import GroupValidation
+from sstorch.soft.group_validation import count_groups, held_out_groups
+
+VERDICT = "These groups do not differ"
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(2, "weibull", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+    found = tree.validate_groups(gbsg2.frame, _y(gbsg2), n_folds=3, random_state=4)
+    folds = stratified_folds(gbsg2.event, 3, 4)
+    leaves, concordances, counts, order = [], [], [], np.zeros(len(gbsg2))
+    for fold in range(3):
+        train, test = gbsg2.subset(folds != fold), gbsg2.subset(folds == fold)
+        other = clone(tree).fit(train.frame, _y(train))
+        concordances.append(other.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train))))
+        leaves.append(other.apply(gbsg2.frame))
+        leaf = other.apply(test.frame)
+        counts.append(sum((leaf == k).mean() >= 0.05 for k in range(4)))
+        own = other.apply(train.frame)
+        area = {
+            k: restricted_mean_survival_time(
+                KaplanMeierFitter().fit(train.time[own == k], train.event[own == k]), t=train.time.max()
+            )
+            for k in np.unique(own)
+        }
+        # Of fewer than four groups the extremes are those of the others.
+        places = {4: [0, 1, 2, 3], 3: [0, 2, 3], 2: [0, 3]}[len(area)]
+        place = dict(zip(sorted(area, key=lambda k: -area[k]), places, strict=True))
+        order[folds == fold] = [place[k] for k in leaf]
+    assert found.c_groups == pytest.approx(np.mean(concordances))
+    assert found.n_groups == np.mean(counts)
+    assert found.ari == pytest.approx(
+        np.mean([adjusted_rand_score(leaves[j], leaves[k]) for j in range(3) for k in range(j)])
+    )
+    assert found.p_value == pytest.approx(
+        metrics.logrank_test(*_y(gbsg2), order, strata=folds).p_value, rel=1e-6
+    )
+    assert found.differ
+
+
+@pytest.mark.filterwarnings("ignore:29 times of zero moved:sstorch.exceptions.DataWarning")
+def test_the_verdict_on_data_with_and_without_effects() -> None:
+    for name, differ in (("gbsg2", True), ("aids2", False)):
+        data = load_dataset(name)
+        tree = SoftSurvivalTree().fit(data.frame, _y(data))
+        plain = tree.summary()
+        found = tree.validate_groups(data.frame, _y(data))
+        assert found.differ == differ
+        assert tree.summary() == f"{plain}\n\n{found}"
+        assert (VERDICT in tree.summary()) != differ
+        assert tree.fit(data.frame, _y(data)).summary() == plain
+    draws = np.random.default_rng(3)
+    x, time = draws.normal(size=(200, 3)), draws.weibull(1.5, 200)
+    tree = SoftSurvivalTree().fit(x, (time, draws.random(200) < 0.7))
+    tree.validate_groups(x, (time, draws.random(200) < 0.7))
+    assert VERDICT in tree.summary()
+
+
+@pytest.mark.parametrize(
+    ("p_value", "c_groups", "reason"),
+    [
+        (0.2, 0.6, "log-rank p above 0.05"),
+        (0.001, 0.54, "concordance below 0.55"),
+        (0.3, 0.5, "log-rank p above 0.05 and concordance below 0.55"),
+        (0.05, 0.55, None),
+    ],
+)
+def test_the_verdict_says_why(p_value: float, c_groups: float, reason: str | None) -> None:
+    text = str(GroupValidation(5, c_groups, p_value, 4, 0.5))
+    assert text.endswith(f"{VERDICT}: {reason}" if reason else "adjusted Rand index 0.50")
+
+
+def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
+    folds = stratified_folds(small_data.event, 2, 0)
+    found = held_out_groups(small_data, folds, np.ones((2, len(small_data)), dtype=np.int64))
+    assert found == GroupValidation(2, 0.5, 1.0, 1.0, 1.0)
+    assert count_groups(np.repeat([0, 3], [19, 1])) == 2
+    assert count_groups(np.repeat([0, 3], [20, 1])) == 1
+
+
+def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(1, numeric="linear").fit(small_data.frame, _y(small_data))
+    plain = tree.validate_groups(small_data.frame, _y(small_data), 3)
+    weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
+    weighted = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
+    late = tree.validate_groups(small_data.frame, _y(small_data), 3, entry=0.3 * small_data.time)
+    assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
+    weight[:5] = 0  # as if they were not there
+    some = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
+    rest = small_data.subset(np.arange(5, len(small_data)))
+    assert some == tree.validate_groups(rest.frame, _y(rest), 3, sample_weight=weight[5:])
+
+
+def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
+    tree = SoftSurvivalTree(1, numeric="linear").fit(small_data.frame, _y(small_data))
+    tree.save(tmp_path / "plain")
+    assert "group_validation_" not in vars(SoftSurvivalTree.load(tmp_path / "plain"))
+    found = tree.validate_groups(small_data.frame, _y(small_data), 3)
+    tree.save(tmp_path / "validated")
+    loaded = SoftSurvivalTree.load(tmp_path / "validated")
+    assert loaded.group_validation_ == found
+    assert loaded.summary() == tree.summary()
+
+
+def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, _y(small_data)
+    with pytest.raises(ConfigError, match="depth 0 has one group"):
+        SoftSurvivalTree(0, numeric="linear").fit(X, y).validate_groups(X, y)
+    tree = SoftSurvivalTree(1, numeric="linear").fit(X, y)
+    with pytest.raises(ConfigError, match="n_folds must be at least 2"):
+        tree.validate_groups(X, y, n_folds=1)
+    with pytest.raises(DataError, match="choose fewer folds"):
+        tree.validate_groups(X, y, n_folds=len(X))
+    data = SurvivalData(pd.DataFrame({"x": range(4)}), (np.arange(1.0, 5.0), [True, False, False, True]))
+    with pytest.raises(DataError, match="fold 0 of 2 tells nothing of the groups, choose fewer folds"):
+        held_out_groups(data, np.array([0, 1, 1, 1]), np.zeros((2, 4), dtype=np.int64))
