@@ -65,8 +65,9 @@ from sstorch.optim import Checkpoint
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
-# Metrics that are printed of every task, and of every model at the end.
+# Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
 _PRINTED = {"c_harrell": "C", "ibs_graf": "IBS"}
+_PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 
 # Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
 # it on a busy machine costs up to ten times the run.
@@ -351,22 +352,26 @@ def _end_job(exit_code: int) -> NoReturn:
 def _scores_text(outcome: Outcome) -> str:
     assert outcome.rows is not None
     test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean()
-    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in _PRINTED.items())
+    shown = {metric: name for metric, name in (_PRINTED | _PRINTED_OF_GROUPS).items() if metric in test}
+    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in shown.items())
 
 
 def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
     """Means on test folds by model, over the data sets that all of these models have."""
     table, planned = store.table(), {task.key.config for task in tasks}
-    scores = table[table["config"].isin(planned) & (table["part"] == "test") & table["metric"].isin(_PRINTED)]
+    names = _PRINTED | _PRINTED_OF_GROUPS
+    scores = table[table["config"].isin(planned) & (table["part"] == "test") & table["metric"].isin(names)]
     depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
     scores = scores.assign(model=scores["model"] + depth.astype("string"))
     cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
-    whole = cells.dropna(axis=1)
-    if whole.empty:
+    complete = cells[list(_PRINTED)].notna().all().groupby("dataset").all()
+    whole = list(complete.index[complete])
+    if not whole:
         return "no data set has results of every model"
-    count = whole.columns.get_level_values("dataset").nunique()
-    means = whole.T.groupby("metric").mean().T[list(_PRINTED)].rename(columns=_PRINTED)
-    return f"Test folds, mean over {count} data sets\n{means.round(4).to_string()}"
+    means = cells.loc[:, (slice(None), whole)].T.groupby("metric").mean().T
+    shown = means[[name for name in names if name in means]].rename(columns=names)
+    text = shown.round(4).to_string(na_rep="-")
+    return f"Test folds, mean over {len(whole)} data sets\n{text}"
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -14,6 +14,7 @@ from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.scores import (
     CURVE_SCORES,
     DISPARITIES,
+    GROUP_SCORES,
     SCORES,
     leaf_table,
     score_fairness,
@@ -35,6 +36,7 @@ __all__ = [
     "BASELINES",
     "CURVE_SCORES",
     "DISPARITIES",
+    "GROUP_SCORES",
     "SCORES",
     "Baseline",
     "BaselineModel",

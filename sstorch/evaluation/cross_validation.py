@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,17 +17,21 @@ from sstorch._types import IntArray
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.evaluation.scores import (
     DISPARITIES,
+    GROUP_SCORES,
     SCORES,
+    agreement_of_folds,
     check_scorable,
     known_groups,
     score_fairness,
+    score_groups,
     score_tree,
 )
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
-from sstorch.soft import SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.soft import GroupValidation, SoftSurvivalTree, TrainedBatch, TreeSample, train_batch
 from sstorch.soft.batch import with_heats
+from sstorch.soft.group_validation import held_out_groups
 
 ACCURACY = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
 
@@ -37,13 +41,15 @@ class CrossValidation:
     """Result of :func:`cross_validate`.
 
     Attributes:
-        scores: one row per fold, start and part (``train`` or ``test``): the scores, those of
-            :func:`~sstorch.evaluation.score_fairness` if sensitive groups are known, the training objective,
-            ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
-            false for starts that were dropped from a race.
+        scores: one row per fold, start and part (``train`` or ``test``): the scores, those of the groups of
+            trees with gates (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all
+            rows), those of :func:`~sstorch.evaluation.score_fairness` if sensitive groups are
+            known, the training objective, ``chosen``, true for the start with the lowest training objective
+            of its fold, and ``finished``, false for starts that were dropped from a race.
         trees: the chosen tree of each fold.
         model: the tree trained on all rows, chosen among its own starts alike; its ``metrics_`` are the means
-            of the chosen trees' scores on the test rows of the folds.
+            of the chosen trees' scores on the test rows of the folds, its ``group_validation_`` is that of
+            their groups.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
         folds: fold of each row, shape (n,).
     """
@@ -73,8 +79,8 @@ class CrossValidation:
 
     @property
     def score_names(self) -> list[str]:
-        """Columns of the table: the scores, and disparities if sensitive groups are known."""
-        return [*SCORES, *(name for name in DISPARITIES if name in self.scores)]
+        """Columns of the table: the scores, those of groups and, if sensitive ones are known, disparities."""
+        return [*SCORES, *(name for name in (*GROUP_SCORES, *DISPARITIES) if name in self.scores)]
 
 
 def split_names(n_folds: int) -> list[str]:
@@ -140,11 +146,14 @@ def cross_validate(
     rows: list[dict[str, Any]] = []
     trees: dict[int, SoftSurvivalTree] = {}
     dropped = batch.history.dropped()
+    groups = _score_leaves(batch, estimator, data, folds) if estimator.depth else None
     for about, tree, part, train in _trees_on_parts(batch, estimator, splits[:n_folds], data, folds):
         if about["chosen"]:
             trees[about["fold"]] = tree
         about["finished"] = batch.position(about["fold"], about["start"]) not in dropped
         scores = score_tree(tree, part, train)
+        if groups is not None:
+            scores |= groups.scores[about["fold"], about["start"], about["part"]]
         if data.groups is not None:
             scores |= score_fairness(tree, part, train)
         rows.append({**about, "objective": tree.objective_, **scores})
@@ -152,7 +161,36 @@ def cross_validate(
     table = pd.DataFrame(rows)
     tests = table[table["chosen"] & (table["part"] == "test")]
     model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in SCORES}
+    if groups is not None:
+        model.group_validation_ = groups.validation
     return CrossValidation(table, list(trees.values()), model, batch, folds)
+
+
+class _ScoredLeaves(NamedTuple):
+    """Scores of the leaves of every tree, by fold, start and part, and the validation of the chosen ones."""
+
+    scores: dict[tuple[int, int, str], dict[str, float]]
+    validation: GroupValidation
+
+
+def _score_leaves(
+    batch: TrainedBatch, estimator: SoftSurvivalTree, data: SurvivalData, folds: IntArray
+) -> _ScoredLeaves:
+    n_folds, n_starts = int(folds.max()) + 1, batch.n_starts
+    members = tuple((fold, start) for fold in range(n_folds) for start in range(n_starts))
+    leaves = TreeSample(batch, members, estimator.prediction).apply(data.frame)
+    leaves = leaves.reshape(n_folds, n_starts, len(data))
+    chosen = np.stack([leaves[fold, batch.best_start(fold)] for fold in range(n_folds)])
+    scores = {}
+    for start in range(n_starts):
+        for fold, ari in enumerate(agreement_of_folds(leaves[:, start], chosen)):
+            leaf, outside = leaves[fold, start], folds != fold
+            train = data.subset(outside)
+            for part, inside in (("train", outside), ("test", ~outside)):
+                found = score_groups(leaf[inside], data.subset(inside), leaf[outside], train)
+                values = {name: score.value for name, score in (found | {"ari": ari}).items()}
+                scores[fold, start, part] = values
+    return _ScoredLeaves(scores, held_out_groups(data, folds, chosen))
 
 
 @dataclass(frozen=True)

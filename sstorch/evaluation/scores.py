@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from sstorch import metrics
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import METRICS, ScoredRows, default_grids, score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.objective import L2Parity
 from sstorch.soft import SoftSurvivalTree
+from sstorch.soft.group_validation import count_groups
 
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = ("c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ici", "d_calibration_p")
+
+# Scores of the groups that a model makes, if it makes any.
+GROUP_SCORES = ("c_groups", "n_groups", "ari")
 
 # Disparities that every table shows.
 DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
@@ -34,6 +38,14 @@ class Predictor(Protocol):
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A fitted model that puts every row into one of some groups."""
+
+    def apply(self, X: pd.DataFrame) -> IntArray:
+        """Group of each row, >= 0, shape (n,)."""
 
 
 class Score(NamedTuple):
@@ -100,6 +112,46 @@ def score_predictor(
             scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
     scores["log_likelihood"] = _log_likelihood(predictor, rows)
     return scores
+
+
+def score_groups(
+    group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
+) -> dict[str, Score]:
+    """Score the groups that a model makes.
+
+    Args:
+        group: of each row to score, shape (n,).
+        rows: to score.
+        train_group: group of each training row.
+        train: the training rows.
+
+    Returns:
+        ``c_groups``, the concordance of a model that knows the group alone
+        (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
+        5 % of the rows.
+    """
+    known = train.time, train.event, train_group
+    try:
+        concordance = Score(metrics.concordance_of_groups(rows.time, rows.event, group, train=known))
+    except DataError as error:
+        concordance = Score(np.nan, str(error))
+    return {"c_groups": concordance, "n_groups": Score(float(count_groups(group)))}
+
+
+def agreement_of_folds(groups: IntArray, others: IntArray) -> list[Score]:
+    """``ari`` of each fold: how far its model makes the groups of all rows that the other folds' models make.
+
+    Args:
+        groups: group of each row in the model of each fold, shape (n_folds, n).
+        others: the same of the models that they are compared with, those of the same fold left out.
+
+    Returns:
+        Adjusted Rand index, mean over the other folds; NaN where no model makes more than one group.
+    """
+    if not np.ptp(np.concatenate([groups, others]), axis=1).any():
+        return [Score(np.nan, "one group")] * len(groups)
+    index = metrics.adjusted_rand_index(np.concatenate([groups, others]))[: len(groups), len(groups) :]
+    return [Score(float(np.delete(row, fold).mean())) for fold, row in enumerate(index)]
 
 
 def _predicted(

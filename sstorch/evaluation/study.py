@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 from filelock import BaseFileLock
 
+from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.cross_validation import make_folds
 from sstorch.evaluation.engines import Engine, Failure
-from sstorch.evaluation.scores import Score, score_predictor
+from sstorch.evaluation.scores import Grouping, Score, agreement_of_folds, score_groups, score_predictor
 from sstorch.evaluation.store import ResultStore, TaskKey
 from sstorch.evaluation.study_model import StudyModel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -131,6 +132,7 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
     tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
     rows: list[dict[str, object]] = []
     fits: list[dict[str, Any]] = []
+    groups: list[tuple[dict[str, Any], IntArray]] = []
     fit_seconds = score_seconds = 0.0
     with warnings.catch_warnings():
         # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
@@ -147,12 +149,16 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
                 scores = score_predictor(fit.predictor, part_rows, train, thin=part == "train")
                 if part == "train" and fit.objective is not None:
                     scores["objective"] = Score(fit.objective)
-                rows += [
-                    {**about, "part": part, "metric": name, "value": value, "reason": reason}
-                    for name, (value, reason) in scores.items()
-                ]
+                rows += _in_rows({**about, "part": part}, scores)
+            if isinstance(fit.predictor, Grouping) and task.model.depth != 0:
+                group, inside = fit.predictor.apply(data.frame), folds == fit.fold
+                groups.append((about, group))
+                found = score_groups(group[inside], tests[fit.fold], group[~inside], train)
+                rows += _in_rows({**about, "part": "test"}, found)
             begin = time.perf_counter()
             score_seconds += begin - now
+        rows += _agreements(groups)
+        score_seconds += time.perf_counter() - begin
     facts = {
         "settings": task.model.settings(),
         "seconds": {"fit": round(fit_seconds, 3), "score": round(score_seconds, 3)},
@@ -166,6 +172,25 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         **({"fits": fits} if fits else {}),
     }
     return pd.DataFrame(rows), facts
+
+
+def _in_rows(about: Mapping[str, object], scores: Mapping[str, Score]) -> list[dict[str, object]]:
+    return [
+        {**about, "metric": name, "value": value, "reason": reason}
+        for name, (value, reason) in scores.items()
+    ]
+
+
+def _agreements(groups: Sequence[tuple[dict[str, Any], IntArray]]) -> list[dict[str, object]]:
+    """How far each start makes the groups of all rows that the chosen starts of the other folds make."""
+    rows: list[dict[str, object]] = []
+    chosen = [group for about, group in groups if about["chosen"]]
+    for start in sorted({about["start"] for about, _ in groups}):
+        own = [(about, group) for about, group in groups if about["start"] == start]
+        agreement = agreement_of_folds(np.stack([group for _, group in own]), np.stack(chosen))
+        for (about, _), score in zip(own, agreement, strict=True):
+            rows += _in_rows({**about, "part": "test"}, {"ari": score})
+    return rows
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pandas as pd
 from sklearn.base import clone
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines import Baseline, make_baseline
@@ -53,6 +53,10 @@ class EncodedTree:
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
         return self._tree.curves(self._encode(X), times, falling=True)
+
+    def apply(self, X: pd.DataFrame) -> IntArray:
+        """Leaf of each row's most probable path, (n,)."""
+        return self._tree.apply(self._encode(X))
 
     def log_likelihood(
         self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None

@@ -3,12 +3,13 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
 from sksurv.util import Surv
 
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.data import Preprocessor
-from sstorch.evaluation import SCORES, CrossValidation, cross_validate, make_folds, score_tree
+from sstorch.evaluation import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds, score_tree
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 
@@ -96,6 +97,25 @@ def test_categories_that_a_fold_does_not_see(small_data: SurvivalData) -> None:
     assert widths == {5}
     assert isinstance(result.batch.preprocessors[0], Preprocessor)
     assert np.isfinite(result.scores["log_likelihood"]).all()
+
+
+def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: SurvivalData) -> None:
+    leaves = [tree.apply(gbsg2.frame) for tree in result.trees]
+    pairs = [adjusted_rand_score(leaves[j], leaves[k]) for j in range(len(leaves)) for k in range(j)]
+    found = result.model.group_validation_
+    chosen = result.scores[result.scores["chosen"]].groupby("part")[list(GROUP_SCORES)].mean()
+    assert found.ari == pytest.approx(np.mean(pairs))
+    np.testing.assert_allclose(chosen.loc["test"], [found.c_groups, found.n_groups, found.ari])
+    assert chosen.loc["train", "ari"] == chosen.loc["test", "ari"]
+    assert not result.scores[list(GROUP_SCORES)].isna().any(axis=None)
+    assert list(result.table().columns.get_level_values(0).unique()) == [*SCORES, *GROUP_SCORES]
+    assert str(found) in result.model.summary()
+
+
+def test_a_regression_has_no_groups(small_data: SurvivalData) -> None:
+    result = cross_validate(SoftSurvivalTree(0, ridge=1e-2, numeric="linear"), small_data, 2)
+    assert not set(GROUP_SCORES) & set(result.scores)
+    assert "group_validation_" not in vars(result.model)
 
 
 def test_folds_too_small_to_score_are_refused_before_training() -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.config import DatasetConfig
 from sstorch.data import Schema
 from sstorch.evaluation import (
     CURVE_SCORES,
+    GROUP_SCORES,
     ResultStore,
     baseline_models,
     make_folds,
@@ -70,8 +72,10 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     ]
     table = ResultStore(folder).table()
     counts = table.groupby(["model", "part"])["metric"].agg(["size", "nunique"])
-    n_scores = len(CURVE_SCORES) + 1
-    assert counts.loc[("sst_po", "test")].tolist() == [3 * 2 * n_scores, n_scores]
+    n_scores, n_own = len(CURVE_SCORES) + 1, len(CURVE_SCORES) + 1 + len(GROUP_SCORES)
+    assert counts.loc[("sst_po", "test")].tolist() == [3 * 2 * n_own, n_own]
+    assert set(table["model"][table["metric"].isin(GROUP_SCORES)]) == {"sst_exp", "sst_po"}
+    assert (table["depth"][table["metric"].isin(GROUP_SCORES)] == 1).all()  # without gates there are none
     assert counts.loc[("sst_po", "train")].tolist() == [3 * 2 * (n_scores + 1), n_scores + 1]  # the objective
     assert counts.loc[("kaplan_meier", "train")].tolist() == [3 * n_scores, n_scores]
     undefined = table[table["value"].isna()]
@@ -113,6 +117,31 @@ def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path:
     file = Path(str(cohort.path))
     file.write_text(file.read_text().replace("True", "False", 1))
     assert not configs() & before
+
+
+def test_scores_of_groups_by_hand(cohort: DatasetConfig, tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "study")
+    (model,) = soft_tree_models(ESTIMATOR, {"tree": {"leaf": "weibull", "depth": 2}})
+    (task,) = plan([cohort], [model], 3, 0, store)
+    assert run([task], store, Serial(), lambda outcome: None) == []
+    table = store.table()
+    data = cohort.load()
+    folds = make_folds(data, 3, 0)
+    splits = [data.subset(folds != fold) for fold in range(3)]
+    fits = list(model.fits(splits, Schema.of(data.frame), "cpu"))
+    leaves = {(fit.fold, fit.start): fit.predictor.apply(data.frame) for fit in fits}
+    chosen = {fit.fold: leaves[fit.fold, fit.start] for fit in fits if fit.chosen}
+    for (fold, start), leaf in leaves.items():
+        rows = table[(table["fold"] == fold) & (table["start"] == start) & (table["part"] == "test")]
+        found, inside = rows.set_index("metric")["value"], folds == fold
+        train = data.time[~inside], data.event[~inside], leaf[~inside]
+        expected = metrics.concordance_of_groups(
+            data.time[inside], data.event[inside], leaf[inside], train=train
+        )
+        assert found["c_groups"] == expected
+        assert found["n_groups"] == sum((leaf[inside] == k).mean() >= 0.05 for k in range(4))
+        others = [adjusted_rand_score(leaf, chosen[k]) for k in range(3) if k != fold]
+        assert found["ari"] == pytest.approx(np.mean(others))
 
 
 @pytest.mark.parametrize("prediction", ["hbp", "mixture"])

@@ -67,6 +67,9 @@ _MEASURES = (
     Measure("ici", "Integrated calibration index", "ICI", False),
     Measure("d_calibration_p", "D-calibration: share of fits with p < .05", "D-cal.", None, rejection=True),
     Measure("log_likelihood", "Log-likelihood", "log L", True, averaged=False),
+    Measure("c_groups", "Concordance of the groups alone", "C groups", True),
+    Measure("n_groups", "Groups of at least 5 % of the rows", "groups", None),
+    Measure("ari", "Adjusted Rand index of the groups of two folds", "ARI", True),
 )
 _BY_NAME = {measure.name: measure for measure in _MEASURES}
 

@@ -48,6 +48,24 @@ def test_nothing_is_best_without_a_direction_or_a_choice() -> None:
     assert best_of_rows(values, True).to_numpy().tolist() == [[True, False], [False, False]]
 
 
+def test_groups_are_shown_where_a_study_has_scored_them() -> None:
+    values = {"c_harrell": [[0.7], [0.7]], "c_groups": [[0.6], [0.7]], "ari": [[0.8], [0.6]]}
+    table = pd.concat(
+        [
+            rows("aids", "sst_llog", 2, values),
+            # Stored before there were such scores.
+            rows("gbsg2", "sst_llog", 2, {"c_harrell": [[0.6], [0.6]]}),
+            rows("aids", "cox", None, {"c_harrell": [[0.8], [0.8]]}),
+        ]
+    )
+    results = Results(table, [])
+    title = "Concordance of the groups alone"
+    assert title in to_markdown(build_report(results))
+    shown = _table(results, "c_groups")
+    assert [[cell.text for cell in row] for row in shown.rows] == [["aids", ".650"], ["gbsg2", "\N{EN DASH}"]]
+    assert title not in to_markdown(build_report(Results(table[table["metric"] == "c_harrell"], [])))
+
+
 def test_an_absent_cell_is_a_dash_and_averages_say_over_what() -> None:
     table = _table(Results(*study(MEANS)))
     assert [cell.text for cell in table.rows[1]] == ["gbsg2", ".600", ".800", "\N{EN DASH}"]
