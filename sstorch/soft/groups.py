@@ -95,13 +95,16 @@ def groups_text(table: pd.DataFrame) -> str:
         if name in ("rows", "events"):
             continue
         parts = table[name][[kind, low, high]].itertuples(index=False)
-        text[name] = [
-            f"{_short(value)} ({_short(lower)} to {_short(upper)})" for value, lower, upper in parts
-        ]
+        text[name] = [interval_text(*part) for part in parts]
         if (name, "model") in table:
             text[f"model {name}"] = [_short(value) for value in table[name, "model"]]
     head = "corrected for optimism" if kind == "corrected" else "Kaplan-Meier of these rows"
     return f"Groups, {head}, with intervals\n{text.reset_index().to_string(index=False)}"
+
+
+def interval_text(value: float, lower: float, upper: float) -> str:
+    """An estimate and its limits with few digits; a dash for what is not known or not reached."""
+    return f"{_short(value)} ({_short(lower)} to {_short(upper)})"
 
 
 def _short(value: float) -> str:

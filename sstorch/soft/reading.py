@@ -16,8 +16,10 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
+from sstorch.metrics import KaplanMeierBand
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.groups import interval_text
 from sstorch.soft.merging import MergedLeaves, merge_leaves
 from sstorch.soft.rules import (
     Explanation,
@@ -36,6 +38,8 @@ from sstorch.soft.tree_sample import TreeSample
 
 # Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
 _SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
+# Kaplan-Meier's median of a node's rows and its limits in the node table.
+_KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
 
@@ -44,11 +48,13 @@ _HALVINGS = 32
 
 
 def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: FloatArray) -> pd.DataFrame:
-    """Training rows and events by node, indexed by heap number, with median and quartiles of the mean curve.
+    """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
 
     Columns: ``median``, the time at which the mean predicted survival of the node's rows is 1/2, nan if that
     is later than the last event; ``S(t)``, mean predicted survival of these rows at the quartiles t of the
-    event times; nan for a node without rows. If sensitive groups are known, the share of each among the rows.
+    event times. Of the same rows by Kaplan-Meier ``KM median`` with its limits of 95 %, nan where they are
+    not reached, and ``KM S(t)`` at the first and the last of these times, nan beyond the last row. Of a node
+    without rows all are nan. If sensitive groups are known, the share of each among the rows.
 
     Args:
         tree: trained on the rows.
@@ -71,6 +77,7 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
             {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
             | {"median": float(medians[node])}
             | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
+            | _kaplan_meier(data, inside, times[[0, -1]])
             | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
@@ -92,6 +99,25 @@ def _medians(tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], last: flo
         above = mean_survival(middle) > 0.5
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.where(unreached, np.nan, high)
+
+
+def _kaplan_meier(
+    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
+) -> dict[str, float]:
+    """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
+    survival_names = [f"KM S({time:g})" for time in horizons]
+    if not inside.any():
+        return dict.fromkeys([*_KM_MEDIAN, *survival_names], math.nan)
+    rows = data.subset(inside)
+    band = KaplanMeierBand.fit(rows.time, rows.event, sample_weight=rows.sample_weight, entry=rows.entry)
+    medians = [float(part) for part in band.quantile()]
+    survival = band.at(horizons).value
+    # Beyond the last row that was observed nothing is known.
+    known = (horizons <= rows.time.max()) | (survival <= 0)
+    return {
+        **{name: m if math.isfinite(m) else math.nan for name, m in zip(_KM_MEDIAN, medians, strict=True)},
+        **dict(zip(survival_names, np.where(known, survival, math.nan).tolist(), strict=True)),
+    }
 
 
 def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str, float]:
@@ -255,15 +281,19 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
     where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
-    lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}", text]
+    lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}"]
+    if _KM_MEDIAN[0] in nodes:
+        lines.append(
+            "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
+        )
+    lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 
 
 def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
     """What a summary says of each leaf that has rows.
 
-    All columns of the node table are in it, in their order: estimates by group, such as those of Kaplan and
-    Meier, belong into :func:`node_table`.
+    All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
 
     Args:
         tree: trained.
@@ -278,6 +308,11 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
+    if _KM_MEDIAN[0] in table:  # files of before there were such columns have none
+        limits = table[list(_KM_MEDIAN)].itertuples(index=False)
+        table = table.drop(columns=list(_KM_MEDIAN[1:])).assign(
+            **{_KM_MEDIAN[0]: [interval_text(*each) for each in limits]}
+        )
     return table[[*first, *table.columns.difference(first, sort=False)]]
 
 
@@ -396,7 +431,7 @@ class ReadableTree:
 
     @cached_property
     def node_table_(self) -> pd.DataFrame:
-        """Training rows, events, median and mean predicted survival by node, indexed by heap number."""
+        """Training rows, events and survival by node, predicted and by Kaplan-Meier, by heap number."""
         return self._make_node_table()
 
     @cached_property
@@ -480,8 +515,11 @@ class ReadableTree:
         Returns:
             Indexed by leaf, left to right: ``node``, training ``rows`` and ``events``, ``median`` (time at
             which the mean predicted survival of these rows is 1/2, nan if that is after the last training
-            event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, and shape
-            parameters.
+            event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, ``KM median``
+            with lower and upper limit of 95 % and ``KM S(t)``, Kaplan-Meier of the same rows (nan where it is
+            not reached or not known), and shape parameters. These rows have placed the gates, which makes
+            groups look further apart than they are; :meth:`~sstorch.SoftSurvivalTree.group_table` corrects
+            that.
         """
         return leaf_table(self._tree, self.node_table_)
 

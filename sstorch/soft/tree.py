@@ -475,7 +475,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         objective_: its training objective.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
-        node_table_: training rows, events, median and mean predicted survival by node, by heap number.
+        node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
+            number.
         metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
             until they are put there.
         group_table_: the last corrected table of :meth:`group_table`, once there was one; not saved.

@@ -39,6 +39,7 @@ def test_trees_of_every_format_version_predict_as_when_they_were_written(name: s
     np.testing.assert_allclose(tree.predict_survival_function(ROWS, TIMES), expected["survival"], rtol=1e-9)
     assert list(tree.feature_names_in_) == ["age", "stage", "smoker"]
     assert "60 rows" in tree.summary()
+    assert "KM" not in tree.summary()  # they were written before there was Kaplan-Meier in the table of nodes
 
 
 def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
+from sstorch.soft.reading import _kaplan_meier
 from sstorch.soft.rules import gate_rules
 
 QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
@@ -79,6 +81,51 @@ def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
             assert fitted.predict_survival_function(rows, [last]).mean() > 0.5
         assert table["log_a"][k] == float(fitted.module_.leaf(4 + k).shape.detach()[0])
     assert reached >= 2
+
+
+def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
+    weight, entry = 1.0 + np.arange(len(gbsg2)) % 2, 0.2 * gbsg2.time
+    tree = SoftSurvivalTree(2, "weibull", numeric="linear")
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight, entry=entry)
+    table, leaf = tree.node_table_, tree.apply(gbsg2.frame) + 4
+    horizons = np.quantile(tree.event_times_, [0.25, 0.75])
+    for node in range(1, 8):
+        inside = leaf >> (2 - (node.bit_length() - 1)) == node
+        row = table.loc[node]
+        if not inside.any():
+            assert row.filter(like="KM").isna().all()
+            continue
+        band = KaplanMeierBand.fit(
+            gbsg2.time[inside], gbsg2.event[inside], sample_weight=weight[inside], entry=entry[inside]
+        )
+        medians = np.array([float(part) for part in band.quantile()])
+        np.testing.assert_array_equal(
+            row[["KM median", "KM median lower", "KM median upper"]].to_numpy(float),
+            np.where(np.isfinite(medians), medians, np.nan),
+        )
+        np.testing.assert_array_equal([row[f"KM S({time:g})"] for time in horizons], band.at(horizons).value)
+    assert list(tree.leaf_table().filter(like="KM")) == list(table.filter(like="KM"))
+    assert table["KM median"][4:].notna().any()
+    for node in table.index[(table.index > 3) & (table["rows"] > 0)]:
+        value, lower, upper = (
+            "-" if np.isnan(number) else f"{number:.0f}"
+            for number in table.loc[node, ["KM median", "KM median lower", "KM median upper"]]
+        )
+        assert f" {value} ({lower} to {upper}) " in tree.summary()
+
+
+def test_kaplan_meier_where_little_is_known() -> None:
+    time, event = np.r_[np.arange(1.0, 5.0), np.full(4, 2.0)], np.arange(8) < 4
+    data = SurvivalData(pd.DataFrame({"x": np.arange(8.0)}), (time, event))
+    horizons = np.array([1.5, 30.0])
+    found = _kaplan_meier(data, event, horizons)
+    assert (found["KM median"], found["KM S(1.5)"], found["KM S(30)"]) == (2.0, 0.75, 0.0)
+    found = _kaplan_meier(data, ~event, horizons)  # none of them had the event
+    assert found["KM S(1.5)"] == 1.0
+    assert np.isnan([value for name, value in found.items() if name != "KM S(1.5)"]).all()
+    nobody = _kaplan_meier(data, np.zeros(8, dtype=bool), horizons)
+    assert list(nobody) == list(found)
+    assert np.isnan(list(nobody.values())).all()
 
 
 @pytest.mark.parametrize(
