@@ -16,7 +16,7 @@ from sstorch.metrics.evaluation import METRICS, ScoredRows, default_grids, score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.objective import L2Parity
 from sstorch.soft import SoftSurvivalTree
-from sstorch.soft.group_validation import count_groups
+from sstorch.soft.group_validation import concordance_of_groups, count_groups
 
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
@@ -130,9 +130,9 @@ def score_groups(
         (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
         5 % of the rows.
     """
-    known = train.time, train.event, train_group
     try:
-        concordance = Score(metrics.concordance_of_groups(rows.time, rows.event, group, train=known))
+        value = concordance_of_groups(group, rows, train_group, train)
+        concordance = Score(value, "rows entered late" if np.isnan(value) else "")
     except DataError as error:
         concordance = Score(np.nan, str(error))
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group)))}

@@ -31,7 +31,7 @@ class GroupValidation:
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
         c_groups: concordance of a model that knows the group alone
-            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
+            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds; nan where rows entered late.
         p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
             trees correspond by their order of risk in training.
         n_groups: groups that have at least 5 % of the rows of their fold, mean over folds.
@@ -52,14 +52,15 @@ class GroupValidation:
         the whole as those outside lie to the other, and the groups of a fold differ the wrong way round more
         often than they should: their concordance then is below one half.
         """
-        return self.p_value <= LEVEL and self.c_groups >= LEAST_CONCORDANCE
+        return self.p_value <= LEVEL and not self.c_groups < LEAST_CONCORDANCE
 
     def __str__(self) -> str:
         p = "p < .0001" if self.p_value < 1e-4 else f"p = {self.p_value:.4f}"
+        known = "" if np.isnan(self.c_groups) else f"concordance of the groups alone {self.c_groups:.3f}, "
         lines = [
             f"Groups of rows that trees were not trained on, {self.n_folds} folds",
-            f"concordance of the groups alone {self.c_groups:.3f}, log-rank {p}, "
-            f"{self.n_groups:g} groups of 5 % or more, adjusted Rand index {self.ari:.2f}",
+            f"{known}log-rank {p}, {self.n_groups:g} groups of 5 % or more, "
+            f"adjusted Rand index {self.ari:.2f}",
         ]
         if not self.differ:
             reasons = [
@@ -80,6 +81,21 @@ def count_groups(group: IntArray) -> int:
     return int((counts >= _SMALL_GROUP * len(group)).sum())
 
 
+def concordance_of_groups(
+    group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
+) -> float:
+    """:func:`sstorch.metrics.concordance_of_groups` of rows; nan where some entered late, which it ignores.
+
+    Raises:
+        DataError: no two rows can be compared.
+    """
+    if rows.entry.any() or train.entry.any():
+        return np.nan
+    known = train.time, train.event, train_group
+    weights = rows.sample_weight, train.sample_weight
+    return metrics.concordance_of_groups(rows.time, rows.event, group, train=known, sample_weight=weights)
+
+
 def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:
     """Validate groups that the trees of the folds have made.
 
@@ -97,12 +113,7 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
         inside = folds == fold
         train = data.subset(~inside)
         try:
-            concordance = metrics.concordance_of_groups(
-                data.time[inside],
-                data.event[inside],
-                group[inside],
-                train=(train.time, train.event, group[~inside]),
-            )
+            concordance = concordance_of_groups(group[inside], data.subset(inside), group[~inside], train)
         except DataError as error:
             raise DataError(
                 f"fold {fold} of {len(groups)} tells nothing of the groups, choose fewer folds: {error}"

@@ -23,6 +23,7 @@ from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
 from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.group_validation import concordance_of_groups
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree import SoftSurvivalTree
 
@@ -97,18 +98,12 @@ class HeldOutRows:
 
     def concordance_of_groups(self, module: SoftTree) -> float:
         """That of a model that knows only the leaf of a row; nan for one leaf, too."""
-        rows, train = self._rows, self._train
         if not module.topology.depth or not self._are_comparable:
             return np.nan
         tree = FittedTree(module, self._preprocessor, self._prediction)
         known = tree.apply(self._train_x.to(module.log_time_scale))
-        return metrics.concordance_of_groups(
-            rows.time,
-            rows.event,
-            tree.apply(self._x.to(module.log_time_scale)),
-            train=(train.time, train.event, known),
-            sample_weight=(rows.sample_weight, train.sample_weight),
-        )
+        leaf = tree.apply(self._x.to(module.log_time_scale))
+        return concordance_of_groups(leaf, self._rows, known, self._train)
 
     @property
     def _are_comparable(self) -> bool:

@@ -32,6 +32,7 @@ from sstorch.soft.candidates import (
     candidates,
 )
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.group_validation import cross_validated_groups
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
@@ -119,6 +120,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
+            Its ``group_validation_`` says whether its groups differ on rows left out; these are the rows that
+            it was chosen by.
         best_params_: its parameters among those compared; encodings as text, with their options.
         best_score_: its mean score over folds.
         best_index_: its row of ``cv_results_``.
@@ -248,6 +251,11 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         best = self._choose(scores)
         self.best_params_ = scores.candidates[best].parameters
         self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
+        if self.best_estimator_.depth:
+            settings, n_folds = self.best_estimator_.settings(), int(folds.max()) + 1
+            self.best_estimator_.group_validation_ = cross_validated_groups(
+                settings, self.prediction, data, n_folds, self._seed()
+            )
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
         self.cv_results_, self.folds_ = _table(scores), folds

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
 from sstorch.exceptions import ConfigError
@@ -198,6 +199,22 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     pd.testing.assert_frame_equal(again.families_, found.families_)
     np.testing.assert_array_equal(again.apply(small_data.frame), found.apply(small_data.frame))
+
+
+def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData) -> None:
+    draws = np.random.default_rng(0)
+    noise = pd.DataFrame(draws.normal(size=(150, 3)), columns=list("abc"))
+    y = draws.exponential(size=150) + 0.01, draws.random(150) < 0.7
+    lists = GROUPS | {"depth": 2, "gate_features": 1, "fused": math.inf}
+    for X, target, differ in ((small_data.frame, _y(small_data), True), (noise, y, False)):
+        found = SoftSurvivalTreeCV(**lists).fit(X, target)
+        alone = found.tree_.group_validation_
+        assert alone.differ == differ
+        assert ("These groups do not differ" in found.summary()) != differ
+        assert alone == clone(found.tree_).fit(X, target).validate_groups(X, target, n_folds=3)
+    late = SoftSurvivalTreeCV(**lists).fit(noise, y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
+    assert np.isnan(late.tree_.group_validation_.c_groups)
+    assert "concordance of the groups alone" not in str(late.tree_.group_validation_)
 
 
 def test_a_preference_that_does_not_exist_is_refused() -> None:
