@@ -328,6 +328,12 @@ def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Pa
     now += "  monotone: null\n  roughness: 0.01\n  offset: null\n  fused_shape: null\n"
     now += "  gate_features: 2\n  min_leaf: 0.1\n"
     assert folder.is_completed(now, "data")
+    later = now.replace("  min_leaf: 0.1\n", "  min_leaf: null\n  gate_ridge_units: null\n")
+    assert folder.is_completed(later, "data")
+    with pytest.raises(ConfigError, match=r"config.tree.gate_ridge_units is range there and sd here"):
+        folder.is_completed(later.replace("units: null", "units: sd"), "data")
+    with pytest.raises(ConfigError, match=r"config.tree.min_leaf is 0.0 there and 0.1 here"):
+        folder.is_completed(later.replace("min_leaf: null", "min_leaf: 0.1"), "data")
     with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
         folder.is_completed(now.replace("  numeric: null", "  numeric: spline"), "data")
 

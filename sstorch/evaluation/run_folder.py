@@ -32,7 +32,7 @@ _RETIRED = {
 # Settings of the tree that earlier versions did not have, at the values that stand for what they did.
 _ADDED = {
     **{name: SETTINGS[name].default for name in ("gate_numeric", "monotone", "roughness")},
-    **{name: SETTINGS[name].default for name in ("gate_features", "min_leaf")},
+    **{"gate_features": SETTINGS["gate_features"].default, "min_leaf": 0.0, "gate_ridge_units": "range"},
     **{"numeric": "linear", "interactions": [], "offset": 0.0, "fused_shape": 0.0},
 }
 
@@ -213,7 +213,9 @@ def _completed_tree(tree: dict[str, object], config: Mapping[str, object]) -> di
         chosen = config.get(group)
         name = chosen.get("name") if isinstance(chosen, dict) else None
         names[group] = None if name == "auto" else name
-    open_ones = ("fused", "offset", "fused_shape", "numeric")
+    open_ones = ("fused", "offset", "fused_shape", "numeric", "min_leaf", "gate_ridge_units")
     given = {**dict.fromkeys(open_ones), "n_starts": None, **tree, **names}
     filled = completed(given)
+    if "gate_ridge_units" not in tree and filled["init"] != "distilled":
+        tree = tree | {"min_leaf": 0.0}  # when only distilled gates read it
     return {name: filled.get(name, value) if value is None else value for name, value in tree.items()}

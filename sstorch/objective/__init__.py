@@ -14,6 +14,7 @@ from sstorch.objective.penalties import (
     RowPenalty,
 )
 from sstorch.objective.rows import Sample, Shards
+from sstorch.objective.small_leaves import SmallLeaves
 from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RowPenalty",
     "Sample",
     "Shards",
+    "SmallLeaves",
     "TrainingObjective",
     "expected_loss",
     "leaf_losses",

@@ -65,10 +65,12 @@ class LeafTerm(Batched, ABC):
 class RowPenalty(Penalty, ABC):
     """A penalty on what the tree predicts for its rows, all of them in every step.
 
-    ``trains_gates`` tells whether it acts where gates are trained, by a relaxation that is smooth in them.
+    ``trains_gates`` tells whether it acts where gates are trained, by a relaxation that is smooth in them;
+    ``trains_leaves`` whether it acts where leaves are.
     """
 
     trains_gates: bool
+    trains_leaves: bool = True
 
     @abstractmethod
     def forward(
@@ -89,9 +91,8 @@ class RowPenalty(Penalty, ABC):
             relaxed: the relaxation instead of the penalty itself.
         """
 
-    @abstractmethod
     def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafTerm:
-        """The penalty as a function of the leaves under ``node``, gates frozen.
+        """The penalty as a function of the leaves under ``node``, gates frozen, if it trains them.
 
         Args:
             tree: K problems.
@@ -99,6 +100,7 @@ class RowPenalty(Penalty, ABC):
             node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
                 penalty does against the mean over all rows.
         """
+        raise NotImplementedError
 
     @abstractmethod
     def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateTerm:
@@ -252,16 +254,41 @@ class Monotone(LeafPenalty):
 
 
 class GateRidge(GatePenalty):
-    """(lambda / 2) ||w||^2 over the weights of the gates; biases are free."""
+    """(lambda / 2) sum_j (s_j w_j)^2 over the weights of the gates; biases are free.
+
+    Args:
+        coefficient: one value for all problems, or one per problem, shape (R,).
+        scale: s of each feature of each problem, shape (R, p); 1 if None. With standard deviations, a gate
+            costs what it costs as one of standardised columns.
+    """
+
+    scale: Tensor | None
+
+    def __init__(self, coefficient: float | Tensor, scale: Tensor | None = None) -> None:
+        coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
+        # One value a problem where there is a scale: both are selected alike.
+        super().__init__(coefficient if scale is None else coefficient.expand(len(scale)))
+        self.register_buffer("scale", scale)
+
+    @override
+    def select(self, problems: Tensor | slice) -> Self:
+        if self.coefficient.ndim == 0:
+            return self
+        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
+        return type(self)(self.coefficient[at], None if self.scale is None else self.scale[at])
+
+    def _scale(self, like: Tensor) -> Tensor:
+        """The scale as a factor of weights, (K, 1, p) or (1, 1, 1)."""
+        return like.new_ones(1, 1, 1) if self.scale is None else self.scale.to(like)[:, None, :]
 
     @override
     def forward(self, gates: GateParameters) -> Tensor:
-        squares = gates.weight.square().sum((-2, -1))
+        squares = (gates.weight * self._scale(gates.weight)).square().sum((-2, -1))
         return self.at(squares) * squares / 2
 
     @override
     def curvature(self, gates: GateParameters) -> Tensor:
-        return self.at(gates.bias).reshape(-1, 1, 1)
+        return self.at(gates.bias).reshape(-1, 1, 1) * self._scale(gates.bias).square()
 
 
 class GateGroupLasso(GatePenalty):

@@ -89,6 +89,7 @@ class TrainingObjective(nn.Module):
     Args:
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
+        gate_scale: its scale of the features of each problem, shape (R, p); none if None.
         fused: coefficient of :class:`Fused`; where it is infinite the slopes of all leaves are the same, to
             which the trainer sees, and shapes are free of it.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
@@ -124,11 +125,13 @@ class TrainingObjective(nn.Module):
         monotone: Monotone | None = None,
         offset: float | Tensor = 0.0,
         fused_shape: float | Tensor = 0.0,
+        gate_scale: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
         self.closed_form = closed_form
-        self.gate_penalties = nn.ModuleList(_active([GateRidge(gate_ridge), GateGroupLasso(gate_sparsity)]))
+        gate_penalties = [GateRidge(gate_ridge, gate_scale), GateGroupLasso(gate_sparsity)]
+        self.gate_penalties = nn.ModuleList(_active(gate_penalties))
         straight = None if curved is None else ~curved
         fused = torch.as_tensor(fused, dtype=torch.float64)
         self.register_buffer("shares_slopes", fused.isinf(), persistent=False)
@@ -179,8 +182,9 @@ class TrainingObjective(nn.Module):
         return sum(values, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
 
     def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
-        """Terms of the penalties on rows in an LN step, by :meth:`RowPenalty.leaf_term`."""
-        return tuple(cast(RowPenalty, p).leaf_term(tree, sample, node) for p in self.row_penalties)
+        """Terms of those that train leaves in an LN step, by :meth:`RowPenalty.leaf_term`."""
+        penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
+        return tuple(p.leaf_term(tree, sample, node) for p in penalties if p.trains_leaves)
 
     def gate_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[GateTerm, ...]:
         """Terms of those that train gates in a BN step, by :meth:`RowPenalty.gate_term`."""

@@ -17,8 +17,18 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import DesignMatrix, Prediction, SoftTree, make_family
-from sstorch.objective import GroupParity, L2Parity, Monotone, RowPenalty, Sample, TrainingObjective
+from sstorch.nn.design_matrix import first_features
+from sstorch.objective import (
+    GroupParity,
+    L2Parity,
+    Monotone,
+    RowPenalty,
+    Sample,
+    SmallLeaves,
+    TrainingObjective,
+)
 from sstorch.objective.parity import merge_equal_rows
+from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.optim import (
     Checkpoint,
     GateColumns,
@@ -43,6 +53,8 @@ TrainerT = TypeVar("TrainerT", bound=Trainer)
 # Coefficient of the penalty on slopes that go the wrong way. What is left of them is taken away at the end,
 # for 5e-6 of the objective on GBSG2 with three wrong directions; a larger one only slows the minimisation.
 _MONOTONE = 10.0
+# Standard deviation below which a feature of gates is the same in all rows.
+_CONSTANT = 1e-9
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
 
@@ -200,13 +212,18 @@ def _train(
         settings.n_starts,
         curved[len(features) - tree.n_features :],
         monotone,
+        _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
     )
     plain = objective = _objective(*problems)
+    row_penalties: list[RowPenalty] = []
+    if settings.trains_small_leaves:
+        row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
     if settings.fairness is not None:
         sample = _merged(sample)
         rhos = [setting.rho for setting in coefficients]
-        parity = _parity(settings.fairness, rhos, splits, tree, settings.n_starts)
-        objective = _objective(*problems, [parity])
+        row_penalties.append(_parity(settings.fairness, rhos, splits, tree, settings.n_starts))
+    if row_penalties:
+        objective = _objective(*problems, row_penalties)
     seeds = [
         problem_seed(settings.seed, split, start)
         for split in range(len(splits))
@@ -271,6 +288,7 @@ def _objective(
     n_starts: int,
     curved: npt.NDArray[np.bool_],
     monotone: Monotone | None,
+    gate_scale: Tensor | None,
     row_penalties: Sequence[RowPenalty] = (),
 ) -> TrainingObjective:
     def per_problem(values: list[float]) -> float | Tensor:
@@ -290,7 +308,23 @@ def _objective(
         monotone=monotone,
         offset=per_problem([setting.offset for setting in coefficients]),
         fused_shape=per_problem([setting.fused_shape for setting in coefficients]),
+        gate_scale=gate_scale,
     )
+
+
+def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
+    """Weighted standard deviations of the features of gates in the rows of each problem, (R, p).
+
+    Of a feature that is the same in all rows it is one, the range of the others, so that its weight is not
+    free: further rows may differ in it.
+    """
+    x, counts = first_features(sample.x, tree.n_gate_features).matrices.double(), sample.x.counts
+    first = np.cumsum(counts) - counts
+    share = sample.normalised_weight[first].double()[..., None]
+    centred = x - (share * x).sum(-2, keepdim=True)
+    deviation = (share * centred.square()).sum(-2).sqrt()
+    deviation = torch.where(deviation > _CONSTANT, deviation, 1.0)
+    return deviation.repeat_interleave(torch.tensor(counts, device=x.device), dim=0)
 
 
 def _monotone(

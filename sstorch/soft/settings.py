@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ INITS = ("kmeans", "random", "greedy", "grown", "cox", "distilled")
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
 Rule = Callable[[str, Any], Any]
+# What a change of one is in a column whose weight is penalised: the range or the standard deviation.
+GateRidgeUnits = Literal["range", "sd"]
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,9 @@ class BatchSettings:
     init: str = setting(None, one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
+    gate_ridge_units: GateRidgeUnits = setting(
+        None, one_of(get_args(GateRidgeUnits)), "of the columns whose weights GateRidge charges", nested=True
+    )
     fused: float = setting(
         None, coefficient_or_inf, "coefficient of Fused, on differences between leaves", nested=True
     )
@@ -264,9 +269,7 @@ class BatchSettings:
     gate_features: int | None = setting(
         2, columns_of_gates, "columns of a gate of init=distilled", nested=True, saved=False
     )
-    min_leaf: float = setting(
-        0.1, small_share, "least share of the training rows in a leaf of init=distilled"
-    )
+    min_leaf: float = setting(None, small_share, "least share of the training rows in a leaf", nested=True)
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
     seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
@@ -296,6 +299,11 @@ class BatchSettings:
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
         if checked.init == "cox" and not isinstance(family, Spline):
             raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
+        if checked.min_leaf and checked.init != "distilled" and isinstance(checked.trainer, Leaves):
+            raise ConfigError(
+                f"min_leaf={checked.min_leaf:g} cannot be had from trainer='leaves', which keeps gates as "
+                f"init={checked.init!r} puts them: use init='distilled', or a trainer that moves gates"
+            )
         if checked.monotone and family.ancillary != "constant":
             raise ConfigError(
                 "monotone needs shapes that are constant: with linear ones effects can turn in time"
@@ -320,7 +328,9 @@ class BatchSettings:
         if not self.monotone:
             silent.append("monotone")
         if self.init != "distilled":
-            silent += ["gate_features", "min_leaf"]
+            silent += ["gate_features"] + ["min_leaf"] * (self.min_leaf == 0)
+        if self.gate_ridge_units == "range" or isinstance(self.trainer, Leaves):  # gates that stay are free
+            silent.append("gate_ridge_units")
         silent += [name for name in ("offset", "fused_shape") if getattr(self, name) == 0]
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
@@ -335,6 +345,11 @@ class BatchSettings:
     def distillation(self) -> Distillation:
         """How ``init="distilled"`` finds gates."""
         return Distillation(self.gate_features, self.min_leaf)
+
+    @property
+    def trains_small_leaves(self) -> bool:
+        """Whether a penalty on leaves below ``min_leaf`` acts: gates that stay have their leaves already."""
+        return self.min_leaf > 0 and self.depth > 0 and not isinstance(self.trainer, Leaves)
 
     @property
     def encodings(self) -> Encodings:
@@ -376,7 +391,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     another start or trainer trains gates and leaves as published.
 
     Args:
-        given: ``init``, ``trainer``, ``n_starts``, ``fused``, ``offset``, ``fused_shape`` and ``numeric``.
+        given: ``init``, ``trainer``, ``n_starts``, ``gate_ridge_units``, ``fused``, ``offset``,
+            ``fused_shape``, ``min_leaf`` and ``numeric``.
     """
     init, trainer = given["init"], given["trainer"]
     if trainer is None:
@@ -386,6 +402,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         init = "distilled" if groups else "random"
     defaults = {
         "n_starts": 1 if init == "distilled" else 10,
+        "gate_ridge_units": "sd" if init == "distilled" else "range",
+        "min_leaf": 0.1 if init == "distilled" else 0.0,
         "fused": math.inf if groups else 0.0,
         "offset": 0.1 if groups else 0.0,
         "fused_shape": 0.01 if groups else 0.0,

@@ -36,7 +36,7 @@ from sstorch.soft.group_validation import GroupValidation, cross_validated_group
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
-from sstorch.soft.settings import SETTINGS, BatchSettings, as_json, from_json
+from sstorch.soft.settings import SETTINGS, BatchSettings, GateRidgeUnits, as_json, from_json
 from sstorch.soft.split_test import SplitTest, Tested, split_test
 from sstorch.soft.tree_sample import TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees
@@ -418,6 +418,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             spline leaves. None for ``"distilled"``, or ``"random"`` with a trainer that moves gates.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
+        gate_ridge_units: of the columns that these weights are for: ``"range"``, all columns on [0, 1] as
+            published, in which a column with a long tail may hardly have a say; ``"sd"``, their standard
+            deviations. None for ``"sd"`` with ``init="distilled"``, and ``"range"`` otherwise.
         fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes, >= 0. At
             infinity, with ``trainer="leaves"`` alone, all leaves have the same slopes, exactly, and shapes
             are free of it. None for infinity with that trainer and 0 with the others.
@@ -466,7 +469,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             otherwise.
         gate_features: columns of a gate of ``init="distilled"``: 1 gives plain thresholds and sets of
             categories, None gates on all columns.
-        min_leaf: least share of the training rows, by weight, in a leaf of ``init="distilled"``, in [0, .5).
+        min_leaf: least share of the training rows, by weight, in a leaf, in [0, .5): exact in a leaf of
+            ``init="distilled"``; every trainer that moves gates adds 10 times the sum over leaves of the
+            squared share that each lacks of it, rows routed softly. None for .1 with ``init="distilled"``,
+            and 0 otherwise.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -536,7 +542,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         offset: float | None = None,
         fused_shape: float | None = None,
         gate_features: int | None = 2,
-        min_leaf: float = 0.1,
+        min_leaf: float | None = None,
+        gate_ridge_units: GateRidgeUnits | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -567,6 +574,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.fused_shape = fused_shape
         self.gate_features = gate_features
         self.min_leaf = min_leaf
+        self.gate_ridge_units = gate_ridge_units
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
@@ -589,10 +597,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "init": "cox" if isinstance(make_family(leaf), Spline) else "random",
             "ridge": 1e-3,
             "gate_ridge": 0.0,
+            "gate_ridge_units": "range",
             "gate_sparsity": 0.0,
             "fused": 0.0,
             "holdout": 0.0,
             "prediction": "hbp",
+            "min_leaf": 0.0,
         }
         return cls(depth, leaf, **(published | parameters))
 
@@ -759,6 +769,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         state, tensors = read_folder(Path(path), FORMAT, READ_VERSIONS)
         with reading(Path(path)):
             parameters = state["parameters"] | {"fused": from_json(state["parameters"]["fused"])}
+            if "gate_ridge_units" not in parameters and parameters.get("init") != "distilled":
+                parameters["min_leaf"] = None  # when only distilled gates read it
             estimator = cls(leaf=leaf_of_state(state), device=device, **parameters)
             tree = FittedTree.from_state(state, tensors, device)
             estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor

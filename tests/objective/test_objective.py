@@ -64,6 +64,40 @@ def test_against_plain_loops(depth: int, entry: bool, ancillary: Ancillary) -> N
     np.testing.assert_allclose(value.detach(), _brute_force(tree, sample, 0.3, 0.2, 0.7), rtol=1e-12)
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_gates_in_units_of_the_features(depth: int) -> None:
+    tree, sample = random_tree(3, depth, LogLogistic()), random_sample(3, n_rows=12)
+    scale = torch.tensor([[0.2, 1.0, 3.0], [0.5, 0.5, 0.5], [1.0, 2.0, 0.1]], dtype=torch.float64)
+    strength = torch.tensor([0.3, 0.1, 0.7], dtype=torch.float64)
+    objective = TrainingObjective(gate_ridge=strength, gate_scale=scale)
+    plain = TrainingObjective()(tree, sample)
+    expected = [
+        sum(
+            float(strength[r]) / 2 * float((tree.gate(n).weight[r].detach() * scale[r]).square().sum())
+            for n in tree.topology.branches
+        )
+        for r in range(3)
+    ]
+    np.testing.assert_allclose((objective(tree, sample) - plain).detach(), expected, atol=1e-12)
+    gates = tree.gate_parameters()
+    some = torch.tensor([0, 2])
+    for penalty in objective.gate_penalties:
+        torch.testing.assert_close(penalty.select(some)(gates.select(some)), penalty(gates)[some])
+        torch.testing.assert_close(
+            penalty.select(some).curvature(gates.select(some)), penalty.curvature(gates)[some]
+        )
+        if depth:
+            flat = gates.flatten().detach().requires_grad_()
+            gradient = torch.autograd.grad(
+                penalty(type(gates).unflatten(flat)).sum(), flat, create_graph=True
+            )
+            (second,) = torch.autograd.grad(gradient[0].sum(), flat)
+            expanded = penalty.curvature(gates).expand(*gates.weight.shape)
+            torch.testing.assert_close(second[..., :-1], expanded)
+    uniform = TrainingObjective(gate_ridge=0.2, gate_scale=torch.ones(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(uniform(tree, sample), TrainingObjective(gate_ridge=0.2)(tree, sample))
+
+
 @pytest.mark.parametrize("leaf", ["log_logistic", "weibull", Spline("odds", knots=1, ancillary="linear")])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_gradcheck(depth: int, leaf: str | HazardFamily) -> None:

@@ -21,14 +21,15 @@ from sstorch.nn.design_matrix import first_features
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.optim.joint import Joint
 from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import start_leaves
 
 # A gate goes from .12 to .88 within one standard deviation of its score's only column.
 SHARPNESS = 4.0
-# On the weights of gates, columns in units of their standard deviations; and on leaves that are too small.
-_GATE_RIDGE, _TOO_SMALL = 1e-3, 10.0
+# On the weights of gates, columns in units of their standard deviations.
+_GATE_RIDGE = 1e-3
 _POLISH = LBFGSOptions(max_iterations=200)
 # A gate that splits nothing: all rows go left.
 CLOSED = 20.0
@@ -405,7 +406,7 @@ class _Polish:
         short = torch.where(
             self._reached[problems], (self._distillation.min_leaf - inside.sum(-1)).clamp(min=0), 0.0
         )
-        return loss + _TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
+        return loss + TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
 
 
 def _is_leaf(leaf: int, splits: dict[int, Split]) -> bool:

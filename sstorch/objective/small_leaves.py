@@ -1,0 +1,93 @@
+"""Leaves with too few of the rows, as a penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
+from sstorch.nn.routing import log_path_probability, visits
+from sstorch.objective.penalties import GateTerm, RowPenalty
+from sstorch.objective.rows import Sample
+
+# Curvature of the square of what a leaf lacks: as in distillation, where it outweighs the likelihood.
+TOO_SMALL = 10.0
+
+
+def lacking(mass: Tensor, least: float | Tensor) -> Tensor:
+    """Sum over leaves of the squares of what their shares (K, L) lack of ``least``, (K,)."""
+    return (least - mass).clamp(min=0).square().sum(-1)
+
+
+class SmallLeaves(RowPenalty):
+    """lambda sum_n max(0, m - (1/N) sum_i P_in)^2: every leaf has a share m of the rows, as routed softly.
+
+    It acts on gates alone.
+
+    Args:
+        coefficient: lambda, one value or one per problem, shape (R,).
+        least: m, in [0, 1/2).
+    """
+
+    trains_gates, trains_leaves = True, False
+
+    def __init__(self, coefficient: float | Tensor, least: float) -> None:
+        super().__init__(coefficient)
+        self.least = least
+
+    @override
+    def select(self, problems: Tensor | slice) -> Self:
+        if self.coefficient.ndim == 0:
+            return self
+        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
+        return type(self)(self.coefficient[at], self.least)
+
+    @override
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        mass = _mass(gates, sample)
+        return self.at(mass) * lacking(mass, self.least)
+
+    @override
+    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> MassTerm:
+        with torch.no_grad():
+            inside = (sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)).sum(-1)
+            # The loss of the step is a mean over its rows I_s.
+            scale = torch.where(inside > 0, sample.weight.sum(-1) / inside, torch.zeros_like(inside))
+            return MassTerm(sample, self.at(scale) * scale, torch.full_like(scale, self.least))
+
+
+@dataclass(frozen=True)
+class MassTerm(GateTerm):
+    """The penalty as a function of the gates in a BN step.
+
+    Attributes:
+        sample: all rows of each problem.
+        factor: of the squares, shape (K,).
+        least: share of the rows that a leaf must have, shape (K,).
+    """
+
+    sample: Sample
+    factor: Tensor
+    least: Tensor
+
+    @override
+    def value(self, gates: GateParameters) -> Tensor:
+        return self.factor * lacking(_mass(gates, self.sample), self.least[:, None])
+
+
+def _mass(gates: GateParameters, sample: Sample) -> Tensor:
+    """Share of the rows in each leaf, by weight, as gates route them softly, (K, L)."""
+    topology = Topology((gates.bias.shape[-1] + 1).bit_length() - 1)
+    probability = log_path_probability(topology, gates.logits(sample.x)).exp()
+    return (probability * sample.normalised_weight[:, None, :]).sum(-1)

@@ -1,0 +1,96 @@
+"""Leaves with too few of the rows: the penalty by plain loops, its gradients, and what it does to trees."""
+
+import numpy as np
+import pytest
+import torch
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.nn import GateParameters, SoftTree
+from sstorch.objective import Sample, SmallLeaves, TrainingObjective
+from sstorch.optim import Nodec
+from sstorch.soft import BatchSettings
+from tests.batches import random_sample, random_tree
+
+
+def _case(depth: int) -> tuple[SoftTree, Sample]:
+    tree, sample = random_tree(3, depth, "weibull"), random_sample(3, n_rows=14)
+    sample.weight[0, 3], sample.weight[1, :4] = 2.5, 0.0
+    return tree, sample
+
+
+def _mass(tree: SoftTree, sample: Sample) -> np.ndarray:
+    """Share of the rows in each leaf, (R, L), in plain loops."""
+    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    mass = np.zeros((tree.n_problems, len(tree.topology.leaves)))
+    for r in range(tree.n_problems):
+        for i in range(sample.x.n_rows):
+            x, w = sample.x.matrices[split[r], i].numpy(), float(sample.weight[r, i])
+            for k, n in enumerate(tree.topology.leaves):
+                p = 1.0
+                for gate, left in tree.topology.ancestors(n):
+                    z = tree.gate(gate).weight[r].detach().numpy() @ x + float(tree.gate(gate).bias[r])
+                    p *= 1 / (1 + np.exp(-z if left else z))
+                mass[r, k] += w * p
+        mass[r] /= float(sample.weight[r].sum())
+    return mass
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_it_is_the_square_of_what_leaves_lack(depth: int) -> None:
+    tree, sample = _case(depth)
+    expected = 7.0 * (np.maximum(0.3 - _mass(tree, sample), 0) ** 2).sum(axis=1)
+    objective = TrainingObjective(row_penalties=[SmallLeaves(7.0, 0.3)])
+    np.testing.assert_allclose(objective.row_penalty(tree, sample).detach(), expected, atol=1e-14)
+    assert (expected > 0).any() == (depth > 0)
+    each = SmallLeaves(torch.tensor([1.0, 0.0, 7.0], dtype=torch.float64), 0.3)
+    some = torch.tensor([0, 2])
+    chosen = TrainingObjective(row_penalties=[each]).select(some)
+    found = chosen.row_penalty(tree.select(some), sample.select(some)).detach()
+    np.testing.assert_allclose(found, expected[[0, 2]] * [1 / 7, 1], atol=1e-14)
+    assert TrainingObjective(row_penalties=[each]).leaf_terms(tree, sample, 1) == ()
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_gradients_against_finite_differences(node: int) -> None:
+    tree, sample = _case(2)
+    penalty = SmallLeaves(7.0, 0.3)
+    term = penalty.gate_term(tree, sample, node)
+    flat = tree.gate_parameters().flatten().detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: term.value(GateParameters.unflatten(x)), (flat,))
+    leaves = tree.leaf_parameters()
+    whole = penalty(tree.gate_parameters(), leaves, tree.family, sample)
+    # The step's loss is a mean over the rows of the node.
+    leaf = tree.apply_leaf(sample.x) + 4
+    inside = (sample.weight * ((leaf >> 1 == node) | (node == 1))).sum(-1)
+    share = inside / sample.weight.sum(-1)
+    used = share > 0
+    assert used.any()
+    torch.testing.assert_close((term.value(tree.gate_parameters()) * share)[used], whole[used])
+
+
+@pytest.mark.parametrize("trainer", ["nodec", "joint"])
+def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer: str) -> None:
+    parameters = {"trainer": Nodec(macro_iterations=3) if trainer == "nodec" else trainer, "init": "random"}
+    least = []
+    for min_leaf in (None, 0.0, 0.1):
+        tree = SoftSurvivalTree(n_starts=2, min_leaf=min_leaf, **parameters)
+        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        hard = np.bincount(tree.apply(gbsg2.frame), minlength=4) / len(gbsg2)
+        least.append((tree.predict_leaf_proba(gbsg2.frame).mean(axis=0).min(), hard.min(), tree.objective_))
+    assert least[0] == least[1]  # off, unless told
+    assert max(least[0][:2]) < 0.03
+    assert min(least[2][:2]) > 0.07
+    assert least[2][0] > 0.09
+
+
+def test_gates_that_stay_cannot_make_leaves_larger() -> None:
+    assert not BatchSettings.check().trains_small_leaves
+    assert BatchSettings.check().min_leaf == 0.1
+    assert BatchSettings.check(trainer="nodec").min_leaf == 0.0
+    assert BatchSettings.check(trainer="nodec", min_leaf=0.2).trains_small_leaves
+    assert not BatchSettings.check(trainer="nodec", min_leaf=0.2, depth=0).trains_small_leaves
+    with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
+        BatchSettings.check(trainer="leaves", init="greedy", min_leaf=0.2)
+    assert "min_leaf" not in BatchSettings.check(trainer="nodec").facts()
+    assert BatchSettings.check(trainer="nodec", min_leaf=0.2).facts()["min_leaf"] == 0.2

@@ -1,0 +1,125 @@
+"""The ridge on gates, in units of the columns' ranges or of their standard deviations."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.data import Schema
+from sstorch.exceptions import ConfigError
+from sstorch.objective import GateRidge
+from sstorch.optim import Nodec
+from sstorch.soft import BatchSettings
+from sstorch.soft.batch import _gate_deviations, _preprocessors, stack_splits
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def test_what_is_left_open() -> None:
+    assert BatchSettings.check().gate_ridge_units == "sd"
+    assert BatchSettings.check(trainer="nodec").gate_ridge_units == "range"
+    assert BatchSettings.check(init="greedy").gate_ridge_units == "range"
+    assert BatchSettings.check(init="distilled", trainer="joint").gate_ridge_units == "sd"
+    paper = SoftSurvivalTree.paper(gate_ridge=0.1).settings()
+    assert (paper.gate_ridge_units, paper.min_leaf) == ("range", 0.0)
+    with pytest.raises(ConfigError, match="gate_ridge_units must be one of range, sd"):
+        BatchSettings.check(gate_ridge_units="iqr")
+
+
+def test_what_is_compared_between_runs() -> None:
+    """Digests of tasks from before there were units are those of now."""
+    for silent in ({}, {"trainer": "nodec"}, {"trainer": "nodec", "gate_ridge_units": "range"}):
+        assert "gate_ridge_units" not in BatchSettings.check(**silent).facts()
+    said = BatchSettings.check(trainer="nodec", gate_ridge_units="sd").facts()
+    assert said["gate_ridge_units"] == "sd"
+
+
+def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:
+    weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
+    splits = [small_data.reweighted(weight).subset(range(70)), small_data.subset(range(30, 120))]
+    frame = splits[0].frame.assign(constant=1.0)
+    splits = [
+        SurvivalData(part.frame.assign(constant=1.0), _y(part), sample_weight=part.sample_weight)
+        for part in splits
+    ]
+    settings = BatchSettings.check(trainer="nodec", n_starts=2)
+    preprocessors = _preprocessors(splits, settings, Schema.of(frame))
+    found = _gate_deviations(*stack_splits(splits, preprocessors, settings)).numpy()
+    for k, (part, preprocessor) in enumerate(zip(splits, preprocessors, strict=True)):
+        x, w = preprocessor.transform(part.frame), part.sample_weight
+        mean = np.average(x, axis=0, weights=w)
+        deviation = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=w))
+        assert (deviation == 0).any()
+        for start in range(2):
+            np.testing.assert_allclose(
+                found[2 * k + start], np.where(deviation > 0, deviation, 1.0), rtol=1e-12
+            )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"trainer": Nodec(macro_iterations=3), "init": "greedy", "n_starts": 1},
+        {"trainer": "joint", "init": "grown", "n_starts": 1},
+        {"trainer": "joint", "init": "distilled", "min_leaf": 0.0},
+    ],
+)
+def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: dict[str, object]) -> None:
+    X = small_data.frame.iloc[:, :1]
+    column = X.iloc[:, 0].to_numpy(float)
+    deviation = column.std() / np.ptp(column)
+    trees = [
+        SoftSurvivalTree(2, "weibull", gate_ridge=strength, gate_ridge_units=units, **parameters).fit(
+            X, _y(small_data)
+        )
+        for units, strength in (("sd", 1e-2), ("range", 1e-2 * deviation**2), ("range", 1e-2))
+    ]
+    weights = [tree.gate_coefficients()["coefficient"].to_numpy(float) for tree in trees]
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
+    assert not np.allclose(weights[0], weights[2], rtol=1e-2)
+
+
+def test_gates_that_stay_pay_but_do_not_move(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, _y(small_data)
+    one, other = (SoftSurvivalTree(gate_ridge_units=units).fit(X, y) for units in ("sd", "range"))
+    times = np.quantile(small_data.time, [0.2, 0.8])
+    np.testing.assert_array_equal(
+        one.predict_survival_function(X, times), other.predict_survival_function(X, times)
+    )
+    x = one.preprocessor_.transform(X)[:, : one.module_.n_gate_features]
+    gates = one.module_.gate_parameters()
+    ridge = GateRidge(1e-4, scale=None)
+    scaled = GateRidge(1e-4, scale=gates.weight.new_tensor(np.where(x.std(0) > 0, x.std(0), 1))[None])
+    expected = float(ridge(gates).detach()) - float(scaled(gates).detach())
+    assert other.objective_ - one.objective_ == pytest.approx(expected, rel=1e-9)
+    assert expected > 0
+
+
+def test_units_are_kept_and_older_files_have_theirs(small_data: SurvivalData, tmp_path: Path) -> None:
+    parameters = {"trainer": "joint", "init": "random", "n_starts": 1, "gate_ridge_units": "sd"}
+    tree = SoftSurvivalTree(1, min_leaf=0.2, **parameters).fit(small_data.frame, _y(small_data))
+    tree.save(tmp_path / "tree")
+    loaded = SoftSurvivalTree.load(tmp_path / "tree")
+    assert (loaded.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
+    older = SoftSurvivalTree.load(Path(__file__).parent / "saved" / "soft_version_4")
+    assert (older.gate_ridge_units, older.min_leaf) == (None, None)
+    assert older.settings().gate_ridge_units == "range"
+    assert older.settings().min_leaf == 0.0
+
+
+def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
+    """Half of all progesterone receptors are below 33, the largest is 2380: on [0, 1] its gates are dear."""
+    X = pd.DataFrame({"progrec": gbsg2.frame["progrec"], "age": gbsg2.frame["age"]})
+    used = []
+    for units in ("range", "sd"):
+        tree = SoftSurvivalTree(
+            1, trainer="joint", init="greedy", n_starts=1, gate_ridge=1e-3, gate_ridge_units=units
+        ).fit(X, _y(gbsg2))
+        weight = tree.gate_coefficients()["coefficient"].abs()
+        spread = {name: float(X[name].std()) for name in X}
+        used.append(weight[1, "progrec"] * spread["progrec"])
+    assert used[1] > 1.5 * used[0]
