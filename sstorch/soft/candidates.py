@@ -14,7 +14,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.encodings import ColumnEncodings
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
-from sstorch.soft.settings import completed
+from sstorch.soft.settings import SETTINGS, completed
 
 # One leaf; gates distilled from it, which stay; gates that training moves.
 Family = Literal["regression", "groups", "gates"]
@@ -175,8 +175,8 @@ def _meaningless(parameters: Mapping[str, Any], family: Family) -> dict[str, Any
 
 def _completed(init: str | None, trainer: object) -> dict[str, Any]:
     """What settings that depend on start and trainer are by default."""
-    unsaid = dict.fromkeys(("n_starts", "fused", "offset", "fused_shape", "numeric"))
-    return completed({"init": init, "trainer": trainer, **unsaid})
+    unsaid = {name: None for name, item in SETTINGS.items() if item.default is None}
+    return completed(unsaid | {"init": init, "trainer": trainer})
 
 
 def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:

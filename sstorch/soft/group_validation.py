@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -72,7 +73,15 @@ class GroupValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers by name, as JSON holds them."""
-        return asdict(self)
+        state = asdict(self)
+        state["c_groups"] = None if np.isnan(self.c_groups) else self.c_groups
+        return state
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """That of a file."""
+        known = state["c_groups"] is not None
+        return cls(**state | {"c_groups": float(state["c_groups"]) if known else np.nan})
 
 
 def count_groups(group: IntArray) -> int:

@@ -783,7 +783,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
             if "group_validation" in state:
-                estimator.group_validation_ = GroupValidation(**state["group_validation"])
+                estimator.group_validation_ = GroupValidation.from_dict(state["group_validation"])
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.history_ = History()

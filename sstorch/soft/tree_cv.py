@@ -36,7 +36,7 @@ from sstorch.soft.group_validation import cross_validated_groups
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
-from sstorch.soft.settings import as_json, from_json
+from sstorch.soft.settings import GateRidgeUnits, as_json, from_json
 from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
 
 _TITLES = {
@@ -117,6 +117,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         gate_features: numbers of columns of a distilled gate; None in the list stands for all.
         prefer: ``"groups"`` takes the best groups, unless the best tree of all is better by more than one
             standard error of the difference, paired by folds; ``"accuracy"`` takes the best of all.
+        min_leaf, gate_ridge_units: of all trees, as of :class:`~sstorch.SoftSurvivalTree`.
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
@@ -184,6 +185,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         monotone: Mapping[str, str] | None = None,
         gate_features: int | Sequence[int | None] | None = (1, 2, 3),
         prefer: Preference = "groups",
+        min_leaf: float | None = None,
+        gate_ridge_units: GateRidgeUnits | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -212,6 +215,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         self.monotone = monotone
         self.gate_features = gate_features
         self.prefer = prefer
+        self.min_leaf = min_leaf
+        self.gate_ridge_units = gate_ridge_units
 
     # ------------------------------------------------------------------ fit
 

@@ -201,7 +201,7 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     np.testing.assert_array_equal(again.apply(small_data.frame), found.apply(small_data.frame))
 
 
-def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData) -> None:
+def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     noise = pd.DataFrame(draws.normal(size=(150, 3)), columns=list("abc"))
     y = draws.exponential(size=150) + 0.01, draws.random(150) < 0.7
@@ -215,6 +215,8 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData) -> 
     late = SoftSurvivalTreeCV(**lists).fit(noise, y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
     assert np.isnan(late.tree_.group_validation_.c_groups)
     assert "concordance of the groups alone" not in str(late.tree_.group_validation_)
+    late.save(tmp_path)
+    assert SoftSurvivalTreeCV.load(tmp_path).summary() == late.summary()
 
 
 def test_a_preference_that_does_not_exist_is_refused() -> None:
