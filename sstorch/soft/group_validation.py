@@ -73,15 +73,18 @@ class GroupValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers by name, as JSON holds them."""
-        state = asdict(self)
-        state["c_groups"] = None if np.isnan(self.c_groups) else self.c_groups
+        state: dict[str, Any] = asdict(self)
+        if np.isnan(self.c_groups):
+            state["c_groups"] = None
         return state
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """That of a file."""
-        known = state["c_groups"] is not None
-        return cls(**state | {"c_groups": float(state["c_groups"]) if known else np.nan})
+        values = dict(state)
+        if values["c_groups"] is None:
+            values["c_groups"] = np.nan
+        return cls(**values)
 
 
 def count_groups(group: IntArray) -> int:
