@@ -8,8 +8,13 @@ length that the other arguments have.
 
 import datetime
 import difflib
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,7 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exceptions import ConfigError, DataError
 
 _ROWS_SHOWN = 5
@@ -46,14 +51,90 @@ _COARSEST = 1e-6
 # ---------------------------------------------------------------------- words of messages
 
 
+@dataclass(frozen=True)
+class Wording:
+    """How messages call the rows and the options of a table that is being read.
+
+    Attributes:
+        lines: Line of each row in its file, (n,); without it rows are called by their positions.
+        options: What goes before the name of an option, such as ``"dataset."`` on the command line and
+            nothing in Python; None where the table came without options.
+    """
+
+    lines: IntArray | None = None
+    options: str | None = None
+
+
+_wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
+
+
+@contextmanager
+def wording(*, lines: IntArray | None = None, options: str | None = None) -> Iterator[None]:
+    """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays."""
+    outer = _wording.get()
+    inner = replace(
+        outer,
+        lines=lines if outer.lines is None else outer.lines,
+        options=options if outer.options is None else outer.options,
+    )
+    token = _wording.set(inner)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
+
+
+def reads_text_file() -> bool:
+    """True while the rows of a text file are read, which have lines."""
+    return _wording.get().lines is not None
+
+
+def option_text(name: str, value: object, otherwise: str) -> str:
+    """An option with a value as it is written where the table came from, else other words.
+
+    Examples:
+        >>> option_text("drop", ["body mass"], "leave it out")
+        'leave it out'
+        >>> with wording(options=""):
+        ...     option_text("drop", ["body mass"], "leave it out")
+        "drop=['body mass']"
+        >>> with wording(options="dataset."):
+        ...     print(option_text("drop", ["body mass"], "leave it out"))
+        'dataset.drop=[body mass]'
+    """
+    options = _wording.get().options
+    if options is None:
+        return otherwise
+    if not options:
+        return f"{name}={value!r}"
+    return shell_word(f"{options}{name}={_setting_value(value)}")
+
+
+def shell_word(text: str) -> str:
+    """A setting as one word of a shell, quoted where it has to be; brackets alone do without quotes."""
+    return text if re.fullmatch(r"[\w@%+=:,./\[\]-]+", text) else shlex.quote(text)
+
+
+def _setting_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
 def rows_text(bad: BoolArray) -> str:
-    """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``."""
-    where = np.flatnonzero(bad)
+    """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``.
+
+    While a text file is read these are its lines: ``"2 rows (lines 5, 10)"``.
+    """
+    where, lines = np.flatnonzero(bad), _wording.get().lines
+    what = "0-based position"
+    if lines is not None and len(lines) == len(bad):
+        where, what = lines[where], "line"
     shown = ", ".join(str(i) for i in where[:_ROWS_SHOWN])
     if len(where) == 1:
-        return f"1 row (0-based position {shown})"
+        return f"1 row ({what} {shown})"
     more = ", ..." if len(where) > _ROWS_SHOWN else ""
-    return f"{len(where)} rows (0-based positions {shown}{more})"
+    return f"{len(where)} rows ({what}s {shown}{more})"
 
 
 def name_rows(wrong: BoolArray) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -21,7 +22,14 @@ import scipy.sparse
 from pandas.api import types as pdt
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_unique, misordered, names_text, rows_text
+from sstorch.checks import (
+    check_unique,
+    misordered,
+    names_text,
+    option_text,
+    reads_text_file,
+    rows_text,
+)
 from sstorch.exceptions import DataError
 
 Kind = Literal["numeric", "categorical"]
@@ -149,9 +157,21 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     beside = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
-        f"{beside}; "
-        "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
+        f"{beside}; " + (_file_remedy(column, odd) if reads_text_file() else _CONVERT)
     )
+
+
+_CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
+
+
+def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
+    """What to do about numbers that a file has as text; ``odd`` marks cells that are no numbers at all."""
+    if odd.any():
+        words = column[odd].astype(str).str.strip().unique()[:_MAX_NUMBER_LABELS].tolist()
+        return f"if these are missing values, say so with {option_text('missing', words, '')}"
+    if column.astype(str).str.contains(",").any():
+        return f"if the comma is the decimal sign, say so with {option_text('decimal', ',', '')}"
+    return "write plain numbers such as 1234.5 into the file"
 
 
 def kind_of(column: pd.Series) -> Kind:
@@ -218,7 +238,11 @@ def numeric_values(
             )
         raise DataError(
             f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
-            "convert it with pd.to_numeric (decimal commas must become points)"
+            + (
+                _file_remedy(column, odd)
+                if reads_text_file()
+                else "convert it with pd.to_numeric (decimal commas must become points)"
+            )
         )
     cells = zip(column.astype(object), kinds, strict=True)
     return np.array([_to_float(v) if k else np.nan for v, k in cells], dtype=np.float64)
@@ -259,6 +283,26 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
     return tuple(sorted(set(labels(column)) - {None}))
+
+
+def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
+    """The frame with cells of some values missing; a number stands for all that are equal to it."""
+    marks = {label(value) for value in values}
+    if not marks:
+        return frame
+    numbers = pd.to_numeric(pd.Series(sorted(marks)), errors="coerce").dropna()
+
+    def cleared(column: pd.Series) -> pd.Series:
+        if pdt.is_numeric_dtype(column.dtype) and not pdt.is_bool_dtype(column.dtype):
+            return column.mask(column.isin(numbers))
+        if pdt.is_object_dtype(column.dtype) or isinstance(
+            column.dtype, pd.StringDtype | pd.CategoricalDtype
+        ):
+            return column.mask(column.map(lambda cell: label(cell).strip() in marks).astype(bool))
+        return column
+
+    columns = [cleared(frame.iloc[:, j]) for j in range(frame.shape[1])]
+    return pd.concat(columns, axis=1).set_axis(frame.columns, axis=1)
 
 
 def clean_features(X: object) -> pd.DataFrame:

