@@ -162,6 +162,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
     make_folds(data, cv.n_folds, cv.seed)
+    data.warn_of_few_events()
     n_trees = (cv.n_folds + 1) * settings.n_starts
     _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from sstorch.checks import nearest_text
+from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import optional_columns
 from sstorch.exceptions import ConfigError
@@ -36,6 +36,9 @@ class DatasetConfig:
     sep: str | None = None
     strict: bool = True
     entry: str | None = None
+    event_value: str | None = None
+    missing: list[Any] = field(default_factory=list)
+    decimal: str = "."
 
     @property
     def label(self) -> str:
@@ -64,8 +67,9 @@ class DatasetConfig:
             raise ConfigError(
                 "dataset=csv needs dataset.path=FILE, dataset.time=COLUMN and dataset.event=COLUMN"
             )
-        options: dict[str, Any] = {k: v for k, v in vars(self).items() if k not in ("name", "drop")}
-        return load_dataset("csv", drop=tuple(self.drop), **options)
+        options: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "name"}
+        with wording(options="dataset."):
+            return load_dataset("csv", **options)
 
 
 def _tree_field(name: str, item: Setting) -> tuple[str, Any, Any]:

@@ -32,6 +32,8 @@ ColumnScale = Literal["minmax", "none"]
 
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
+# Widths of the training range beyond which a number is no rare one, but of another unit or a code.
+_FAR = 1.0
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,35 @@ class Preprocessor:
         out -= self.offset_
         out *= self.scale_
         return out
+
+    def warn_of_far_values(self, X: object) -> None:
+        """Warn of numbers that lie outside the training range by more than its width.
+
+        Estimators ask when they predict; folds and candidates that the package itself scores are not asked.
+
+        Args:
+            X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
+
+        Warns:
+            DataWarning: For each such column: the values, the range and the rows.
+        """
+        self._check_fitted()
+        frame = self.schema.frame_of(X)
+        for j, (name, category) in enumerate(self.schema.origins):
+            if category is not None or self.scale != "minmax" or not self.scale_[j]:
+                continue
+            values = _numbers(frame[name])
+            z = (values - self.offset_[j]) * self.scale_[j]
+            far = (z < -_FAR) | (z > 1 + _FAR)  # never where missing
+            if far.any():
+                low = self.offset_[j]
+                warnings.warn(
+                    f"column {name!r} is {values[far][0]:g} in {rows_text(far)}, far outside its training range "
+                    f"{low:g} to {low + 1 / self.scale_[j]:g}: predictions are extrapolated there; is the unit "
+                    "that of the training rows, and is a missing value left empty?",
+                    DataWarning,
+                    stacklevel=4,
+                )
 
     def leaf_slopes(self, column: str) -> FloatArray:
         """Derivatives of the leaves' features by a scaled number, a row for each piece, (pieces, q)."""

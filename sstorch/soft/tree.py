@@ -329,7 +329,9 @@ class SoftEstimator(SurvivalEstimator):
         return self._tree.preprocessor.schema
 
     def _encode(self, X: object) -> Tensor:
-        return self._tree.encode(self._cleaned(X))
+        frame = self._cleaned(X)
+        self._tree.preprocessor.warn_of_far_values(frame)
+        return self._tree.encode(frame)
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode(X), times, kind)

@@ -147,6 +147,7 @@ ENCODED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
 def test_exported_curves_are_the_predictions(tmp_path: Path) -> None:
     tree = fitted(2, **ENCODED)
     tree.export_prediction(tmp_path / "tree.pt2")

@@ -219,6 +219,7 @@ def test_cox_start_follows_a_cox_model_of_the_rows_with_an_event(leaf: str, gbsg
     assert again.objective_ == tree.objective_
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_cox_start_falls_back_where_no_cox_model_can_be_fitted() -> None:
     """One event a leaf, and a feature that is the same in all rows with an event."""
     x = np.r_[np.zeros(3), np.linspace(0, 1, 20)][:, None]

@@ -328,6 +328,7 @@ def _quick(**values: object) -> SoftSurvivalTree:
     return SoftSurvivalTree(**settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize("n", [10, 80])
 def test_weibull_leaves_of_small_clusters_do_not_run_away(n: int) -> None:
     """A leaf fitted to a cluster of few rows can be absurd elsewhere; the trainer must get out of it."""
@@ -401,6 +402,7 @@ def test_missing_values_are_replaced_as_asked() -> None:
         _quick(missing_numbers="zero").fit(frame, (t, e))
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize("init", ["kmeans", "random"])
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_very_few_rows(n: int, init: str) -> None:
@@ -451,6 +453,7 @@ def test_rows_without_events_cannot_be_scored() -> None:
         tree.score(x[:3], (t[:3], np.zeros(3)))
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -98,6 +98,7 @@ def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
     assert spread.max() > 1e-3
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_refusals(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     with pytest.raises(ConfigError, match="n_resamples must be at least 1"):

@@ -312,4 +312,6 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        return self._set_search(self._check().search(SurvivalData(X, y)))
+        data = SurvivalData(X, y)
+        data.warn_of_few_events()
+        return self._set_search(self._check().search(data))

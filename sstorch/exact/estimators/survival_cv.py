@@ -122,6 +122,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
         settings: SurvivalSettings = self._check()
         data = SurvivalData(X, y)
+        data.warn_of_few_events()
         n_folds = check_integer("n_folds", self.n_folds, 2)
         folds = stratified_folds(data.event, n_folds, check_integer("random_state", self.random_state, 0))
         searches = [settings.search(data.subset(folds != fold)) for fold in range(n_folds)]

@@ -184,6 +184,7 @@ def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2:
         fitted.predict_rmst(X, 0.0)
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
     x, time = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([1.0, 3.0, 10.0, 20.0])
     tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(x, (time, np.ones(4)))

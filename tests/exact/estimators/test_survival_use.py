@@ -154,6 +154,7 @@ def test_forms_of_y_give_the_same_tree(small_data: SurvivalData) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_pipelines_and_searches(small_data: SurvivalData) -> None:
     X, t, e = small_data.frame, small_data.time, small_data.event
     y = np.array(list(zip(e, t, strict=True)), dtype=[("event", "?"), ("time", "f8")])
