@@ -150,14 +150,16 @@ HOSTILE = {
     "infinite time": ("age,time,event\n40,inf,1\n50,3,0\n", "time", "infinite"),
     "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "1/2"),
     "a constant column": (
-        "site,age,time,event\n" + "".join(f"1,{k},{k + 1},1\n" for k in range(20)), "'site'", "dataset.strict=false"
+        "site,age,time,event\n" + "".join(f"1,{k},{k + 1},1\n" for k in range(20)), "'site'",
+        "dataset.strict=false"
     ),
     "60 % missing": (
         "age,marker,time,event\n" + "".join(f"{k},{k if k % 5 < 2 else ''},{k + 1},1\n" for k in range(20)),
         "column 'marker' is missing in 60% of the rows", "drop",
     ),
     "few events for the folds": (
-        "age,time,event\n" + "".join(f"{7 * k % 5},{k + 1},{int(k < 3)}\n" for k in range(30)), "event", "fewer folds"
+        "age,time,event\n" + "".join(f"{7 * k % 5},{k + 1},{int(k < 3)}\n" for k in range(30)),
+        "event", "fewer folds"
     ),
 }  # fmt: skip
 

@@ -201,11 +201,12 @@ def _odd_numbers(name: str, values: FloatArray, some: IntArray, time: FloatArray
         )
     codes = _codes_of_missing(values)
     if codes.size:
-        shown = [int(code) if code.is_integer() else code for code in codes.tolist()]
+        named = [int(code) if code.is_integer() else code for code in codes.tolist()]
+        option = option_text("missing", named, "")
         yield Oddity(
-            f"column {name!r} is {' or '.join(map(str, shown))} in {rows_text(np.isin(values, codes))}, "
+            f"column {name!r} is {' or '.join(map(str, named))} in {rows_text(np.isin(values, codes))}, "
             "far from its other values, as a code for a missing value is",
-            option_text("missing", shown, "set these cells to missing (NaN)"),
+            f"if it is one, {f'say so with {option}' if option else 'set these cells to missing (NaN)'}",
             True,
         )
 

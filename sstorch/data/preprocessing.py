@@ -341,9 +341,9 @@ class Preprocessor:
             if far.any():
                 low = self.offset_[j]
                 warnings.warn(
-                    f"column {name!r} is {values[far][0]:g} in {rows_text(far)}, far outside its training range "
-                    f"{low:g} to {low + 1 / self.scale_[j]:g}: predictions are extrapolated there; is the unit "
-                    "that of the training rows, and is a missing value left empty?",
+                    f"column {name!r} is {values[far][0]:g} in {rows_text(far)}, far outside its training "
+                    f"range {low:g} to {low + 1 / self.scale_[j]:g}: predictions are extrapolated there; is "
+                    "the unit that of the training rows, and is a missing value left empty?",
                     DataWarning,
                     stacklevel=4,
                 )

@@ -1,0 +1,325 @@
+"""A folder of odd and hostile files: each is refused, named in a warning, or accepted in silence."""
+
+import gzip
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch.checks import wording
+from sstorch.data import Preprocessor, Schema, SurvivalData, load_file
+from sstorch.data.oddities import few_events, odd_columns, repeated_rows, uninformative
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+
+N = 60
+
+
+def cohort(n: int = N, **columns: Any) -> pd.DataFrame:
+    """An ordinary cohort, some columns of it given."""
+    draws = np.random.default_rng(5)
+    table = pd.DataFrame(
+        {
+            "age": draws.integers(30, 85, n),
+            "marker": draws.normal(size=n).round(3),
+            "sex": draws.choice(["f", "m"], n),
+            "time": draws.exponential(400, n).round(1) + 1,
+            "event": draws.integers(0, 2, n),
+        }
+    )
+    return table.assign(**columns)
+
+
+def some(values: object, where: dict[int, object]) -> list[object]:
+    """The values as a list, a few of them replaced."""
+    return [where.get(i, value) for i, value in enumerate(values)]  # type: ignore[call-overload]
+
+
+COHORT = cohort()
+CSV = COHORT.to_csv(index=False)
+DRAWS = np.random.default_rng(11)
+
+
+@dataclass
+class Case:
+    """What a file holds, how it is read, and what has to be said.
+
+    ``outcome`` is refused, warned or accepted; ``lenient`` is the outcome with ``strict=False``.
+    """
+
+    content: Any
+    outcome: str
+    words: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    file: str = "cohort.csv"
+    lenient: str | None = None
+
+    def write(self, folder: Path) -> Path:
+        path = folder / self.file
+        content = self.content
+        if isinstance(content, pd.DataFrame):
+            content = content.to_csv(index=False)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+
+def refused(content: Any, *words: str, lenient: str | None = None, **options: Any) -> Case:
+    """A file that is refused; a column that is refused in strict mode only has another outcome else."""
+    return Case(content, "refused", words, options, lenient=lenient)
+
+
+def warned(content: Any, *words: str, **options: Any) -> Case:
+    return Case(content, "warned", words, options)
+
+
+def accepted(content: Any, **options: Any) -> Case:
+    return Case(content, "accepted", (), options)
+
+
+def excel(decimal: str = ",", **columns: Any) -> str:
+    """As a German Excel writes it."""
+    return "\ufeff" + cohort(**columns).to_csv(index=False, sep=";", decimal=decimal, lineterminator="\r\n")
+
+
+SURNAMES = [f"{a}{b}er" for a in "ABCDEFGHIJ" for b in ("al", "ol", "un", "ei", "ack", "isch")]
+ODD_AGE = some(COHORT["age"], {3: -999, 9: -999})
+
+FILES: dict[str, Case] = {
+    # identifiers
+    "numbered persons": refused(
+        cohort(id=np.arange(N)), "column 'id' has a different whole number", "drop=['id']", lenient="warned"
+    ),
+    "numbers of a register": refused(
+        cohort(120, mrn=DRAWS.choice(10**8, 120, replace=False)), "'mrn'", "an identifier", lenient="warned"
+    ),
+    "surnames": refused(
+        cohort(name=SURNAMES), "column 'name' has 60 different values in 60 rows", lenient="warned"
+    ),
+    "surnames, some of them twice": refused(
+        cohort(name=[*SURNAMES[:50], *SURNAMES[:10]]), "'name' has 50 different values", lenient="warned"
+    ),
+    "an identifier that is dropped": accepted(cohort(id=np.arange(N)), drop=["id"]),
+    # codes for missing values
+    "-999 in ages": refused(
+        cohort(age=ODD_AGE), "'age' is -999 in 2 rows (lines 5, 11)", "missing=[-999]", lenient="warned"
+    ),
+    "-999 in ages, said": accepted(cohort(age=ODD_AGE), missing=[-999]),
+    "9999 in a laboratory value": refused(
+        cohort(crp=some(DRAWS.gamma(2, 10, N).round(1), {7: 9999})), "'crp' is 9999 in 1 row (line 9)",
+        lenient="warned",
+    ),
+    "99 in a grade": refused(
+        cohort(grade=some(DRAWS.integers(1, 4, N), {0: 99})), "'grade' is 99 in 1 row (line 2)",
+        lenient="warned",
+    ),
+    "9 for unknown in a grade": refused(
+        cohort(grade=some(DRAWS.integers(1, 4, N), {4: 9, 5: 9})), "'grade' is 9 in 2 rows (lines 6, 7)",
+        lenient="warned",
+    ),
+    "99 in ages up to 90, often": refused(
+        cohort(600, age=[99] * 40 + list(DRAWS.integers(20, 90, 560))), "'age' is 99 in 40 rows",
+        lenient="warned",
+    ),
+    "two codes": refused(
+        cohort(bmi=some(DRAWS.normal(25, 3, N).round(1), {1: -888, 2: -999})), "'bmi' is -999 or -888",
+        "missing=[-999, -888]", lenient="warned",
+    ),
+    "a person of 99": accepted(cohort(age=some(COHORT["age"], {3: 99}))),
+    "unknown among numbers": refused(
+        cohort(marker=some(COHORT["marker"], {3: "unknown"})), "beside 'unknown' in 1 row (line 5)",
+        "missing=['unknown']",
+    ),
+    "unknown among numbers, said": accepted(
+        cohort(marker=some(COHORT["marker"], {3: "unknown"})), missing=["unknown"]
+    ),
+    # categories
+    "F beside f": refused(
+        cohort(sex=some(COHORT["sex"], {2: "F", 4: "M"})),
+        "'sex' has categories that differ by case or blanks", "(lines 4, 6)", lenient="warned",
+    ),
+    "blanks behind a word": refused(
+        cohort(sex=some(COHORT["sex"], {2: "f ", 4: "m  "})), "differ by case or blanks only",
+        lenient="warned",
+    ),
+    "hundreds of categories": warned(
+        cohort(600, event=1, clinic=[f"clinic {i % 200}" for i in range(600)]), "'clinic' has 200 categories"
+    ),
+    "more columns than events": warned(
+        cohort(600, event=[1] * 90 + [0] * 510, clinic=[f"c{i % 98}" for i in range(600)]),
+        "102 columns after encoding, but 90 events",
+    ),
+    # columns that tell the time
+    "months beside days": refused(
+        cohort(months=(COHORT["time"] / 30.4).round(1)),
+        "'months' orders the rows as the follow-up time does", "drop=['months']", lenient="warned",
+    ),
+    "years left": refused(
+        cohort(left=100 - COHORT["time"] / 365), "'left' orders the rows", lenient="warned"
+    ),
+    "the time itself": refused(
+        cohort(copy=COHORT["time"]), "'copy' equals the follow-up time", "drop=['copy']"
+    ),
+    # rows
+    "rows twice": warned(
+        pd.concat([COHORT, COHORT[:7]]), "7 rows (lines 62, 63, 64, 65, 66, ...) repeat others"
+    ),
+    "one row twice": warned(pd.concat([COHORT, COHORT[5:6]]), "1 row (line 62) repeats another"),
+    "coarse rows agree by chance": accepted(
+        cohort(400)[["sex", "event"]].assign(time=DRAWS.integers(1, 9, 400))
+    ),
+    "nine events": warned(cohort(event=[1] * 9 + [0] * 51), "9 events in 60 rows: fewer than ten"),
+    "all censored": refused(cohort(event=0), "all 60 rows are censored"),
+    # what Excel writes
+    "decimal commas": refused(excel(), "'time' holds numbers written as text", "decimal=','", sep=";"),
+    "decimal commas, said": accepted(excel(), decimal=","),
+    "events in words": refused(cohort(event=["yes", "no"] * 30), "event_value='VALUE'"),
+    "events in words, said": accepted(cohort(event=["yes", "no"] * 30), event_value="yes"),
+    "a word for events that is not there": refused(
+        cohort(event=["yes", "no"] * 30), "is 'Yes' in no row", "Did you mean 'yes'?", event_value="Yes"
+    ),
+    "competing events in words": accepted(
+        cohort(event=["relapse", "death", "censored"] * 20), event_value="relapse"
+    ),
+    "events TRUE and FALSE": accepted(cohort(event=["TRUE", "FALSE"] * 30)),
+    "events of 1 and 2": refused(cohort(event=[1, 2] * 30), "say so with event_coding='1/2'"),
+    "a mark in front, lines of Windows": accepted(excel("."), sep=";"),
+    "dates": refused(
+        cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "dates written as text"
+    ),
+    "thousands with commas": refused(
+        cohort(cost=[f"{i},{100 + 7 * i}.50" for i in range(1, N + 1)]), "different numbers written as text"
+    ),
+    "empty rows below": refused(CSV + ",,,,\n", "column 'time' is missing in 1 row (line 62)"),
+    "cut off": refused(CSV[:-9], "not every row has the 5 cells of the header: line 61"),
+    "Latin-1": refused(CSV.replace("sex", "größe").encode("latin-1"), "not UTF-8 text"),
+    "two headers": refused(CSV + CSV, "'time' holds 'time', which is no number, in 1 row (line 62)"),
+    # the rest of a bad day
+    "one value only": refused(cohort(site=1), "'site' has the same value in every row", lenient="accepted"),
+    "mostly missing": refused(
+        cohort(rare=[1.5, 2.5] + [None] * 58), "'rare' is missing in 97% of the rows", lenient="accepted"
+    ),
+    "a negative time, below a cell of two lines": refused(
+        CSV.replace("sex", '"sex,\nas reported"').replace(f",{COHORT['time'][4]}", ",-5"),
+        "column 'time' is negative in 1 row (line 7)",
+    ),
+    "names with blanks and umlauts": accepted(
+        CSV.replace("marker", "Größe (cm) ~ Scan").replace("time", "Überleben Tage"), time="Überleben Tage"
+    ),
+    "an honest file": accepted(CSV),
+    "an honest file, compressed": Case(gzip.compress(CSV.encode(), mtime=0), "accepted", file="c.csv.gz"),
+}  # fmt: skip
+
+
+def outcome(read: Callable[[], SurvivalData]) -> tuple[str, str]:
+    """Refused, warned or accepted, and what was said."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            read().warn_of_few_events()
+        except (DataError, ConfigError) as error:
+            return "refused", str(error)
+    return ("warned" if said else "accepted"), "\n".join(str(w.message) for w in said)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_is_wrong_in_silence(name: str, tmp_path: Path) -> None:
+    case = FILES[name]
+    path = case.write(tmp_path)
+    found, text = outcome(lambda: load_file(path, **case.options))
+    assert (found, len(text.splitlines())) == (case.outcome, 0 if case.outcome == "accepted" else 1), text
+    assert "0-based" not in text
+    for word in case.words:
+        assert word in text
+    if case.outcome != "refused":
+        return
+    found, text = outcome(lambda: load_file(path, **case.options, strict=False))
+    assert found == (case.lenient or "refused"), text
+    if found == "warned":
+        assert case.words[0] in text
+
+
+def test_remedies_are_settings_where_a_command_reads(tmp_path: Path) -> None:
+    cohort(**{"patient id": np.arange(N), "age": ODD_AGE}).to_csv(tmp_path / "c.csv", index=False)
+    with wording(options="dataset."), pytest.raises(DataError) as refusal:
+        load_file(tmp_path / "c.csv")
+    for word in ("'dataset.drop=[patient id]'", "with dataset.missing=[-999]", "with dataset.strict=false"):
+        assert word in str(refusal.value)
+    with pytest.warns(DataWarning, match="column 'patient id' .* an identifier has: leave it out$"):
+        SurvivalData(cohort(**{"patient id": np.arange(N)})[["patient id", "sex"]], COHORT[["time", "event"]])
+
+
+def test_words_that_are_missing_values_in_frames() -> None:
+    grade = pd.Categorical(some(["I", "II"] * 30, {4: "unknown"}))
+    table = cohort(age=ODD_AGE, grade=grade, sex=some(COHORT["sex"], {2: "unknown "}))
+    data = SurvivalData.from_frame(table, missing=[-999.0, "unknown"])
+    assert np.flatnonzero(data.frame["age"].isna()).tolist() == [3, 9]
+    assert np.flatnonzero(data.frame["grade"].isna()).tolist() == [4]
+    assert np.flatnonzero(data.frame["sex"].isna()).tolist() == [2]
+    assert data.frame["marker"].notna().all()
+    with pytest.raises(ConfigError, match="event_value says what an event is, and so does event_coding"):
+        SurvivalData.from_frame(cohort(), event_value=1, event_coding="1/2")
+    told = SurvivalData.from_frame(cohort(event=COHORT["event"] == 1), event_value="true")
+    assert (told.event == (COHORT["event"] == 1)).all()
+
+
+def test_two_signs_cannot_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text(CSV)
+    with pytest.raises(ConfigError, match="decimal=',' is the separator of the cells too"):
+        load_file(path, decimal=",")
+    with pytest.raises(ConfigError, match="decimal must be one character"):
+        load_file(path, decimal="")
+
+
+def test_measurements_are_not_called_odd() -> None:
+    """Numbers as they are measured: draws of many kinds, none of which may cause a word."""
+    draws = np.random.default_rng(0)
+    time = draws.exponential(500, 500)
+    columns = {
+        "normal": draws.normal(size=500),
+        "counts": draws.poisson(3, 500),
+        "cells": (draws.lognormal(12, 0.5, 500) / 1000).round() * 1000,
+        "year": draws.integers(1984, 2000, 500),
+        "risk": -np.log(time) + draws.normal(size=500),  # rank correlation about .7
+        "mostly zero": np.where(draws.uniform(size=500) < 0.9, 0.0, draws.gamma(2, 50, 500)),
+        "minus one": draws.choice([-1.0, 0.0, 1.0], 500),
+    }
+    frame = pd.DataFrame(columns).astype(float)
+    assert not odd_columns(frame, time) + uninformative(frame)
+    assert not repeated_rows(frame, time, draws.uniform(size=500) < 0.5)
+
+
+def test_repeats_are_told_from_chance_as_simulation_says() -> None:
+    """Coarse rows that agree by chance cause no word in 20 cohorts; seven copies of rows always do."""
+    draws = np.random.default_rng(1)
+    for _ in range(20):
+        frame = pd.DataFrame({name: draws.integers(0, 4, 300).astype(float) for name in "abc"})
+        time, event = draws.integers(1, 40, 300).astype(float), draws.uniform(size=300) < 0.6
+        assert not repeated_rows(frame, time, event)
+        frame["d"] = draws.normal(size=300).round(3)
+        rows = np.r_[np.arange(300), np.arange(7)]
+        (told,) = repeated_rows(frame.iloc[rows].reset_index(drop=True), time[rows], event[rows])
+        n_repeats = frame.assign(time=time, event=event).iloc[rows].duplicated().sum()
+        assert n_repeats >= 7
+        assert told.text.startswith(f"{n_repeats} rows (0-based positions ")
+
+
+def test_few_events_count_the_columns_that_a_model_gets() -> None:
+    frame = pd.DataFrame({"x": np.arange(30.0), "g": pd.Categorical(["a", "b", "c"] * 10, list("abcdefgh"))})
+    event = np.arange(30) < 10
+    assert not few_events(frame, event)  # 4 columns: categories without rows are none
+    assert few_events(frame, event[::-1] & (np.arange(30) > 20))[0].text == "9 events in 30 rows"
+
+
+def test_values_far_outside_the_training_range() -> None:
+    train = pd.DataFrame({"creatinine": [0.6, 1.0, 2.6], "constant": 1.0, "g": ["a", "b", "a"]})
+    fitted = Preprocessor(Schema.of(train)).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.warn_of_far_values(train.assign(creatinine=[4.5, np.nan, -1.3], constant=9.0))
+    with pytest.warns(DataWarning, match=r"'creatinine' is 88.4 in 2 rows .*positions 0, 2.* 0.6 to 2.6: "):
+        fitted.warn_of_far_values(train.assign(creatinine=[88.4, 1.0, -2.0]))
