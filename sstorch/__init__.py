@@ -1,16 +1,21 @@
 """Differentiable survival modelling in PyTorch: soft survival trees, trained as a batch."""
 
-from sstorch import metrics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sstorch._version import __version__
-from sstorch.data import SurvivalData, list_datasets, load_dataset
-from sstorch.exact.estimators import (
-    OptimalPolicyTree,
-    OptimalSurvivalTree,
-    OptimalSurvivalTreeCV,
-    OptimalTreeClassifier,
-    OptimalTreeRegressor,
-)
-from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV
+
+if TYPE_CHECKING:
+    from sstorch import metrics
+    from sstorch.data import SurvivalData, list_datasets, load_dataset
+    from sstorch.exact.estimators import (
+        OptimalPolicyTree,
+        OptimalSurvivalTree,
+        OptimalSurvivalTreeCV,
+        OptimalTreeClassifier,
+        OptimalTreeRegressor,
+    )
+    from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV
 
 __all__ = [
     "OptimalPolicyTree",
@@ -26,3 +31,25 @@ __all__ = [
     "load_dataset",
     "metrics",
 ]
+
+# Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
+_HOMES = {
+    **dict.fromkeys(("SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
+    **dict.fromkeys(("SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name == "metrics":
+        value = import_module("sstorch.metrics")
+    else:
+        raise AttributeError(f"module 'sstorch' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

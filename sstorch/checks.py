@@ -57,8 +57,8 @@ class Wording:
 
     Attributes:
         lines: Line of each row in its file, (n,); without it rows are called by their positions.
-        options: What goes before the name of an option, such as ``"dataset."`` on the command line and
-            nothing in Python; None where the table came without options.
+        options: What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line
+            and nothing in Python; None where the table came without options.
     """
 
     lines: IntArray | None = None
@@ -107,6 +107,8 @@ def option_text(name: str, value: object, otherwise: str) -> str:
         return otherwise
     if not options:
         return f"{name}={value!r}"
+    if options == "--":
+        return shlex.join([f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])])
     return shell_word(f"{options}{name}={_setting_value(value)}")
 
 

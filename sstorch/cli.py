@@ -8,11 +8,10 @@ import signal
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 import hydra
 import pandas as pd
@@ -23,16 +22,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sstorch._version import __version__
+from sstorch.arguments import as_hydra_takes, help_text, refusal_text
 from sstorch.checks import nearest_text
-from sstorch.config import (
-    Config,
-    DatasetConfig,
-    StudyConfig,
-    config_path,
-    override_text,
-    register_schemas,
-    to_config,
-)
+from sstorch.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.evaluation import (
     SCORES,
     CrossValidation,
@@ -57,6 +50,7 @@ from sstorch.exceptions import (
     SstorchError,
     exit_codes,
     print_refusal,
+    show_warnings_as_notes,
 )
 from sstorch.files import write_whole
 from sstorch.monitoring import Callback, History, HistoryWriter, ProgressBar, TensorBoardLogger
@@ -85,6 +79,12 @@ def main() -> None:
     Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
     with its other jobs when one has failed, and ends with the exit code of the first that has.
     """
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(help_text())
+        return
+    if "--version" in sys.argv[1:]:
+        print(f"sstorch {__version__}")
+        return
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Hydra's own refusals come here instead of being printed at length.
@@ -98,17 +98,26 @@ def main() -> None:
 
 
 def _compose_and_run() -> None:
+    typed = sys.argv
     try:
+        sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
         _app()
     except HydraException as error:
-        if text := override_text(error):
-            raise ConfigError(text) from error
-        raise
+        raise ConfigError(refusal_text(error)) from error
+    except AssertionError as error:
+        # What Hydra says of settings of a study that is null.
+        if "Unexpected type for root" not in str(error):
+            raise
+        raise ConfigError(
+            "a setting of study was given, but no study: choose one with experiment=NAME; --help lists them"
+        ) from error
+    finally:
+        sys.argv = typed
 
 
 @hydra.main(version_base="1.3", config_path=config_path(), config_name="config")
 def _app(composed: DictConfig) -> None:
-    warnings.showwarning = _show_warning
+    show_warnings_as_notes("sstorch")
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
     try:
         config, text = to_config(composed), OmegaConf.to_yaml(composed, resolve=True)
@@ -418,18 +427,6 @@ def _device_text(name: str) -> str:
         return f"{device} ({torch.cuda.get_device_name(device)})"
     count = torch.get_num_threads()
     return f"{device} ({count} thread{'s' * (count > 1)})"
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Warnings as one plain line: the place in the code means nothing to who launched a run."""
-    print(f"sstorch: note: {message}", file=file or sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import MISSING as NO_FACTORY
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,22 +25,29 @@ from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.settings import SETTINGS, Setting
 
 
+def setting(default: Any, text: str) -> Any:
+    """A field with its default and its meaning, a line of ``--help``; a list is copied."""
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata={"text": text})
+    return field(default=default, metadata={"text": text})
+
+
 @dataclass
 class DatasetConfig:
     """Where the rows come from; ``path`` and what follows describe a file (``dataset=csv``)."""
 
-    name: str = MISSING
-    path: str | None = None
-    time: str = "time"
-    event: str = "event"
-    event_coding: str = "auto"
-    drop: list[str] = field(default_factory=list)
-    sep: str | None = None
-    strict: bool = True
-    entry: str | None = None
-    event_value: str | None = None
-    missing: list[Any] = field(default_factory=list)
-    decimal: str = "."
+    name: str = setting(MISSING, "of the data set; dataset=NAME chooses one")
+    path: str | None = setting(None, "file of your own: .csv, .csv.gz, .tsv, .parquet")
+    time: str = setting("time", "column of the times")
+    event: str = setting("event", "column of the events")
+    event_coding: str = setting("auto", "auto (0/1, 1 = event), or 1/2 (1 = censored, 2 = event)")
+    drop: list[str] = setting([], "columns that are no features")
+    sep: str | None = setting(None, "separator of the cells; null finds it in the header")
+    strict: bool = setting(True, "refuse columns that are hardly ever meant, such as identifiers")
+    entry: str | None = setting(None, "column of the times from which rows were observed")
+    event_value: str | None = setting(None, "value of the event column that is an event, such as yes")
+    missing: list[Any] = setting([], "values that stand for a missing one, such as [-999,unknown]")
+    decimal: str = setting(".", "decimal sign")
 
     @property
     def label(self) -> str:
@@ -74,9 +83,9 @@ class DatasetConfig:
 
 def _tree_field(name: str, item: Setting) -> tuple[str, Any, Any]:
     """Name, type and default of a setting as a field; a mapping or a list has no type, its rule checks it."""
-    if isinstance(item.default, tuple):
-        return name, Any, field(default_factory=lambda: list(item.default))
-    return name, Any if item.nested else type(item.default), item.default
+    default = list(item.default) if isinstance(item.default, tuple) else item.default
+    kind = Any if item.nested or isinstance(default, list) else type(default)
+    return name, kind, setting(default, item.text)
 
 
 # Shape, prediction and penalties of the tree, curves of its columns, and what becomes of missing values.
@@ -91,8 +100,10 @@ TreeConfig = make_dataclass(
 class LeafConfig:
     """Hazard family of the leaves; ``options`` are those of its class."""
 
-    name: str = MISSING
-    options: dict[str, Any] = field(default_factory=dict)
+    name: str = setting(MISSING, "of the hazard family; leaf=NAME chooses one")
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"text": "of the family, such as leaf.options.knots=3"}
+    )
 
 
 # The settings of the penalty that each choice of the group stands for.
@@ -107,13 +118,13 @@ class FairnessConfig:
     out of the features too, and the groups are reported.
     """
 
-    name: str = "none"
-    sensitive: str | None = None
-    feature: bool = False
-    rho: float = 1.0
-    pairs: str = "mean"
-    rule: str = "quadrature"
-    n_nodes: int = 64
+    name: str = setting("none", "of the penalty: fairness=none, l2 or l2_relaxed")
+    sensitive: str | None = setting(None, "column of the groups")
+    feature: bool = setting(False, "whether that column is a feature too")
+    rho: float = setting(1.0, "coefficient of the penalty")
+    pairs: str = setting("mean", "mean or sum, over all pairs of rows")
+    rule: str = setting("quadrature", "where curves are compared: quadrature or observed_times")
+    n_nodes: int = setting(64, "times of the quadrature")
 
     def build(self) -> L2Parity | None:
         """Build the settings of the penalty.
@@ -137,7 +148,7 @@ class FairnessConfig:
 class TrainerConfig:
     """Settings of a trainer; each has a class of its own, which is an option of the group ``trainer``."""
 
-    name: str = MISSING
+    name: str = setting(MISSING, "of the trainer; trainer=NAME chooses one")
 
     def build(self) -> Trainer | None:
         """Build the trainer; None leaves it to the kind of start.
@@ -171,7 +182,7 @@ class LeavesConfig(TrainerConfig):
     """:class:`sstorch.optim.Leaves`: gates stay where the start has put them."""
 
     name: str = "leaves"
-    max_iterations: int = 1000
+    max_iterations: int = setting(1000, "iterations of L-BFGS at most")
 
     def _trainer(self) -> Trainer:
         return Leaves(LBFGSOptions(max_iterations=self.max_iterations))
@@ -182,11 +193,11 @@ class NodecConfig(TrainerConfig):
     """:class:`sstorch.optim.Nodec`; ``race`` drops the worse half of the starts of a fold after pass 3."""
 
     name: str = "nodec"
-    eps: str = "eps_paper"
-    macro_iterations: int = 10
-    zeta: float = 0.8
-    patience: int | None = None
-    race: bool = True
+    eps: str = setting("eps_paper", "thresholds of the gates' steps: eps_paper or eps_ordered")
+    macro_iterations: int = setting(10, "passes over the gates at most")
+    zeta: float = setting(0.8, "factor of the thresholds from pass to pass")
+    patience: int | None = setting(None, "passes without gain after which a tree stops; null: none")
+    race: bool = setting(True, "whether the worse starts are dropped on the way")
 
     def _trainer(self) -> Trainer:
         return self._nodec()
@@ -201,8 +212,8 @@ class JointConfig(TrainerConfig):
     """:class:`sstorch.optim.Joint`; ``race`` drops the worse half after 50, 100 and 150 iterations."""
 
     name: str = "joint"
-    max_iterations: int = 1000
-    race: bool = True
+    max_iterations: int = setting(1000, "iterations of L-BFGS at most")
+    race: bool = setting(True, "whether the worse starts are dropped on the way")
 
     def _trainer(self) -> Trainer:
         return Joint(LBFGSOptions(max_iterations=self.max_iterations), JOINT_RACE if self.race else None)
@@ -213,7 +224,7 @@ class NodecJointConfig(NodecConfig):
     """:class:`sstorch.optim.NodecJoint`; ``max_iterations`` is of the joint polish."""
 
     name: str = "nodec+joint"
-    max_iterations: int = 1000
+    max_iterations: int = setting(1000, "iterations of the joint polish at most")
 
     def _trainer(self) -> Trainer:
         return NodecJoint(self._nodec(), Joint(LBFGSOptions(max_iterations=self.max_iterations)))
@@ -224,9 +235,9 @@ class AdamConfig(TrainerConfig):
     """:class:`sstorch.optim.Adam`: mini-batches, for very many rows."""
 
     name: str = "adam"
-    epochs: int = 50
-    batch_size: int = 256
-    learning_rate: float = 0.02
+    epochs: int = setting(50, "passes over the rows")
+    batch_size: int = setting(256, "rows of a step")
+    learning_rate: float = setting(0.02, "size of a step")
 
     def _trainer(self) -> Trainer:
         return Adam(self.epochs, self.batch_size, self.learning_rate)
@@ -247,33 +258,35 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
 class InitConfig:
     """Initial solutions; ``auto`` are distilled gates, or random ones for a trainer that moves them."""
 
-    name: str = MISSING
+    name: str = setting(MISSING, "of the kind of initial solutions; init=NAME chooses one")
 
 
 @dataclass
 class CVConfig:
     """Folds and starts (None: 1 where gates are distilled, else 10)."""
 
-    n_folds: int = 5
-    n_starts: int | None = None
-    seed: int = 0
+    n_folds: int = setting(5, "folds of the cross-validation")
+    n_starts: int | None = setting(
+        None, "initial solutions tried; null: 1 where gates are distilled, else 10"
+    )
+    seed: int = setting(0, "of the folds")
 
 
 @dataclass
 class DeviceConfig:
     """Device, precision, and CPU threads (None: one for a small batch, otherwise torch's own choice)."""
 
-    name: str = MISSING
-    dtype: str = "float64"
-    threads: int | None = None
+    name: str = setting(MISSING, "of the device: device=cpu or cuda, device.name=cuda:1")
+    dtype: str = setting("float64", "precision: float64 or float32")
+    threads: int | None = setting(None, "of the CPU; null: one for a small batch, else torch's own choice")
 
 
 @dataclass
 class LoggerConfig:
     """Progress on the terminal, and TensorBoard files."""
 
-    tensorboard: bool = True
-    progress: bool = True
+    tensorboard: bool = setting(True, "whether TensorBoard files are written")
+    progress: bool = setting(True, "whether progress is shown")
 
 
 @dataclass
@@ -287,15 +300,21 @@ class StudyConfig:
     takes some of all of these by name, and None all.
     """
 
-    folder: str = "runs/study"
-    datasets: list[str] | None = None
-    models: list[str] | None = None
-    soft_trees: dict[str, Any] = field(default_factory=dict)
-    searches: dict[str, Any] = field(default_factory=dict)
-    baselines: dict[str, Any] = field(default_factory=dict)
-    engine: str = "processes"
-    n_jobs: int = 1
-    address: str | None = None
+    folder: str = setting("runs/study", "where the results go")
+    datasets: list[str] | None = setting(None, "names of data sets; null: the one of dataset=")
+    models: list[str] | None = setting(None, "names of some of its models; null: all")
+    soft_trees: dict[str, Any] = field(
+        default_factory=dict, metadata={"text": "soft trees by name, with their parameters"}
+    )
+    searches: dict[str, Any] = field(
+        default_factory=dict, metadata={"text": "searches for soft trees by name, with their parameters"}
+    )
+    baselines: dict[str, Any] = field(
+        default_factory=dict, metadata={"text": "other models by name, with their options"}
+    )
+    engine: str = setting("processes", "what carries tasks out: processes or ray")
+    n_jobs: int = setting(1, "tasks at a time")
+    address: str | None = setting(None, "of a Ray cluster")
 
 
 @dataclass
@@ -312,7 +331,7 @@ class Config:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     fairness: FairnessConfig = field(default_factory=FairnessConfig)
     study: StudyConfig | None = None
-    seed: int = 0
+    seed: int = setting(0, "of everything random but the folds")
 
     def load(self) -> SurvivalData:
         """Read the data set, with the groups of the sensitive column if one is named."""
@@ -348,6 +367,8 @@ def to_config(composed: DictConfig) -> Config:
         ConfigError: a setting was added with ``+`` to a group that has none of that name.
     """
     config = cast(Config, OmegaConf.to_object(composed))
+    for name in set(vars(config)) - {item.name for item in fields(Config)}:
+        raise ConfigError(no_setting_text(name, Config))
     for group in fields(Config):
         node = getattr(config, group.name)
         if is_dataclass(node):
@@ -368,7 +389,42 @@ def no_setting_text(setting: str, group: type) -> str:
         return f"{setting} belongs to a trainer: say which, such as trainer=nodec"
     if issubclass(group, TrainerConfig):
         return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"
-    return f"there is no setting {setting}.{nearest_text(setting.rpartition('.')[2], known)}"
+    hint = nearest_text(setting.rpartition(".")[2], known)
+    if not hint and issubclass(group, Config):  # the name of a setting without that of its group
+        hint = nearest_text(setting, [name.rpartition(".")[2] for name, _, _ in settings()])
+    return f"there is no setting {setting}.{hint or ' --help lists the settings.'}"
+
+
+def settings() -> Iterator[tuple[str, Any, str]]:
+    """Every setting: dotted name, default and meaning; of trainers those that any of them has."""
+    said = set()
+    for group in fields(Config):
+        if group.name == "seed":
+            yield group.name, group.default, group.metadata["text"]
+            continue
+        for kind in _GROUPS[group.name]:
+            for item in fields(kind):
+                name = f"{group.name}.{item.name}"
+                if name in said or "text" not in item.metadata:
+                    continue
+                said.add(name)
+                default = item.default if item.default_factory is NO_FACTORY else item.default_factory()
+                yield name, default, item.metadata["text"]
+
+
+# Classes of the groups.
+_GROUPS: dict[str, tuple[type, ...]] = {
+    "dataset": (DatasetConfig,),
+    "tree": (TreeConfig,),
+    "leaf": (LeafConfig,),
+    "trainer": (TrainerConfig, *TRAINER_CONFIGS.values()),
+    "init": (InitConfig,),
+    "cv": (CVConfig,),
+    "device": (DeviceConfig,),
+    "logger": (LoggerConfig,),
+    "fairness": (FairnessConfig,),
+    "study": (StudyConfig,),
+}
 
 
 def override_text(error: HydraException) -> str | None:

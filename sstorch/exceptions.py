@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 
 class SstorchError(Exception):
@@ -83,3 +85,23 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
     except refusals as error:
         print_refusal(command, error)
         sys.exit(EXIT_REFUSED)
+
+
+def show_warnings_as_notes(command: str) -> None:
+    """From now on print a warning as one line; its place in the code means nothing to who typed a command.
+
+    Args:
+        command: its name, which begins the line.
+    """
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        print(f"{command}: note: {message}", file=file or sys.stderr)
+
+    warnings.showwarning = show

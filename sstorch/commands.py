@@ -1,0 +1,49 @@
+"""Entry points of the commands; nothing is imported before an interruption would be told in a line."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sstorch._version import __version__
+from sstorch.exceptions import EXIT_INTERRUPTED
+
+
+@contextmanager
+def _interruptible(command: str) -> Iterator[None]:
+    """End with one line where Ctrl-C comes while modules load, which takes seconds, or a command starts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\n{command}: interrupted before it began; nothing was written", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def sstorch() -> None:
+    """Train and cross-validate; see :mod:`sstorch.cli`."""
+    if "--version" in sys.argv[1:]:
+        print(f"sstorch {__version__}")
+        return
+    with _interruptible("sstorch"):
+        from sstorch.cli import main
+
+        main()
+
+
+def report() -> None:
+    """Write the report of a study; see :mod:`sstorch.evaluation.report`."""
+    with _interruptible("sstorch-report"):
+        from sstorch.evaluation.report.report import main
+
+        main()
+
+
+def predict() -> None:
+    """Predict with a saved tree; see :mod:`sstorch.prediction`."""
+    with _interruptible("sstorch-predict"):
+        from sstorch.prediction import main
+
+        main()
+
+
+if __name__ == "__main__":
+    sstorch()

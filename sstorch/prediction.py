@@ -1,0 +1,123 @@
+"""The ``sstorch-predict`` command: what a saved tree predicts for the rows of a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pandas as pd
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV
+from sstorch.base import check_times
+from sstorch.checks import check_columns_exist, wording
+from sstorch.data.tables import read_table
+from sstorch.exceptions import (
+    ConfigError,
+    DataError,
+    FormatError,
+    SstorchError,
+    exit_codes,
+    show_warnings_as_notes,
+)
+from sstorch.files import JSON_NAME, write_whole
+from sstorch.soft import tree, tree_cv
+
+SurvivalTree = SoftSurvivalTree | OptimalSurvivalTree
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see sstorch-predict --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``sstorch-predict`` command: exit code 0, or 2 if refused with one line."""
+    parser = _Parser(
+        prog="sstorch-predict",
+        description="Leaf, survival probabilities and median time of the rows of a file, as CSV.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
+    parser.add_argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--times", nargs="+", type=float, metavar="TIME", help="a column S(TIME) for each")
+    parser.add_argument("--id", metavar="COLUMN", help="column that names the rows; else they are numbered")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="file that is written, else the terminal")
+    parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
+    parser.add_argument("--sep", help="separator of the cells; else found in the header")
+    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
+    show_warnings_as_notes("sstorch-predict")
+    with exit_codes("sstorch-predict", (SstorchError, OSError)):
+        asked = parser.parse_args(arguments)
+        model, file = load_tree(asked.model.expanduser()), asked.file.expanduser()
+        try:
+            frame, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
+            with wording(lines=lines, options="--"):
+                table = predictions(model, frame, asked.times or [], asked.id)
+        except DataError as error:
+            raise DataError(f"{file}: {error}") from error
+        text = table.to_csv(index=False, lineterminator="\n")
+        if asked.out is None:
+            print(text, end="", flush=True)
+        else:
+            write_whole(asked.out.expanduser(), text.encode())
+            print(f"done: {len(table)} rows in {asked.out}")
+
+
+def load_tree(folder: Path) -> SurvivalTree:
+    """Read a saved tree of any kind that predicts survival.
+
+    Args:
+        folder: of a soft tree, a search for one (of which the chosen tree is taken) or an exact survival
+            tree; or of a run, which holds one in ``model``.
+
+    Raises:
+        FormatError: there is no such tree, or its files are altered.
+    """
+    if not (folder / JSON_NAME).is_file() and (folder / "model" / JSON_NAME).is_file():
+        folder = folder / "model"
+    try:
+        state = json.loads((folder / JSON_NAME).read_bytes())
+        written = state["format"]
+    except OSError as error:
+        raise FormatError(f"{folder} holds no saved tree: {error.strerror} ({error.filename})") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: {error}") from error
+    if written == tree_cv.FORMAT:
+        return SoftSurvivalTreeCV.load(folder).tree_
+    if written == tree.FORMAT:
+        return SoftSurvivalTree.load(folder)
+    if written == OptimalSurvivalTree._format:
+        return OptimalSurvivalTree.load(folder)
+    raise FormatError(f"{folder} holds a {written}, which predicts no survival")
+
+
+def predictions(
+    model: SurvivalTree, frame: pd.DataFrame, times: Sequence[float], name: str | None = None
+) -> pd.DataFrame:
+    """What a tree predicts, a row for each row.
+
+    Args:
+        model: fitted tree.
+        frame: raw columns, (n, ...), those of training among them.
+        times: where curves are wanted, in the unit of the training times.
+        name: column that names the rows; they are numbered from 1 if None.
+
+    Returns:
+        ``name`` or ``row``, ``leaf``, ``S(t)`` for each time, and ``median``, the time at which S is 1/2 (inf
+        where it never falls as low).
+
+    Raises:
+        DataError: a column is missing or holds the wrong kind of value, or a time is no time.
+    """
+    if name is not None:
+        check_columns_exist((name,), list(frame.columns))
+    label = pd.Series(np.arange(1, len(frame) + 1), name="row") if name is None else frame[name]
+    columns = {str(label.name): label.to_numpy(), "leaf": model.apply(frame)}
+    if len(times):
+        grid = check_times(times)
+        curves = model.predict_survival_function(frame, grid)
+        columns |= {f"S({time:g})": curves[:, k] for k, time in enumerate(grid)}
+    return pd.DataFrame(columns | {"median": model.predict_quantile(frame, 0.5)})

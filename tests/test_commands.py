@@ -1,0 +1,201 @@
+"""What is typed: texts that stay as they are, refusals in plain words, help, versions, Ctrl-C at once."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+import sstorch as package
+from sstorch.arguments import as_hydra_takes, help_text
+from sstorch.config import Config, settings
+from sstorch.exceptions import ConfigError
+from tests.app import sstorch
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("dataset.path=/home/größe (neu)/a~b, 2.csv", "/home/größe (neu)/a~b, 2.csv"),
+        ("dataset.path=~/cohort.csv", os.path.expanduser("~/cohort.csv")),
+        ("dataset.path=C:\\data\\", "C:\\data\\"),
+        ('dataset.time=the "time"', 'the "time"'),
+        ("dataset.time='in quotes'", "in quotes"),
+        ("dataset.event=true", "true"),
+        ("dataset.entry=null", None),
+        ("dataset.sep=;", ";"),
+        ("dataset.decimal=,", ","),
+        ("dataset.event_value=yes: relapse", "yes: relapse"),
+        ("dataset.drop=[patient id, größe (cm), ~x]", ["patient id", "größe (cm)", "~x"]),
+        ("dataset.drop=patient id", ["patient id"]),
+        ("dataset.drop=['a, b', c]", ["a, b", "c"]),
+        ("dataset.missing=[-999,n. b.]", ["-999", "n. b."]),
+        ("fairness.sensitive=größe", "größe"),
+        ("hydra.run.dir=~/runs/é", os.path.expanduser("~/runs/é")),
+        ("tree.numeric={age: spline:5}", {"age": "spline:5"}),
+        ("tree.ridge=1e-3", 1e-3),
+    ],
+)
+def test_text_is_taken_as_it_was_typed(typed: str, meant: object) -> None:
+    (argument,) = as_hydra_takes([typed])
+    override = OverridesParser.create().parse_override(argument)
+    value = override.value()
+    read = [getattr(item, "text", item) for item in value] if isinstance(value, list) else value
+    assert getattr(read, "text", read) == meant
+
+
+def test_a_sweep_keeps_its_commas() -> None:
+    assert as_hydra_takes(["-m", "dataset.time=days,weeks"]) == ["-m", "dataset.time=days,weeks"]
+    assert as_hydra_takes(["dataset.time=days,weeks"]) == ['dataset.time="days,weeks"']
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("tree.deth=1", "there is no setting tree.deth. Did you mean 'depth'?"),
+        ("deth=1", "there is no setting deth. Did you mean 'depth'?"),
+        ("datset=csv", "there is no setting datset. Did you mean 'dataset'?"),
+        ("+foo=1", "there is no setting foo. --help lists the settings."),
+        ("dataset=gbsg", "there is no dataset=gbsg; choose one of actg, .*Did you mean 'gbsg2'?"),
+        ("experiment=quik", "there is no experiment=quik; .*Did you mean 'quick'?"),
+        ("+dataset=csv", "dataset is chosen twice"),
+        ("tree.depth=1,2", "tree.depth=1,2 has several values: -m runs each of them"),
+        ("tree.numeric=piecewise(8", "cannot be read: put it in quotes"),
+        ("leaf.options.knot=3", "there is no setting leaf.options.knot; --cfg job shows"),
+        ("study.n_jobs=2", "a setting of study was given, but no study"),
+        ("tree.depth", "'tree.depth' is no setting; write NAME=VALUE, such as tree.depth=1."),
+        ("~tree", "'~tree' is no setting; write NAME=VALUE"),
+        ("=3", "'=3' is no setting"),
+        ("--hlep", "there is no option --hlep. Did you mean '--help'?"),
+        ("--cfg", "--cfg needs a word behind it"),
+    ],
+)
+def test_refusals_are_one_line_without_words_of_hydra(
+    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sstorch(monkeypatch, f"hydra.run.dir={tmp_path / 'run'}", typed) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match("sstorch: error: .*" + told.replace("?", r"\?").replace("(", r"\("), line), line
+    for word in ("Hydra", "hydra", "override", "Config search", "grammar", "structured", "multirun", "Key '"):
+        assert word not in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_has_a_line_of_meaning_for_every_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sstorch(monkeypatch, "--help") == 0
+    assert capsys.readouterr().out == help_text() + "\n"
+    lines = help_text().splitlines()
+    assert max(map(len, lines)) <= 110
+    said = {name: text for name, _, text in settings()}
+    assert all(said.values())
+    for name, text in said.items():
+        assert any(line.startswith(f"  {name} ") and text in line for line in lines), name
+    for group in fields(Config):  # nothing is left out
+        config = ROOT / "configs" / group.name
+        for file in config.glob("*.yaml"):
+            keys = set(yaml.safe_load(file.read_text()) or {}) - {"defaults"}
+            assert {f"{group.name}.{key}" for key in keys} <= set(said), file
+        if config.is_dir():
+            assert any(line.startswith(f"{group.name}=") for line in lines)
+
+
+def test_version_is_that_of_the_package_and_loads_no_torch() -> None:
+    code = "import sys; sys.argv=['sstorch', '--version']; from sstorch.commands import sstorch; sstorch(); "
+    code += "print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == [f"sstorch {package.__version__}", "False"]
+
+
+def test_commands_are_those_of_the_package() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) == {"sstorch", "sstorch-predict", "sstorch-report"}
+    for place in scripts.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(import_module(module), name))
+
+
+def test_what_the_package_exports_is_there() -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    with pytest.raises(AttributeError, match="module 'sstorch' has no attribute 'SoftTrees'"):
+        _ = package.SoftTrees
+
+
+def test_ctrl_c_while_modules_load_ends_with_one_line() -> None:
+    command = [sys.executable, "-X", "importtime", "-c", "from sstorch.commands import sstorch; sstorch()"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_default_sigint
+    ) as process:
+        assert process.stderr is not None
+        told = []
+        for line in process.stderr:  # modules of torch come one by one
+            told.append(line)
+            if re.search(r"\| +torch\.", line):
+                process.send_signal(signal.SIGINT)
+                break
+        begin = time.monotonic()
+        out, err = process.communicate(timeout=60)
+        assert time.monotonic() - begin < 30
+    said = [line for line in [*told, *err.splitlines()] if line.strip() and "import time:" not in line]
+    assert process.returncode == 130, said
+    assert said == ["sstorch: interrupted before it began; nothing was written"]
+    assert out == ""
+
+
+def _default_sigint() -> None:
+    """Where the suite runs in the background, its children would ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_file_of_excel_with_umlauts_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = np.random.default_rng(2)
+    table = pd.DataFrame(
+        {
+            "Patient Nr.": np.arange(90),
+            "Größe (cm)": draws.normal(170, 9, 90).round(1),
+            "Überleben, Tage": draws.exponential(300, 90).round(1) + 0.5,
+            "Tod?": draws.choice(["ja", "nein"], 90),
+        }
+    )
+    table.loc[[4, 8], "Größe (cm)"] = -999
+    place = tmp_path / "Daten ~ neu (2)"
+    place.mkdir()
+    table.to_csv(place / "Kohorte ä.csv", sep=";", decimal=",", index=False)
+    own = [f"hydra.run.dir={place / 'Lauf 1'}", "dataset=csv", f"dataset.path={place / 'Kohorte ä.csv'}"]
+    own += ["dataset.time=Überleben, Tage", "dataset.event=Tod?", "dataset.event_value=ja", "logger=none"]
+    own += ["dataset.decimal=,", "experiment=quick", "tree.depth=0", "cv.n_folds=2", "cv.n_starts=1"]
+    assert sstorch(monkeypatch, *own) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "with 'dataset.drop=[Patient Nr.]'" in line
+    assert "'Größe (cm)' is -999 in 2 rows (lines 6, 10)" in line
+    assert "say so with dataset.missing=[-999]" in line
+    own += ["dataset.drop=[Patient Nr.]", "dataset.missing=[-999]"]
+    assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
+    assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out
+    assert (place / "Lauf 1" / "scores.csv").is_file()
+
+
+def test_options_are_refused_before_hydra_sees_them() -> None:
+    with pytest.raises(ConfigError, match=r"there is no option -x\."):
+        as_hydra_takes(["-x"])
+    assert as_hydra_takes(["--cfg", "job", "tree.depth=1"]) == ["--cfg", "job", "tree.depth=1"]
+    assert as_hydra_takes(["--cfg=job"]) == ["--cfg=job"]

@@ -1,0 +1,159 @@
+"""The command `sstorch-predict`: what it writes is what Python predicts, and what it refuses."""
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import (
+    OptimalSurvivalTree,
+    OptimalTreeRegressor,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+    SurvivalData,
+)
+from sstorch.prediction import load_tree, main, predictions
+
+TIMES = [365.0, 1825.0]
+
+
+@pytest.fixture(scope="module")
+def soft(gbsg2: SurvivalData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "run" / "model"
+    SoftSurvivalTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event)).save(folder)
+    return folder
+
+
+@pytest.fixture
+def cohort(gbsg2: SurvivalData, tmp_path: Path) -> Path:
+    """Forty rows with other columns beside, in another order, and a name for each."""
+    frame = gbsg2.frame.iloc[:40, ::-1].assign(notes="seen", **{"Patient Nr.": [f"P{i}" for i in range(40)]})
+    frame.loc[3, "age"] = np.nan
+    path = tmp_path / "Kohorte ä.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def _saved(kind: str, gbsg2: SurvivalData, soft: Path, folder: Path) -> Path:
+    y = gbsg2.time, gbsg2.event
+    if kind == "soft tree":
+        return soft
+    if kind == "run":
+        return soft.parent
+    if kind == "search":
+        search = SoftSurvivalTreeCV(
+            depth=(0, 1), leaf="weibull", ridge=1e-3, gate_ridge=1e-4, cv=2, n_starts=1
+        )
+        search.fit(gbsg2.frame, y).save(folder)
+    else:
+        OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(gbsg2.frame, y).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["soft tree", "run", "search", "exact tree"])
+def test_what_is_written_is_what_python_predicts(
+    kind: str,
+    gbsg2: SurvivalData,
+    soft: Path,
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = _saved(kind, gbsg2, soft, tmp_path / "model")
+    main([str(folder), str(cohort), "--times", "365", "1825", "--id", "Patient Nr."])
+    table = pd.read_csv(StringIO(capsys.readouterr().out))
+    assert list(table) == ["Patient Nr.", "leaf", "S(365)", "S(1825)", "median"]
+    assert table["Patient Nr."].tolist() == [f"P{i}" for i in range(40)]
+    tree, frame = load_tree(folder), pd.read_csv(cohort)
+    np.testing.assert_array_equal(table["leaf"], tree.apply(frame))
+    np.testing.assert_allclose(
+        table[["S(365)", "S(1825)"]], tree.predict_survival_function(frame, TIMES), rtol=1e-12
+    )
+    np.testing.assert_allclose(table["median"], tree.predict_quantile(frame, 0.5), rtol=1e-12)
+
+
+def test_a_file_is_written(
+    soft: Path, cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.csv"
+    main([str(soft), str(cohort), "--out", str(out)])
+    assert capsys.readouterr().out == f"done: 40 rows in {out}\n"
+    table = pd.read_csv(out)
+    assert list(table) == ["row", "leaf", "median"]
+    assert table["row"].tolist() == list(range(1, 41))
+
+
+@pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
+def test_missing_values_decimal_commas_and_far_values(
+    soft: Path,
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = pd.read_csv(cohort)
+    path = tmp_path / "excel.csv"
+    frame.to_csv(path, sep=";", decimal=",", na_rep="n.b.", index=False)
+    plain = predictions(load_tree(soft), pd.read_csv(cohort), TIMES)
+    main([str(soft), str(path), "--decimal", ",", "--missing", "n.b.", "--times", *map(str, TIMES)])
+    pd.testing.assert_frame_equal(pd.read_csv(StringIO(capsys.readouterr().out)), plain)
+    frame = pd.read_csv(cohort)
+    frame.loc[7, "age"] = -999
+    frame.to_csv(path, index=False)
+    main([str(soft), str(path)])
+    err = capsys.readouterr().err
+    assert err.startswith("sstorch-predict: note: column 'age' is -999 in 1 row (line 9), far outside its ")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "told"),
+    [
+        (lambda f: f.drop(columns="age"), [], "cohort.csv: no column 'age'; the columns are "),
+        (
+            lambda f: f.rename(columns={"pnodes": "Pnodes"}),
+            [],
+            "no column 'pnodes'; .*Did you mean 'Pnodes'?",
+        ),
+        (lambda f: f.assign(age=["old", *f["age"][1:]]), [], "'age' .*'old'.* 1 row (line 2)"),
+        (lambda f: f, ["--times", "-1"], "times must be finite and >= 0"),
+        (lambda f: f, ["--id", "name"], "no column 'name'"),
+        (lambda f: f, ["--time"], "expected at least one argument; see sstorch-predict --help"),
+        (lambda f: f[:0], [], "the file has no rows below its header"),
+    ],
+)
+def test_refusals(
+    change: object,
+    options: list[str],
+    told: str,
+    soft: Path,
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "cohort.csv"
+    change(pd.read_csv(cohort)).to_csv(path, index=False)  # type: ignore[operator]
+    with pytest.raises(SystemExit) as stop:
+        main([str(soft), str(path), *options])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sstorch-predict: error: ")
+    for part in told.split(".*"):
+        assert part in line
+
+
+def test_folders_that_hold_no_survival_tree(
+    cohort: Path, gbsg2: SurvivalData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    OptimalTreeRegressor(max_depth=1).fit(gbsg2.frame, gbsg2.time).save(tmp_path / "mean")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "model.json").write_text("{}")
+    for name, told in (
+        ("nothing", "holds no saved tree: No such file"),
+        ("broken", "is incomplete or altered"),
+        ("mean", "holds a sstorch.optimal_tree_regressor, which predicts no survival"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([str(tmp_path / name), str(cohort)])
+        assert stop.value.code == 2
+        assert told in capsys.readouterr().err
