@@ -79,12 +79,6 @@ def main() -> None:
     Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
     with its other jobs when one has failed, and ends with the exit code of the first that has.
     """
-    if {"--help", "-h"} & set(sys.argv[1:]):
-        print(help_text())
-        return
-    if "--version" in sys.argv[1:]:
-        print(f"sstorch {__version__}")
-        return
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Hydra's own refusals come here instead of being printed at length.
@@ -99,6 +93,12 @@ def main() -> None:
 
 def _compose_and_run() -> None:
     typed = sys.argv
+    if {"--help", "-h"} & set(typed):
+        print(help_text(), flush=True)
+        return
+    if "--version" in typed:
+        print(f"sstorch {__version__}", flush=True)
+        return
     try:
         sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
         _app()
