@@ -331,6 +331,10 @@ class _Problems(Batched):
             metric=metric,
         )
 
+    def running(self) -> Tensor:
+        """Positions of the problems that are not done, for which a GPU makes the host wait."""
+        return (self.status == Status.RUNNING).nonzero().squeeze(-1)
+
     def advance(self, function: BatchedFunction, options: LBFGSOptions) -> None:
         """Answer the request of every running problem by one batched evaluation; leave the others as is."""
         running = self.status == Status.RUNNING
@@ -460,11 +464,10 @@ def minimize(
     reported = {name: getattr(problems, name).clone() for name in _REPORTED}
     result = OptimizationResult(**reported, n_batched_evaluations=0)
     n_batched = 1
-    while (n_running := int((problems.status == Status.RUNNING).sum())) > 0:
-        if n_running <= _COMPACT_AT * len(problems.number):
+    while len(running := problems.running()) > 0:
+        if len(running) <= _COMPACT_AT * len(problems.number):
             problems.store(result)
-            rows = (problems.status == Status.RUNNING).nonzero().squeeze(-1)
-            problems, function = problems.select(rows), function.select(rows)
+            problems, function = problems.select(running), function.select(running)
         for _ in range(check_every):
             problems.advance(function, options)
         n_batched += check_every

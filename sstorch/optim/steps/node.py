@@ -40,6 +40,7 @@ class BranchStep(Step):
     Attributes:
         objective: gives the penalties on gates.
         nodes: the thawed gates, a full binary tree in heap order.
+        places: their positions among all gates; on the device, since a copy at each evaluation would wait.
         gates: all gates, where the step began.
         losses: normalised weight x expected loss below each end of the thawed tree, shape (K, F, M).
         terms: of the penalties on rows that train gates.
@@ -47,6 +48,7 @@ class BranchStep(Step):
 
     objective: TrainingObjective
     nodes: tuple[int, ...] = field(metadata=SHARED)
+    places: Tensor = field(metadata=SHARED)
     gates: GateParameters
     losses: Tensor
     terms: tuple[GateTerm, ...] = ()
@@ -76,8 +78,8 @@ class BranchStep(Step):
         freeze_except(tree, parameters)
         weighted = losses * sample.normalised_weight[:, None, :]
         terms = () if everything is None else objective.gate_terms(tree, everything, node)
-        gates = tree.gate_parameters()
-        return cls(tree, parameters, None, sample, objective, tuple(nodes), gates, weighted, terms)
+        gates, places = tree.gate_parameters(), torch.tensor(nodes, device=losses.device) - 1
+        return cls(tree, parameters, None, sample, objective, tuple(nodes), places, gates, weighted, terms)
 
     def plain_data(self, x: Tensor) -> Tensor:
         """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
@@ -108,11 +110,7 @@ class BranchStep(Step):
     @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        return (self.objective.gate_curvature(self._all(self._thawed(x)))[:, self._places],)
-
-    @property
-    def _places(self) -> Tensor:
-        return torch.tensor(self.nodes, device=self.losses.device) - 1
+        return (self.objective.gate_curvature(self._all(self._thawed(x)))[:, self.places],)
 
     def _thawed(self, x: Tensor) -> GateParameters:
         return GateParameters.unflatten(x.unflatten(1, (len(self.nodes), -1)))
@@ -120,7 +118,7 @@ class BranchStep(Step):
     def _all(self, thawed: GateParameters) -> GateParameters:
         if len(self.nodes) == len(self.tree.topology.branches):
             return thawed
-        return self.gates.replaced(self._places, thawed)
+        return self.gates.replaced(self.places, thawed)
 
 
 @dataclass(frozen=True)
@@ -186,6 +184,7 @@ class LeafStep(Step):
     Attributes:
         objective: gives the penalties on leaves.
         nodes: the thawed leaves.
+        places: their positions among all leaves, on the device.
         leaves: all leaves, where the step began.
         family: of the leaves, for the K problems.
         basis: :meth:`HazardFamily.basis` of the log times.
@@ -195,6 +194,7 @@ class LeafStep(Step):
 
     objective: TrainingObjective
     nodes: tuple[int, ...] = field(metadata=SHARED)
+    places: Tensor = field(metadata=SHARED)
     leaves: LeafParameters
     family: HazardFamily
     basis: Tensor | None
@@ -223,10 +223,12 @@ class LeafStep(Step):
         freeze_except(tree, parameters)
         weighted = probability * sample.normalised_weight[:, None, :]
         basis = tree.family.basis(sample.log_time)
-        leaves = tree.leaf_parameters()
+        leaves, first = tree.leaf_parameters(), tree.topology.leaves[0]
+        places = torch.arange(nodes[0] - first, nodes[-1] - first + 1, device=weighted.device)
         terms = () if everything is None else objective.leaf_terms(tree, everything, node)
+        family = tree.family
         return cls(
-            tree, parameters, None, sample, objective, nodes, leaves, tree.family, basis, weighted, terms
+            tree, parameters, None, sample, objective, nodes, places, leaves, family, basis, weighted, terms
         )
 
     def plain_data(self, x: Tensor) -> Tensor:
@@ -259,12 +261,7 @@ class LeafStep(Step):
     @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self._places],)
-
-    @property
-    def _places(self) -> Tensor:
-        first = self.tree.topology.leaves[0]
-        return torch.tensor(self.nodes, device=self.probability.device) - first
+        return (self.objective.leaf_curvature(self._all(self._thawed(x)))[:, self.places],)
 
     def _thawed(self, x: Tensor) -> LeafParameters:
         return leaves_at(x.unflatten(1, (len(self.nodes), -1)), self.tree)
@@ -272,7 +269,7 @@ class LeafStep(Step):
     def _all(self, thawed: LeafParameters) -> LeafParameters:
         if len(self.nodes) == len(self.tree.topology.leaves):
             return thawed
-        return self.leaves.replaced(self._places, thawed)
+        return self.leaves.replaced(self.places, thawed)
 
 
 @dataclass(frozen=True)

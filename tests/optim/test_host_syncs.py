@@ -1,0 +1,157 @@
+"""A GPU waits for the host only where the batched L-BFGS looks which problems are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from sstorch.nn import DesignMatrix, SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize
+from sstorch.optim.lbfgs import OptimizationResult, _Problems
+from sstorch.optim.steps import LeafStep, ShardedStep, base
+from tests.batches import random_sample, random_tree, to_device
+from tests.host_syncs import host_syncs
+from tests.optim.test_lbfgs import Rosenbrock, starts
+
+LOOK = "optim/lbfgs: _Problems.running"
+COMPACTION = "nn/design_matrix: DesignMatrix.select"
+
+PLAIN = TrainingObjective(1e-3, 1e-4)
+PENALISED = TrainingObjective(1e-3, 1e-4, fused=1.0, gate_sparsity=1e-3, offset=0.1, fused_shape=0.01)
+AUTOGRAD = TrainingObjective(1e-3, 1e-4, closed_form=False)
+SHARED = TrainingObjective(1e-3, fused=torch.inf, offset=0.1)
+SHORT = LBFGSOptions(max_iterations=8, check_every=4)
+
+
+FITS = pytest.mark.parametrize(
+    ("leaf", "trainer", "objective"),
+    [
+        ("log_logistic", Nodec(macro_iterations=2, lbfgs=SHORT), PLAIN),
+        ("weibull", Nodec(macro_iterations=2, lbfgs=SHORT), PENALISED),
+        ("exponential", Joint(SHORT), PENALISED),
+        ("gompertz", Nodec(macro_iterations=1, lbfgs=SHORT), AUTOGRAD),
+        ("log_normal", Joint(SHORT), PLAIN),
+        ("spline_ph", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
+        ("spline_po", Leaves(SHORT), SHARED),
+        ("piecewise_exponential", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
+    ],
+)
+
+
+def batch(leaf: str) -> tuple[SoftTree, Sample]:
+    return random_tree(6, 2, leaf), random_sample(6, n_splits=2)
+
+
+@contextmanager
+def within_minimize(guard: Any) -> Iterator[None]:
+    """Every L-BFGS of a fit runs under the context manager that ``guard`` makes."""
+    whole = base.minimize
+
+    def guarded(*args: Any) -> OptimizationResult:
+        with guard():
+            return whole(*args)
+
+    with patch.object(base, "minimize", guarded):
+        yield
+
+
+def test_what_is_seen() -> None:
+    x = torch.arange(4.0)
+    looks = [
+        lambda: bool(x.any()), lambda: x[0].item(), lambda: x.tolist(), lambda: x.cpu(), lambda: x.numpy(),
+        lambda: x.nonzero(), lambda: x[x > 1], lambda: x.clone().index_put_((x > 1,), x[:1]),
+        lambda: torch.tensor([1, 2]), lambda: x.unique(), lambda: torch.equal(x, x),
+        lambda: x.long().repeat_interleave(x.long()), lambda: float(x.sum()),
+    ]  # fmt: skip
+    for number, look in enumerate(looks):
+        with host_syncs() as found:
+            look()
+        assert found, number
+    with host_syncs() as found:
+        torch.where(x > 1, x[torch.arange(4)], 0.0).clamp(min=1.0).masked_fill(x > 2, 3.0).sum()
+    assert not found
+
+
+def test_one_look_every_so_many_evaluations() -> None:
+    function, x0 = Rosenbrock(), starts(5, 4)
+    for every in (1, 4):
+        with host_syncs() as found:
+            result = minimize(function, x0, LBFGSOptions(check_every=every))
+        assert set(found) == {LOOK}
+        assert len(found) == (result.n_batched_evaluations - 1) // every + 1
+
+
+@FITS
+def test_no_look_at_tensors_within_a_minimisation(
+    leaf: str, trainer: Trainer, objective: TrainingObjective
+) -> None:
+    tree, sample = batch(leaf)
+    places: list[str] = []
+
+    @contextmanager
+    def recorded() -> Iterator[None]:
+        with host_syncs() as found:
+            yield
+        places.extend(found)
+
+    with within_minimize(recorded):
+        trainer.train(tree, objective, sample)
+    assert LOOK in places
+    assert set(places) <= {LOOK, COMPACTION}
+
+
+def test_families_that_look_at_their_rows_are_known() -> None:
+    for leaf, names in (
+        ("logistic_hazard", {"loss_and_gradient", "_beyond", "_begun"}),
+        ("generalized_gamma", {"_log_mills", "_log_mills_quadrature"}),
+    ):
+        tree, sample = batch(leaf)
+        step = ShardedStep.whole(LeafStep.make(tree, PLAIN, sample, 1))
+        with host_syncs() as found:
+            step.value_and_gradient(step.read())
+        assert {place.split(".")[-1].split(" ")[-1] for place in found} == names
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """CUDA raises where the host would wait, but at the two known places."""
+
+    def allowed(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            torch.cuda.set_sync_debug_mode("default")
+            try:
+                return method(*args)
+            finally:
+                torch.cuda.set_sync_debug_mode("error")
+
+        return call
+
+    look, select = allowed(_Problems.running), allowed(DesignMatrix.select)
+    with patch.object(_Problems, "running", look), patch.object(DesignMatrix, "select", select):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@FITS
+def test_cuda_does_not_wait_within_a_minimisation(
+    leaf: str, trainer: Trainer, objective: TrainingObjective
+) -> None:
+    tree, sample = batch(leaf)
+    trainer.train(tree, objective, sample)
+    on_gpu, rows = batch(leaf)
+    on_gpu, rows = on_gpu.to("cuda"), to_device(rows, "cuda")
+    with within_minimize(no_waiting):
+        trainer.train(on_gpu, objective, rows)
+    here, there = objective(tree, sample), objective.to("cpu")(on_gpu.to("cpu"), sample)
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-3)  # sums have other orders, paths may part

@@ -1,0 +1,74 @@
+"""The command that measures a GPU, as far as it can be tried without one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    loader = SourceFileLoader("bench_gpu", str(SCRIPTS / "bench_gpu"))
+    spec = spec_from_loader("bench_gpu", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_gpu", module)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader.exec_module(module)
+    return module
+
+
+def test_it_stays_below_eight_minutes(bench: ModuleType) -> None:
+    assert sum(bench.SECONDS.values()) <= 460
+
+
+def test_rows_are_measured(bench: ModuleType) -> None:
+    plan = bench.Plan("cpu", quick=True)
+    found = [next(bench.training(plan)), *bench.exact(plan)]
+    for row in found:
+        assert row.seconds > 0
+        assert row.rate
+    assert found[0].what == "gbsg2, 5 trees"
+    assert found[1].result.endswith("optimal")
+    missing = bench.attempt(bench.Row("exact", "nothing", "cpu"), lambda: bench.load_dataset("nothing"))
+    assert missing.result.startswith("left out: ")
+    assert missing.seconds is None
+
+
+def test_a_part_that_takes_too_long_is_stopped_and_says_so(bench: ModuleType) -> None:
+    (row,) = bench.in_time("training", bench.Plan("cpu", quick=True), 0.2)
+    assert row.result == "not measured: stopped after its 0.2 s"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_it_ends_with_one_line(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench_gpu"])
+    with pytest.raises(
+        SystemExit, match="^bench_gpu: torch sees no CUDA device; --device cpu --quick"
+    ) as ended:
+        bench.main()
+    assert "\n" not in str(ended.value)
+
+
+@pytest.mark.nightly
+def test_the_whole_path(tmp_path: Path) -> None:
+    command = [sys.executable, SCRIPTS / "bench_gpu", "--device", "cpu", "--quick", "--output", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (table,), (numbers,) = tmp_path.glob("*.md"), tmp_path.glob("*.json")
+    found = json.loads(numbers.read_text())
+    assert found["torch"] == torch.__version__
+    assert {row["part"] for row in found["rows"]} == {"tests", "training", "rows", "prediction", "exact"}
+    assert not [row for row in found["rows"] if row["result"].startswith(("not measured", "left out"))]
+    assert table.read_text().count("\n| ") == 1 + len(found["rows"])
