@@ -54,9 +54,7 @@ def test_a_part_that_takes_too_long_is_stopped_and_says_so(bench: ModuleType) ->
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_ends_with_one_line(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bench_gpu"])
-    with pytest.raises(
-        SystemExit, match="^bench_gpu: torch sees no CUDA device; --device cpu --quick"
-    ) as ended:
+    with pytest.raises(SystemExit, match="torch sees no CUDA device; --device cpu --quick") as ended:
         bench.main()
     assert "\n" not in str(ended.value)
 

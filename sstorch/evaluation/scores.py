@@ -14,6 +14,7 @@ from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import METRICS, ScoredRows, default_grids, score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
+from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.objective import L2Parity
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.group_validation import concordance_of_groups, count_groups
@@ -57,9 +58,9 @@ class Score(NamedTuple):
 
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     """Make sure, before any training, that the scores of these rows will be defined."""
-    grid = metrics.evaluation_times(rows.time, train.time, "graf")
+    metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
-    metrics.concordance_harrell(rows.time, rows.event, np.zeros((len(rows), len(grid))), grid)
+    metrics.concordance_harrell_risk(rows.time, rows.event, np.zeros(len(rows)))
 
 
 def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
@@ -74,10 +75,12 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
         ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
         integrated Brier score in two conventions (lower is better); ``log_likelihood`` per row.
     """
-    # The Graf grid holds every distinct time, so all the curves that are needed are predicted once.
-    grid = metrics.evaluation_times(rows.time, train.time, "graf")
-    inner = metrics.evaluation_times(rows.time, train.time, "sksurv")
-    scored = _predicted(tree, rows, train, {"sksurv": inner}, grid)
+    # The Graf grid holds every distinct time, or with many rows some, so all the curves that are needed are
+    # predicted once.
+    grids = {name: metrics.evaluation_times(rows.time, train.time, name) for name in ("graf", "sksurv")}
+    grids = thinned_together(grids, len(rows))
+    whole = grids.pop("graf")
+    scored = _predicted(tree, rows, train, grids, whole)
     scores = {name: METRICS[name].value(scored, None) for name in SCORES if name in METRICS}
     return scores | {"log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry)}
 
@@ -103,7 +106,8 @@ def score_predictor(
     """
     conventions = ("graf", "osst", "sksurv")
     grids = _steps(rows, train) if thin else default_grids(rows.time, train.time, conventions)
-    scored = _predicted(predictor, rows, train, grids, rows.time[rows.event])
+    events = thinned(np.unique(rows.time[rows.event]), len(rows))
+    scored = _predicted(predictor, rows, train, grids, events)
     scores = {}
     for name in CURVE_SCORES:
         try:
@@ -239,7 +243,8 @@ def score_fairness(
         present = len(np.unique(groups.codes)) > 1
         result[name] = group_parity(curves, weights, groups.codes) if present else float("nan")
     result["gini"], result["gini_weighted"] = mean_gini(leaf_table(tree, rows))
-    grid = np.unique(np.r_[train.time, rows.time, tau, np.linspace(first, tau, 101)])
+    seen = thinned(np.unique(np.r_[train.time, rows.time]), len(rows))
+    grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
     curves = tree.falling_curves(rows.frame, grid)
     table = group_scores(
         rows.time, rows.event, curves, grid, groups.codes, tau=tau, n_groups=len(groups.labels)

@@ -49,6 +49,7 @@ from sstorch.metrics.curves import (
 )
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
+from sstorch.metrics.grid import thinned
 from sstorch.metrics.groups import (
     KaplanMeierBand,
     LogrankTest,
@@ -115,4 +116,5 @@ __all__ = [
     "rmst_error",
     "scaled_brier_score",
     "scaled_integrated_brier_score",
+    "thinned",
 ]

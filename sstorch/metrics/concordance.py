@@ -9,6 +9,7 @@ estimates of the same quantity: Harrell's counts every comparable pair alike, Un
 censoring distribution drops out of the limit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -38,6 +39,8 @@ TiedRisk = Literal["half", "discordant", "exclude"]
 
 # Weighted sums of the same pairs in another order agree to this share.
 _ROUNDING = 1e-12
+# Events that read the same column from which on ranks are faster than pairs.
+_MANY = 256
 
 
 @dataclass(frozen=True)
@@ -109,34 +112,9 @@ class ComparablePairs:
         equals. Both sums are exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
-        event_rank, rank = rank[self.events], rank[self.order]
-        n, weight = rank.size, self.row_weight
-        begin = self.start.astype(np.int32)
-        end = np.full_like(begin, n)
-        lower = np.zeros(begin.size, dtype=np.int64 if weight is None else np.float64)
-        for bit in reversed(range(int(rank.max()).bit_length())):
-            one = (rank >> bit) & 1 == 1
-            zero = ~one
-            zeros_before = np.zeros(n + 1, dtype=np.int32)
-            np.cumsum(zero, out=zeros_before[1:])
-            up = (event_rank >> bit) & 1 == 1
-            zero_begin, zero_end = zeros_before[begin], zeros_before[end]
-            if weight is None:
-                lower += np.where(up, zero_end - zero_begin, 0)
-            else:
-                mass = np.concatenate(([0.0], np.cumsum(np.where(zero, weight, 0.0))))
-                lower += np.where(up, mass[end] - mass[begin], 0.0)
-                weight = np.concatenate((weight[zero], weight[one]))
-            n_zeros = zeros_before[-1]
-            begin = np.where(up, n_zeros + begin - zero_begin, zero_begin)
-            end = np.where(up, n_zeros + end - zero_end, zero_end)
-            rank = np.concatenate((rank[zero], rank[one]))
-        if weight is None:
-            equal = end - begin
-        else:
-            mass = np.concatenate(([0.0], np.cumsum(weight)))
-            equal = mass[end] - mass[begin]
-        return float(_sum(lower, self.event_weight)), float(_sum(equal, self.event_weight))
+        return _count_ranks(
+            rank[self.events], rank[self.order], self.start, self.event_weight, self.row_weight
+        )
 
     def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[float, float]:
         """Weight of the pairs with S_i < S_j at the event of i, and of those with S_i = S_j.
@@ -145,7 +123,33 @@ class ComparablePairs:
         S = 1. Both sums are exact integers where no weights are given.
         """
         lower = tied = 0.0
-        for block in blocks(self.events.size, self.order.size):
+        for some, alone in _runs(column):
+            count = self._count_column if alone else self._count_pairs
+            parts = count(curves, column, some)
+            lower, tied = lower + parts[0], tied + parts[1]
+        return lower, tied
+
+    def _count_column(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
+        """:meth:`count_curves` of events that read the same column, by the ranks of its values."""
+        first = int(self.start[some.start])
+        rows = np.concatenate((self.events[some], self.order[first:]))
+        at = int(column[some.start])
+        survival = curves[rows, at] if at >= 0 else np.ones(rows.size)
+        rank = np.unique(-survival, return_inverse=True)[1].astype(np.int32)
+        n_events = some.stop - some.start
+        return _count_ranks(
+            rank[:n_events],
+            rank[n_events:],
+            self.start[some] - first,
+            None if self.event_weight is None else self.event_weight[some],
+            None if self.row_weight is None else self.row_weight[first:],
+        )
+
+    def _count_pairs(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
+        """:meth:`count_curves` of consecutive events, pair by pair."""
+        lower = tied = 0.0
+        for part in blocks(some.stop - some.start, self.order.size):
+            block = slice(some.start + part.start, min(some.start + part.stop, some.stop))
             start = self.start[block]
             rows = self.order[start[0] :]
             if rows.size == 0:
@@ -174,6 +178,59 @@ class ComparablePairs:
         else:
             per_event = marked @ self.row_weight[-marked.shape[1] :]
         return float(per_event.sum() if self.event_weight is None else per_event @ self.event_weight[block])
+
+
+def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
+    """Consecutive events of columns (m,): those that share one with many others, and those between them."""
+    ends = np.concatenate((np.flatnonzero(np.diff(column)) + 1, [column.size]))
+    first = begin = 0
+    for end in ends.tolist():
+        if end - begin >= _MANY:
+            if first < begin:
+                yield slice(first, begin), False
+            yield slice(begin, end), True
+            first = end
+        begin = end
+    if first < column.size:
+        yield slice(first, column.size), False
+
+
+def _count_ranks(
+    event_rank: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
+    start: IntArray,
+    event_weight: FloatArray | None,
+    row_weight: FloatArray | None,
+) -> tuple[float, float]:
+    """See :meth:`ComparablePairs.count_risk`, for ranks of events (m,) and of rows in their order (n,)."""
+    n, weight = rank.size, row_weight
+    begin = start.astype(np.int32)
+    end = np.full_like(begin, n)
+    highest = int(max(event_rank.max(initial=0), rank.max(initial=0)))
+    lower = np.zeros(begin.size, dtype=np.int64 if weight is None else np.float64)
+    for bit in reversed(range(highest.bit_length())):
+        one = (rank >> bit) & 1 == 1
+        zero = ~one
+        zeros_before = np.zeros(n + 1, dtype=np.int32)
+        np.cumsum(zero, out=zeros_before[1:])
+        up = (event_rank >> bit) & 1 == 1
+        zero_begin, zero_end = zeros_before[begin], zeros_before[end]
+        if weight is None:
+            lower += np.where(up, zero_end - zero_begin, 0)
+        else:
+            mass = np.concatenate(([0.0], np.cumsum(np.where(zero, weight, 0.0))))
+            lower += np.where(up, mass[end] - mass[begin], 0.0)
+            weight = np.concatenate((weight[zero], weight[one]))
+        n_zeros = zeros_before[-1]
+        begin = np.where(up, n_zeros + begin - zero_begin, zero_begin)
+        end = np.where(up, n_zeros + end - zero_end, zero_end)
+        rank = np.concatenate((rank[zero], rank[one]))
+    if weight is None:
+        equal = end - begin
+    else:
+        mass = np.concatenate(([0.0], np.cumsum(weight)))
+        equal = mass[end] - mass[begin]
+    return float(_sum(lower, event_weight)), float(_sum(equal, event_weight))
 
 
 def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:

@@ -120,13 +120,13 @@ def _curve_score(
 ) -> float:
     weight = rows.sample_weight
     if scoring == "c_harrell":
-        times = np.unique(rows.time[rows.event])
+        times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows))
         if len(times) == 0:
             raise DataError(
                 "no row left out has an event, so no two rows can be compared: choose fewer folds"
             )
         return metrics.concordance_harrell(rows.time, rows.event, curves(times), times, sample_weight=weight)
-    grid = metrics.evaluation_times(rows.time, train.time, "graf")
+    grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "graf"), len(rows))
     return -metrics.integrated_brier_score(
         rows.time,
         rows.event,

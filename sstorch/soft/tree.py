@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator
+from sstorch.base import CurveKind, SurvivalEstimator, Times
 from sstorch.checks import check_device, check_integer
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
@@ -67,16 +67,16 @@ class SoftEstimator(SurvivalEstimator):
 
     @overload
     def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: Literal[False] = False
+        self, X: object, times: Times = None, as_frame: Literal[False] = False
     ) -> FloatArray: ...
 
     @overload
     def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, *, as_frame: Literal[True]
+        self, X: object, times: Times = None, *, as_frame: Literal[True]
     ) -> pd.DataFrame: ...
 
     def predict_hazard_function(
-        self, X: object, times: npt.ArrayLike | None = None, as_frame: bool = False
+        self, X: object, times: Times = None, as_frame: bool = False
     ) -> FloatArray | pd.DataFrame:
         """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
         return self._predict_curves("hazard", X, times, as_frame)

@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import concordance_harrell, evaluation_times, integrated_brier_score
+from sstorch.metrics import (
+    concordance,
+    concordance_harrell,
+    concordance_uno,
+    evaluate,
+    evaluation_times,
+    integrated_brier_score,
+)
+from sstorch.metrics import grid as limits
+from sstorch.metrics.grid import thinned, thinned_together
 
 from .cohorts import scored
 
@@ -46,3 +55,80 @@ def test_the_surtree_window_takes_the_entries_of_the_sorted_distinct_times():
     assert evaluation_times(np.arange(1.0, 11.0), [1.0], "surtree")[[0, -1]].tolist() == [2.0, 9.999]
     assert evaluation_times(np.arange(1.0, 12.0), [1.0], "surtree")[[0, -1]].tolist() == [2.0, 10.0]
     assert evaluation_times(np.arange(1.0, 21.0), [1.0], "surtree")[[0, -1]].tolist() == [3.0, 19.0]
+
+
+def test_a_grid_is_thinned_where_rows_times_times_is_too_much():
+    times = np.sort(np.random.default_rng(0).exponential(size=20_000))
+    assert thinned(times, 6000) is times
+    for n_rows, count in ((10_000, 512), (200_000, 335), (1_000_000, 67), (10**9, 32)):
+        some = thinned(times, n_rows)
+        assert 0.7 * count <= some.size <= count
+        assert np.isin(some, times).all()
+        assert (np.diff(some) > 0).all()
+        assert list(some[[0, -1]]) == list(times[[0, -1]])
+        # Neither most times nor most of the follow-up falls between two of them.
+        assert np.diff(np.searchsorted(times, some)).max() <= 2.2 * times.size / count
+        late = times[times > 0.3 * times[-1]]
+        assert np.isin(late, some).sum() >= min(late.size, 0.25 * count)
+
+
+def test_grids_that_share_curves_are_thinned_together():
+    grids = {
+        "graf": np.arange(1.0, 10_001.0),
+        "osst": np.arange(51.0, 9900.0),
+        "surtree": np.arange(2000.5, 8000),
+    }
+    assert thinned_together(grids, 100) is grids
+    some = thinned_together(grids, 200_000)
+    union = np.unique(np.concatenate(list(some.values())))
+    assert union.size <= 335 + 6
+    for name, grid in grids.items():
+        assert list(some[name][[0, -1]]) == list(grid[[0, -1]])
+        np.testing.assert_array_equal(some[name], union[(union >= grid[0]) & (union <= grid[-1])])
+    assert thinned_together({}, 5) == {}
+
+
+def test_scores_on_a_thinned_grid_are_near_those_on_the_whole(monkeypatch):
+    rng = np.random.default_rng(1)
+    n = 1500
+    risk = rng.normal(size=n)
+    life, censoring = rng.exponential(np.exp(-risk)), rng.exponential(2.0, size=n)
+    rows = (risk, (np.minimum(life, censoring), life <= censoring))
+
+    class Model:
+        def predict_survival_function(self, X, times):
+            asked.append(len(times))
+            return np.exp(-np.outer(np.exp(X), times))
+
+    asked = []
+    whole = evaluate(Model(), rows, rows)["value"]
+    monkeypatch.setattr(limits, "WHOLE_ELEMENTS", 0)
+    near = evaluate(Model(), rows, rows)["value"]
+    assert asked[0] > 1500
+    assert asked[1] <= 512 + 9
+    names = [name for name in whole.index if not name.endswith("_p")]
+    np.testing.assert_allclose(near[names], whole[names], atol=2e-3)
+    np.testing.assert_allclose(near["one_calibration_p"], whole["one_calibration_p"], rtol=1e-9)
+    np.testing.assert_allclose(near["ici"], whole["ici"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("tied_time", ["exclude", "censored_later"])
+def test_events_of_one_column_are_counted_by_ranks_as_by_pairs(weighted, tied_time, monkeypatch):
+    rng = np.random.default_rng(2)
+    n = 400
+    time = rng.integers(1, 60, n).astype(float)
+    event = rng.random(n) < 0.6
+    grid = np.array([5.0, 9.0, 30.0, 31.0, 59.0])  # nothing before 5, where S is 1
+    falls = rng.integers(0, 4, (n, grid.size)).cumsum(1) / 20.0  # with ties
+    options = {"tied_time": tied_time, "sample_weight": rng.random(n) if weighted else None}
+    found = []
+    for many in (1, 20, 10**9):
+        monkeypatch.setattr(concordance, "_MANY", many)
+        for tied_risk in ("half", "discordant", "exclude"):
+            found.append(concordance_harrell(time, event, 1 - falls, grid, tied_risk=tied_risk, **options))
+        found.append(concordance_uno(time, event, 1 - falls, grid, train=(time, event), **options))
+    by_ranks, mixed, by_pairs = np.array(found).reshape(3, -1)
+    np.testing.assert_allclose(by_ranks, by_pairs, rtol=1e-13)
+    np.testing.assert_allclose(mixed, by_pairs, rtol=1e-13)
+    assert len(set(by_pairs.round(6))) == 4

@@ -87,7 +87,7 @@ def test_predictions_have_their_shapes_and_meaning(fitted: SoftSurvivalTree, gbs
 
     event_times = np.unique(gbsg2.time[gbsg2.event])
     np.testing.assert_array_equal(fitted.event_times_, event_times)
-    total = np.asarray(fitted.predict_cumulative_hazard_function(X)).sum(axis=1)
+    total = np.asarray(fitted.predict_cumulative_hazard_function(X, "events")).sum(axis=1)
     np.testing.assert_allclose(fitted.predict(X), total, rtol=1e-12)
     proba = fitted.predict_leaf_proba(X)
     assert proba.shape == (n, 4)
@@ -103,7 +103,14 @@ def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: Surviva
     frame = fitted.predict_survival_function(X, as_frame=True)
     assert isinstance(frame, pd.DataFrame)
     assert list(frame.index) == ["a", "b", "c"]
-    np.testing.assert_array_equal(frame.columns, fitted.event_times_)
+    assert len(frame.columns) == 100 < len(fitted.event_times_)
+    assert np.isin(frame.columns, fitted.event_times_).all()
+    assert list(frame.columns[[0, -1]]) == list(fitted.event_times_[[0, -1]])
+    every = fitted.predict_survival_function(X, "events", as_frame=True)
+    np.testing.assert_array_equal(every.columns, fitted.event_times_)
+    np.testing.assert_array_equal(every[frame.columns], frame)
+    with pytest.raises(DataError, match="times must be numbers, or 'events'"):
+        fitted.predict_survival_function(X, "all")
 
 
 def test_prediction_in_chunks_is_the_same(

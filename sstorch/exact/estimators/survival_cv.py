@@ -226,7 +226,7 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
         deviance = hazard * ratio - rows.event * (np.log(hazard) + np.log(ratio) + 1.0)
         return -float(deviance.mean()), tree.n_leaves
     curves = leaf_curves(leaf, tree.n_leaves, train.time, train.event, settings.leaf_curve)
-    grid = metrics.evaluation_times(rows.time, train.time, "osst")
+    grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "osst"), len(rows.time))
     score = metrics.integrated_brier_score(
         rows.time,
         rows.event,

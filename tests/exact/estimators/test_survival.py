@@ -167,7 +167,7 @@ def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:
 
 def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     X = gbsg2.frame[:40]
-    hazard = np.asarray(fitted.predict_cumulative_hazard_function(X))
+    hazard = np.asarray(fitted.predict_cumulative_hazard_function(X, "events"))
     np.testing.assert_allclose(fitted.predict(X), hazard.sum(axis=1), rtol=1e-12)
     fine = np.arange(0, 1500, 0.5)
     area = np.asarray(fitted.predict_survival_function(X, fine)).sum(axis=1) * 0.5

@@ -1,0 +1,56 @@
+"""How many times the curves of many rows are read at."""
+
+import numpy as np
+
+from sstorch._types import FloatArray
+
+# Curves are read at every time of a grid while rows x times are no more: a GiB of float64.
+WHOLE_ELEMENTS = 2**27
+# Beyond, a thinned grid has so many times, and so many values for all rows: half a GiB.
+MOST_TIMES = 512
+MOST_ELEMENTS = 2**26
+LEAST_TIMES = 32
+
+
+def thinned(times: FloatArray, n_rows: int) -> FloatArray:
+    """A grid at which the curves of so many rows take bounded memory, whatever the number of times.
+
+    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, it is the grid that is given.
+    Beyond, it is at most 512 of its times, fewer where 512 would be more than 2^26 values, but at least 32:
+    one half are quantiles of the grid, its ends included, the other the first at or after equal steps, since
+    few times may be late and far apart. It depends on rows and times alone, not on the machine.
+
+    Args:
+        times: the grid, increasing, shape (n_times,).
+        n_rows: rows whose curves are wanted there.
+
+    Returns:
+        some of the times, increasing.
+
+    Examples:
+        >>> from sstorch.metrics import thinned
+        >>> times = np.arange(300_000.0)
+        >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
+        [300000, 512, 67, 32]
+    """
+    if n_rows * times.size <= WHOLE_ELEMENTS:
+        return times
+    count = min(times.size, max(LEAST_TIMES, min(MOST_TIMES, MOST_ELEMENTS // n_rows)))
+    quantiles = np.linspace(0, times.size - 1, count - count // 2).round().astype(np.int64)
+    steps = np.searchsorted(times, np.linspace(times[0], times[-1], count // 2 + 2)[1:-1])
+    return times[np.union1d(quantiles, steps)]
+
+
+def thinned_together(grids: dict[str, FloatArray], n_rows: int) -> dict[str, FloatArray]:
+    """Grids that are read off the same curves, as they are or :func:`thinned` together.
+
+    Each then has the times of the thinned union within its own range, and its own ends.
+    """
+    if not grids:
+        return grids
+    union = np.unique(np.concatenate(list(grids.values())))
+    some = thinned(union, n_rows)
+    if some.size == union.size:
+        return grids
+    some = np.union1d(some, [end for grid in grids.values() for end in (grid[0], grid[-1])])
+    return {name: some[(some >= grid[0]) & (some <= grid[-1])] for name, grid in grids.items()}
