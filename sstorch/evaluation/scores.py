@@ -105,7 +105,10 @@ def score_predictor(
         where the model has no density.
     """
     conventions = ("graf", "osst", "sksurv")
-    grids = _steps(rows, train) if thin else default_grids(rows.time, train.time, conventions)
+    if thin:
+        grids = thinned_together(_steps(rows, train), len(rows))
+    else:
+        grids = default_grids(rows.time, train.time, conventions)
     events = thinned(np.unique(rows.time[rows.event]), len(rows))
     scored = _predicted(predictor, rows, train, grids, events)
     scores = {}

@@ -44,13 +44,13 @@ def thinned(times: FloatArray, n_rows: int) -> FloatArray:
 def thinned_together(grids: dict[str, FloatArray], n_rows: int) -> dict[str, FloatArray]:
     """Grids that are read off the same curves, as they are or :func:`thinned` together.
 
-    Each then has the times of the thinned union within its own range, and its own ends.
+    Each then has the times of the thinned union within its own range, and its own ends; one without times
+    stays so.
     """
-    if not grids:
-        return grids
-    union = np.unique(np.concatenate(list(grids.values())))
+    union = np.unique(np.concatenate([[], *grids.values()]))
     some = thinned(union, n_rows)
     if some.size == union.size:
         return grids
-    some = np.union1d(some, [end for grid in grids.values() for end in (grid[0], grid[-1])])
-    return {name: some[(some >= grid[0]) & (some <= grid[-1])] for name, grid in grids.items()}
+    ends = {name: (grid[0], grid[-1]) if grid.size else (np.inf, -np.inf) for name, grid in grids.items()}
+    some = np.union1d(some, [end for pair in ends.values() for end in pair if np.isfinite(end)])
+    return {name: some[(some >= first) & (some <= last)] for name, (first, last) in ends.items()}

@@ -86,6 +86,7 @@ def test_grids_that_share_curves_are_thinned_together():
         assert list(some[name][[0, -1]]) == list(grid[[0, -1]])
         np.testing.assert_array_equal(some[name], union[(union >= grid[0]) & (union <= grid[-1])])
     assert thinned_together({}, 5) == {}
+    assert thinned_together({**grids, "sksurv": np.empty(0)}, 200_000)["sksurv"].size == 0
 
 
 def test_scores_on_a_thinned_grid_are_near_those_on_the_whole(monkeypatch):
