@@ -20,7 +20,6 @@ from sstorch.checks import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
-from sstorch.metrics.concordance import concordance_harrell
 
 
 class Estimate(NamedTuple):
@@ -344,14 +343,27 @@ def concordance_of_groups(
     row_weight = check_weight(sample_weight[0], row_time.size)
     weight = check_weight(sample_weight[1], train_time.size)
     everybody = KaplanMeier.fit(train_time, train_event, sample_weight=weight).at(times)
-    curves = np.tile(everybody, (row_time.size, 1))
-    for label in np.unique(labels):
+    names, codes = np.unique(labels, return_inverse=True)
+    curves = np.tile(everybody, (len(names), 1))
+    for curve, label in zip(curves, names, strict=True):
         rows = given == label
         if rows.any():
             own = None if weight is None else weight[rows]
-            estimate = KaplanMeier.fit(train_time[rows], train_event[rows], sample_weight=own)
-            curves[labels == label] = estimate.at(times)
-    return concordance_harrell(row_time, row_event, curves, times, sample_weight=row_weight)
+            curve[:] = KaplanMeier.fit(train_time[rows], train_event[rows], sample_weight=own).at(times)
+    # Rows of a group are alike: pairs are counted by group and time of the event, those who stay longer with
+    # each who has it then.
+    events = risk_table(row_time, row_event, codes, len(names), times, row_weight).events
+    width = times.size + 1
+    cell = codes * width + np.searchsorted(times, row_time)
+    longer = np.bincount(cell, row_weight, len(names) * width).astype(np.float64).reshape(-1, width)
+    longer = np.cumsum(longer[:, :0:-1], axis=1)[:, ::-1]
+    concordant = pairs = 0.0
+    for curve, own in zip(curves, events, strict=True):
+        concordant += float((own * longer * ((curves > curve) + 0.5 * (curves == curve))).sum())
+        pairs += float((own * longer).sum())
+    if pairs == 0:
+        raise DataError("time: no two rows can be compared: nobody stays longer than one with an event.")
+    return concordant / pairs
 
 
 def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
