@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, Times
+from sstorch.base import CurveKind, SurvivalEstimator, Times, check_times
 from sstorch.checks import check_device, check_integer
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
@@ -63,7 +63,7 @@ class SoftEstimator(SurvivalEstimator):
         Returns:
             Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
         """
-        return self._tree.risk(self._encode(X), self.event_times_)
+        return self._tree.risk(self._encode_new(X), self.event_times_)
 
     @overload
     def predict_hazard_function(
@@ -83,11 +83,11 @@ class SoftEstimator(SurvivalEstimator):
 
     def predict_leaf_proba(self, X: object) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
-        return self._tree.leaf_probability(self._encode(X))
+        return self._tree.leaf_probability(self._encode_new(X))
 
     def apply(self, X: object) -> IntArray:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
-        return self._tree.apply(self._encode(X))
+        return self._tree.apply(self._encode_new(X))
 
     def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
         """Time by which a share ``q`` has had the event; the median by default.
@@ -98,7 +98,7 @@ class SoftEstimator(SurvivalEstimator):
         Raises:
             ConfigError: ``q`` is not in (0, 1).
         """
-        return self._tree.quantile(self._encode(X), q)
+        return self._tree.quantile(self._encode_new(X), q)
 
     def predict_rmst(self, X: object, tau: float) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
@@ -113,7 +113,7 @@ class SoftEstimator(SurvivalEstimator):
         Raises:
             ConfigError: ``tau`` is not positive.
         """
-        return self._tree.restricted_mean(self._encode(X), tau)
+        return self._tree.restricted_mean(self._encode_new(X), tau)
 
     def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
@@ -311,7 +311,7 @@ class SoftEstimator(SurvivalEstimator):
         do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
         how many rows.
         """
-        curves = np.asarray(self.predict_survival_function(X, times))
+        curves = self._tree.curves(self._encode(X), check_times(times))
         if not self._tree.module.family.can_rise:
             return curves
         falling = np.minimum.accumulate(curves, axis=1)
@@ -329,12 +329,16 @@ class SoftEstimator(SurvivalEstimator):
         return self._tree.preprocessor.schema
 
     def _encode(self, X: object) -> Tensor:
+        return self._tree.encode(self._cleaned(X))
+
+    def _encode_new(self, X: object) -> Tensor:
+        """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
         frame = self._cleaned(X)
         self._tree.preprocessor.warn_of_far_values(frame)
         return self._tree.encode(frame)
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        return self._tree.curves(self._encode(X), times, kind)
+        return self._tree.curves(self._encode_new(X), times, kind)
 
     def split_test(
         self,

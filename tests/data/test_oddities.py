@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sstorch import SoftSurvivalTree
 from sstorch.checks import wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, load_file
 from sstorch.data.oddities import few_events, odd_columns, repeated_rows, uninformative
@@ -323,3 +324,19 @@ def test_values_far_outside_the_training_range() -> None:
         fitted.warn_of_far_values(train.assign(creatinine=[4.5, np.nan, -1.3], constant=9.0))
     with pytest.warns(DataWarning, match=r"'creatinine' is 88.4 in 2 rows .*positions 0, 2.* 0.6 to 2.6: "):
         fitted.warn_of_far_values(train.assign(creatinine=[88.4, 1.0, -2.0]))
+
+
+def test_predictions_tell_of_far_values_and_scores_do_not(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    far = gbsg2.frame.assign(age=gbsg2.frame["age"].where(gbsg2.frame.index != 8, 999.0))
+    for predict in (
+        tree.predict,
+        tree.apply,
+        tree.predict_quantile,
+        tree.predict_leaf_proba,
+        lambda X: tree.predict_rmst(X, 365.0),
+        lambda X: tree.predict_survival_function(X, [365.0]),
+    ):
+        with pytest.warns(DataWarning, match=r"'age' is 999 in 1 row \(0-based position 8\), far outside"):
+            predict(far)
+    assert tree.score(far, (gbsg2.time, gbsg2.event)) > 0.6  # warnings are errors here
