@@ -116,7 +116,7 @@ def odd_columns(frame: pd.DataFrame, time: FloatArray) -> list[Oddity]:
         if isinstance(column.dtype, pd.CategoricalDtype):
             found += _odd_labels(column)
         else:
-            found += _odd_numbers(str(name), column.to_numpy(), some, time)
+            found += _odd_numbers(frame, str(name), some, time)
     return found
 
 
@@ -183,8 +183,9 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
         )
 
 
-def _odd_numbers(name: str, values: FloatArray, some: IntArray, time: FloatArray) -> Iterator[Oddity]:
-    if _identifies(values, some):
+def _odd_numbers(frame: pd.DataFrame, name: str, some: IntArray, time: FloatArray) -> Iterator[Oddity]:
+    values: FloatArray = frame[name].to_numpy()
+    if _identifies(frame, name, some):
         yield Oddity(
             f"column {name!r} has a different whole number in every row, as an identifier has",
             _drop([name]),
@@ -211,16 +212,23 @@ def _odd_numbers(name: str, values: FloatArray, some: IntArray, time: FloatArray
         )
 
 
-def _identifies(values: FloatArray, some: IntArray) -> bool:
-    """True if all values are different whole numbers, too many or too close together to measure anything."""
+def _identifies(frame: pd.DataFrame, name: str, some: IntArray) -> bool:
+    """True if a column has a whole number for each row, too many or too close together to measure anything.
+
+    Rows that repeat others in every column count once: they do not hide an identifier.
+    """
+    values: FloatArray = frame[name].to_numpy()
     part = values[some]
-    if (part != np.floor(part)).any() or len(np.unique(part)) < len(part):  # NaN is no whole number
+    if (part != np.floor(part)).any() or 2 * len(np.unique(part)) < len(part):  # NaN is no whole number
         return False
-    if (values != np.floor(values)).any() or not pd.Series(values).is_unique:
+    if (values != np.floor(values)).any():
         return False
-    n = len(values)
+    shared = frame[name].duplicated(keep=False)
+    if shared.mean() > 0.5 or frame[shared].drop_duplicates()[name].duplicated().any():
+        return False
+    n = frame[name].nunique()
     close = values.max() - values.min() < 3 * n
-    return n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED)
+    return bool(n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED))
 
 
 def _rank_correlation(x: FloatArray, t: FloatArray) -> float:

@@ -97,6 +97,11 @@ FILES: dict[str, Case] = {
     "numbers of a register": refused(
         cohort(120, mrn=DRAWS.choice(10**8, 120, replace=False)), "'mrn'", "an identifier", lenient="warned"
     ),
+    "numbered persons, some of them twice": refused(
+        pd.concat([cohort(id=np.arange(N)), cohort(id=np.arange(N))[:5]]), "'id' has a different whole",
+        lenient="warned",
+    ),
+    "persons in two rows each": accepted(cohort(120, id=np.repeat(np.arange(N), 2))),
     "surnames": refused(
         cohort(name=SURNAMES), "column 'name' has 60 different values in 60 rows", lenient="warned"
     ),
