@@ -449,11 +449,17 @@ class SoftTree(nn.Module):
         return chosen
 
     @torch.no_grad()
-    def assign(self, problems: Tensor, source: SoftTree) -> None:
-        """Write the parameters of ``source``, batch of K, into the problems at positions (K,)."""
-        theirs = dict(source.named_parameters())
+    def assign(self, problems: Tensor, source: SoftTree, theirs: Tensor | None = None) -> None:
+        """Write the parameters of problems of ``source`` into those at positions (K,).
+
+        Args:
+            problems: positions here.
+            source: another batch of such trees.
+            theirs: positions in it (K,); all of its K problems if None.
+        """
+        values = dict(source.named_parameters())
         for name, parameter in self.named_parameters():
-            parameter[problems] = theirs[name]
+            parameter[problems] = values[name] if theirs is None else values[name][theirs]
 
     @torch.no_grad()
     def set_time_scale(self, scale: Tensor) -> None:

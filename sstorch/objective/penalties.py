@@ -132,6 +132,16 @@ class LeafCurvature(NamedTuple):
     shape: Tensor | float = 0.0
     intercept: Tensor | float = 0.0
 
+    def flatten(self, leaves: LeafParameters) -> Tensor:
+        """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
+        parts = (leaves.slope, leaves.intercept[..., None], leaves.shape, leaves.shape_slope)
+        seconds = (self.slope, self.intercept, self.shape, self.slope)
+        total = [torch.zeros_like(part) for part in parts]
+        for part, value in zip(total, seconds, strict=True):
+            if isinstance(value, Tensor):
+                part += value.reshape(len(value), *(1,) * (part.ndim - 2), -1)
+        return LeafParameters(total[0], total[1].squeeze(-1), *total[2:]).flatten()
+
 
 class LeafPenalty(Penalty, ABC):
     """A penalty on the leaves."""

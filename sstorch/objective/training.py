@@ -244,15 +244,8 @@ class TrainingObjective(nn.Module):
 
     def leaf_curvature(self, leaves: LeafParameters) -> Tensor:
         """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
-        parts = (leaves.slope, leaves.intercept[..., None], leaves.shape, leaves.shape_slope)
-        total = [torch.zeros_like(part) for part in parts]
-        for penalty in self.leaf_penalties:
-            second = cast(LeafPenalty, penalty).curvature(leaves)
-            seconds = (second.slope, second.intercept, second.shape, second.slope)
-            for part, value in zip(total, seconds, strict=True):
-                if isinstance(value, Tensor):
-                    part += value.reshape(len(value), *(1,) * (part.ndim - 2), -1)
-        return LeafParameters(total[0], total[1].squeeze(-1), *total[2:]).flatten()
+        seconds = (cast(LeafPenalty, penalty).curvature(leaves) for penalty in self.leaf_penalties)
+        return sum((second.flatten(leaves) for second in seconds), torch.zeros_like(leaves.flatten()))
 
     def project(self, tree: SoftTree) -> None:
         """Bring effects that must go one way, and nearly do so, to where they do; in place."""

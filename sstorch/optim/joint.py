@@ -40,6 +40,7 @@ class Joint(Trainer):
     race: Race | None = None
     lap: int = 50
 
+    compiles: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str | None]] = RETIRED_MINIMIZER
 
     def __post_init__(self) -> None:
@@ -61,12 +62,16 @@ class Joint(Trainer):
         options = self.lbfgs
         if races:
             options = replace(options, max_iterations=min(self.lap, options.max_iterations))
-        active = run.active
-        tree, rows = run.tree.select(active), run.rows.select(active)
-        objective = run.objective.select(active)
-        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
-        share = torch.full_like(run.best[active], torch.nan)
-        run.minimize(options, "JOINT", 1, step, active, rows.n_rows, share)
+        active = problems = run.active
+        if run.compiled is not None:
+            # Leaves that overflow are torch's.
+            problems = run.record_compiled(active, 1, run.compiled.train_jointly(active, options))
+        if len(problems):
+            tree, rows = run.tree.select(problems), run.rows.select(problems)
+            objective = run.objective.select(problems)
+            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
+            share = torch.full_like(run.best[problems], torch.nan)
+            run.minimize(options, "JOINT", 1, step, problems, rows.n_rows, share)
         run.keep_best()
         run.end_pass(active, self.race if races else None)
         if races:
@@ -96,6 +101,8 @@ class NodecJoint(Trainer):
 
     nodec: Nodec = field(default_factory=Nodec)
     joint: Joint = field(default_factory=Joint)
+
+    compiles: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.joint.race is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class Leaves(Trainer):
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
 
+    compiles: ClassVar[bool] = True
+
     @property
     @override
     def n_passes(self) -> int:
@@ -38,8 +41,12 @@ class Leaves(Trainer):
         """See :meth:`Trainer.advance`; a pass is recorded as one step, LN, of the root."""
         if not run.rows.is_whole and len(run.objective.row_penalties):
             raise ConfigError("penalties on rows need all of them at once: use a single shard")
-        shares = run.objective.shares_slopes.to(run.active.device).expand(run.tree.n_problems)[run.active]
-        for kind, problems in ((SharedSlopesStep, run.active[shares]), (LeafStep, run.active[~shares])):
+        active = run.active
+        if run.compiled is not None:
+            # Leaves that overflow are torch's.
+            active = run.record_compiled(active, 1, run.compiled.train_leaves(active, self.lbfgs))
+        shares = run.objective.shares_slopes.to(active.device).expand(run.tree.n_problems)[active]
+        for kind, problems in ((SharedSlopesStep, active[shares]), (LeafStep, active[~shares])):
             if len(problems):
                 self._fit(run, kind, problems)
         # The rows' one leaf is what is trained, and E of the soft routing may be higher than at the start.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -20,6 +21,9 @@ from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
 from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep, ShardedStep
+
+if TYPE_CHECKING:
+    from sstorch.optim.compiled.problems import CompiledProblems
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ class Nodec(Trainer):
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
 
+    compiles: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str | None]] = {"annealing": None, **RETIRED_MINIMIZER}
 
     def __post_init__(self) -> None:
@@ -249,6 +254,42 @@ class _Scheduler:
 
     def _visit(self, node: int) -> None:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
+        if self.state.compiled is None:
+            self._visit_by_torch(node)
+        else:
+            self._visit_compiled(self.state.compiled, node)
+        self._keep_best()
+
+    def _visit_compiled(self, compiled: CompiledProblems, node: int) -> None:
+        """The same by the compiled engine; leaves that overflow are torch's."""
+        from sstorch.optim.compiled.visits import N_RECORDS, SHARE
+
+        state, active = self.state, self.state.active
+        records = np.empty((len(active), 2, N_RECORDS))
+        # A callback that looks at the trees between two steps finds them there.
+        turns = ((True, False), (False, True)) if state.watches_steps else ((True, True),)
+        for gates, leaves in turns:
+            compiled.visit(
+                active,
+                node,
+                astuple(self.thresholds),
+                self.n_rows[active],
+                self.settings.lbfgs,
+                records,
+                gates,
+                leaves,
+            )
+            if gates:
+                state.record_compiled(active, node, records[:, 0])
+            if leaves:
+                failed = state.record_compiled(active, node, records[:, 1])
+                if len(failed):
+                    share = torch.from_numpy(records[torch.isin(active, failed).numpy(), 0, SHARE])
+                    tree, everything = state.sub_batch(failed)
+                    rows = everything.restrict(lambda part: tree.visits(part.x, node))
+                    self._train_leaves(node, failed, everything, rows, share)
+
+    def _visit_by_torch(self, node: int) -> None:
         state, active = self.state, self.state.active
         topology = state.tree.topology
         tree, everything = state.sub_batch(active)
@@ -278,18 +319,24 @@ class _Scheduler:
         else:
             share = torch.full_like(state.best[active], torch.nan)
         if node > 1 or topology.depth <= 1:
-            n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
-            trains = (count >= 2) & (n_events > 0)
-            idle = (count >= 2) & ~trains
-            state.skip(active[idle], node, count[idle], share[idle])
-            chosen = _positions(trains)
-            if len(chosen):
-                # Gates above s have not moved, so I_s is the same; gates from s down have.
-                sub, visiting = state.tree.select(active[chosen]), rows.select(chosen)
-                all_rows = self._all_rows(everything, chosen)
-                step = _leaf_step(sub, state.objective.select(active[chosen]), visiting, node, all_rows)
-                self._minimize("LN", node, step, active[chosen], count[chosen], share[chosen])
-        self._keep_best()
+            self._train_leaves(node, active, everything, rows, share)
+
+    def _train_leaves(
+        self, node: int, problems: Tensor, everything: Shards, rows: Shards, share: Tensor
+    ) -> None:
+        """LN step below ``node`` of problems (K,), on those of all their rows that visit it."""
+        state, count = self.state, rows.n_rows
+        n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
+        trains = (count >= 2) & (n_events > 0)
+        idle = (count >= 2) & ~trains
+        state.skip(problems[idle], node, count[idle], share[idle])
+        chosen = _positions(trains)
+        if len(chosen):
+            # Gates above s have not moved, so I_s is the same; gates from s down have.
+            sub, visiting = state.tree.select(problems[chosen]), rows.select(chosen)
+            all_rows = self._all_rows(everything, chosen)
+            step = _leaf_step(sub, state.objective.select(problems[chosen]), visiting, node, all_rows)
+            self._minimize("LN", node, step, problems[chosen], count[chosen], share[chosen])
 
     def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
         """All rows of some problems, if there is a penalty that needs them."""

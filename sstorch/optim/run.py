@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -20,8 +21,12 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
 from sstorch.optim.checkpoint import Arrays, Checkpoint
+from sstorch.optim.engine import Engine, compiled_problems
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
+
+if TYPE_CHECKING:
+    from sstorch.optim.compiled.problems import CompiledProblems
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class TrainingRun:
         n_passes: passes recorded so far.
         notes: of the trainer at the last :meth:`save`; empty if there are none.
         finished: whether the run was finished when its checkpoint was written.
+        compiled: the problems of ``tree`` for the compiled engine; None if torch trains them.
     """
 
     def __init__(
@@ -108,9 +114,11 @@ class TrainingRun:
         callbacks: Sequence[Callback] = (),
         held_out: Shards | None = None,
         checkpoint: Checkpoint | None = None,
+        compiled: CompiledProblems | None = None,
     ) -> None:
         self.tree = tree
         self.held_out = held_out
+        self.compiled = compiled
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.device)
         self.rows = rows
@@ -221,6 +229,8 @@ class TrainingRun:
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
         """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
+        if self.compiled is not None:
+            return self._compiled_criterion(self.compiled, problems)
         tree, rows = self.sub_batch(problems)
         if self.held_out is not None:
             return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
@@ -228,6 +238,11 @@ class TrainingRun:
         # Penalties on rows come with a single shard.
         penalty = objective.penalty(tree) + objective.row_penalty(tree, rows.parts[0])
         return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
+
+    def _compiled_criterion(self, compiled: CompiledProblems, problems: Tensor) -> Tensor:
+        if self.held_out is None:
+            return compiled.objective(problems)
+        return compiled.loss(problems, self.held_out.parts[0].weight[problems])
 
     def keep_best(self) -> Tensor:
         """Keep improvements of the active problems; true where one improved, (K,)."""
@@ -239,7 +254,7 @@ class TrainingRun:
         improved = self.active[better]
         if len(improved):
             self.best[improved] = value[better]
-            self.best_tree.assign(improved, self.tree.select(improved))
+            self.best_tree.assign(improved, self.tree, improved)
         return better
 
     def accept(self) -> None:
@@ -290,6 +305,59 @@ class TrainingRun:
             restarted=restarted.cpu(),
         )
 
+    def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
+        """Record steps of the compiled engine at ``node``, and tell the callbacks.
+
+        Args:
+            problems: positions of the problems, (K,).
+            node: number of the node.
+            records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.visits` numbers them.
+
+        Returns:
+            positions of the problems whose leaves overflow, which the engine has left as they were: their step
+            is not recorded, but torch's to take.
+        """
+        from sstorch.optim.compiled import visits
+
+        names = {visits.BN: "BN", visits.WLR: "WLR", visits.LN: "LN", visits.JOINT_STEP: "JOINT"}
+        status = records[:, visits.STATUS]
+        overflow = (status == Status.NON_FINITE) & np.isin(
+            records[:, visits.STEP], (visits.LN, visits.JOINT_STEP)
+        )
+        for code, name in names.items():
+            at = np.flatnonzero((records[:, visits.STEP] == code) & ~overflow)
+            if len(at) == 0:
+                continue
+            if self.watches_steps:
+                chosen = problems[torch.from_numpy(at)]
+                context = StepContext(self.n_passes + 1, node, name, self.tree.select(chosen), chosen)
+                for callback in self.callbacks:
+                    callback.on_step(context)
+            own = records[at]
+            self.history.add_steps(
+                problem=problems.numpy()[at],
+                macro_iteration=self.n_passes + 1,
+                node=node,
+                step=name,
+                objective_before=own[:, visits.BEFORE],
+                objective_after=own[:, visits.AFTER],
+                gradient_norm=own[:, visits.NORM],
+                evaluations=own[:, visits.EVALUATIONS].astype(np.int64),
+                rows=own[:, visits.ROWS].astype(np.int64),
+                left_share=own[:, visits.SHARE],
+                status=[Status(int(value)).name for value in status[at]],
+                restarted=False,
+            )
+        idle = np.flatnonzero(records[:, visits.STEP] == visits.SKIP)
+        rows, share = (torch.from_numpy(records[idle, column]) for column in (visits.ROWS, visits.SHARE))
+        self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
+        return problems[torch.from_numpy(np.flatnonzero(overflow))]
+
+    @property
+    def watches_steps(self) -> bool:
+        """Whether a callback looks at trees between steps."""
+        return any(type(callback).on_step is not Callback.on_step for callback in self.callbacks)
+
     def skip(self, problems: Tensor, node: int, count: Tensor, share: Tensor) -> None:
         """Record problems with nothing to train at ``node``: too few rows, or no event for its leaves."""
         if len(problems) == 0:
@@ -326,10 +394,15 @@ class TrainingRun:
 
     def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
-        tree, rows = self.tree.select(problems), self.rows.select(problems)
-        objective = self.objective.select(problems)
-        step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
-        value, gradient = step.value_and_gradient(step.read())
+        if self.compiled is not None:
+            value, gradient = self.compiled.value_and_gradient(problems)
+            masses = self.compiled.leaf_masses(problems)
+        else:
+            tree, rows = self.tree.select(problems), self.rows.select(problems)
+            objective = self.objective.select(problems)
+            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
+            value, gradient = step.value_and_gradient(step.read())
+            masses = _leaf_masses(tree, rows)
         norm = gradient.abs().amax(-1)
         self.history.add_macro_iteration(
             problem=problems.cpu(),
@@ -338,7 +411,10 @@ class TrainingRun:
             best_objective=self.best[problems].cpu(),
             gradient_norm=norm.cpu(),
             dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,
-            **{f"mass_{leaf}": mass.cpu() for leaf, mass in _leaf_masses(tree, rows).items()},
+            **{
+                f"mass_{leaf}": mass.cpu()
+                for leaf, mass in zip(self.tree.topology.leaves, masses.unbind(-1), strict=True)
+            },
         )
         for callback in self.callbacks:
             callback.on_macro_iteration(self.n_passes, self.history)
@@ -379,14 +455,14 @@ def _retry_from_start(
 
 
 @torch.no_grad()
-def _leaf_masses(tree: SoftTree, rows: Shards) -> dict[int, Tensor]:
-    """Share of each problem's training weight whose path ends in each leaf."""
+def _leaf_masses(tree: SoftTree, rows: Shards) -> Tensor:
+    """Share of each problem's training weight whose path ends in each leaf, (R, L)."""
 
     def masses(part: Sample) -> Tensor:
         ends = torch.nn.functional.one_hot(tree.apply_leaf(part.x), len(tree.topology.leaves))
         return (part.normalised_weight[..., None] * ends).sum(-2)
 
-    return dict(zip(tree.topology.leaves, rows.sum(masses).unbind(-1), strict=True))
+    return rows.sum(masses)
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -404,9 +480,11 @@ class Trainer(ABC):
     Attributes:
         retired: settings of earlier versions, each at the value that it would have now. They are part of the
             fingerprint, so that checkpoints and studies of those versions are still recognised.
+        compiles: whether the compiled engine can take its steps.
     """
 
     retired: ClassVar[Mapping[str, str | None]] = {}
+    compiles: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -426,6 +504,7 @@ class Trainer(ABC):
         held_out: Sample | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         n_shards: int = 1,
+        engine: Engine = "torch",
     ) -> History:
         """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
@@ -440,13 +519,15 @@ class Trainer(ABC):
                 initial solutions, training goes on from the last pass it holds, or is over at once.
             n_shards: the rows are worked through in so many shards, which several processes of
                 ``torch.distributed`` share (:class:`~sstorch.objective.Shards`).
+            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it can be.
 
         Returns:
             The records of the run, those from before an interruption included.
 
         Raises:
             ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
-                held by another process, or cannot be written; or shards do not go with another setting.
+                held by another process, or cannot be written; or shards or the engine do not go with another
+                setting.
             FormatError: it is truncated, altered or of an unknown format version.
         """
         with ExitStack() as stack:
@@ -469,7 +550,9 @@ class Trainer(ABC):
                 raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
             if not rows.is_whole and len(objective.row_penalties):
                 raise ConfigError("penalties on rows need all of them at once: use a single shard")
-            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint)
+            reason = None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
+            compiled = compiled_problems(engine, reason, tree, objective, rows)
+            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint, compiled)
             with run.session(self.n_passes):
                 if not run.finished:
                     self.advance(run)

@@ -27,7 +27,8 @@ class HazardFamily(nn.Module, ABC):
     :meth:`loss_and_gradient` is written out by the family and so pays in training; ``overflows`` whether the
     loss can be infinite at finite parameters. ``ratio`` names what the exponential of a slope of g is, where
     it is the same at all times: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event).
-    ``exportable`` tells whether :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which must
+    ``kernel`` names the compiled loss (``sstorch.optim.compiled.families``), if there is one; it is not
+    inherited. ``exportable`` tells whether :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which must
     not branch on values then.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
@@ -51,6 +52,13 @@ class HazardFamily(nn.Module, ABC):
     overflows = True
     ratio: str | None = None
     exportable = True
+    kernel: str | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A family that changes another has another loss.
+        if "kernel" not in vars(cls):
+            cls.kernel = None
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()
@@ -127,6 +135,17 @@ class HazardFamily(nn.Module, ABC):
             shape (K, q, M).
         """
         return None
+
+    def kernel_columns(self, log_time: Tensor) -> Tensor:
+        """Functions of time that the compiled loss reads, log time first.
+
+        Args:
+            log_time: y, shape (K, M).
+
+        Returns:
+            shape (K, q, M). Here y alone.
+        """
+        return log_time[:, None]
 
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None

@@ -62,6 +62,7 @@ class Exponential(RateFamily):
     """
 
     name = "exponential"
+    kernel = "exponential"
     shape_names = ()
     closed_form = True
 
@@ -112,6 +113,7 @@ class Weibull(HazardFamily):
     """
 
     name = "weibull"
+    kernel = "weibull"
     shape_names = ("log_a",)
     ratio = "time ratio"
     closed_form = True
@@ -156,6 +158,7 @@ class LogLogistic(HazardFamily):
     """
 
     name = "log_logistic"
+    kernel = "log_logistic"
     shape_names = ("log_a",)
     ratio = "time ratio"
     closed_form = True
@@ -218,6 +221,7 @@ class LogNormal(HazardFamily):
     """
 
     name = "log_normal"
+    kernel = "log_normal"
     shape_names = ("log_sigma",)
     ratio = "time ratio"
 
@@ -273,7 +277,12 @@ class Gompertz(RateFamily):
     """
 
     name = "gompertz"
+    kernel = "gompertz"
     shape_names = ("a",)
+
+    @override
+    def kernel_columns(self, log_time: Tensor) -> Tensor:
+        return torch.stack([log_time, saturating_exp(log_time)], dim=-2)
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: b (exp(a t) - 1) / a, smooth through a = 0."""

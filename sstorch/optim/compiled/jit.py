@@ -1,0 +1,105 @@
+"""How the kernels are compiled: once a machine, and kept on disk.
+
+numba keeps compiled functions beside their source or, where that cannot be written, in the user's cache; it
+looks at the file of a function alone and would not notice that a function which it calls has changed. The
+kernels therefore have a folder whose name changes with any of their files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba import types
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Products and sums may be fused. Sums over rows may also be taken in any order, which lets them be vectors;
+# the order is then part of the machine code, so that repetitions agree to the last bit.
+_ELEMENTWISE = {"contract"}
+_SUMS = {"contract", "reassoc", "nsz"}
+
+
+def _user_cache() -> Path:
+    """Where the platform keeps what can be made again."""
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+@cache
+def cache_folder() -> Path:
+    """Folder of the compiled kernels, ``NUMBA_CACHE_DIR`` or the user's cache, and in it one a version."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    given = numba.config.CACHE_DIR
+    return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
+
+
+def _compiled(**options: Any) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        # The place is chosen when a function is declared; other users of numba keep theirs.
+        given = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(cache_folder())
+        try:
+            made: F = numba.njit(error_model="numpy", nogil=True, cache=True, **options)(function)
+        finally:
+            numba.config.CACHE_DIR = given
+        return made
+
+    return decorate
+
+
+compiled = _compiled()
+elementwise = _compiled(fastmath=_ELEMENTWISE)
+summing = _compiled(fastmath=_SUMS)
+
+
+def inlined(function: F) -> F:
+    """A function of numbers that becomes a part of the loops that call it."""
+    made: F = numba.njit(inline="always", fastmath=_ELEMENTWISE, error_model="numpy")(function)
+    return made
+
+
+@intrinsic
+def to_double(typingctx: Any, bits: Any) -> Any:
+    """The double with the given bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
+def to_bits(typingctx: Any, value: Any) -> Any:
+    """The bits of a double."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def select(typingctx: Any, condition: Any, first: Any, second: Any) -> Any:
+    """The first value where the condition holds, else the second, without a branch."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(*arguments)
+
+    return types.float64(types.boolean, types.float64, types.float64), codegen

@@ -1,0 +1,160 @@
+"""Products of a block of rows with parameters, features first: what a step does with the design matrix."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sstorch.optim.compiled.jit import compiled, elementwise, summing
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@elementwise
+def score(x, first, p, lo, n, weight, bias, out):
+    """``out`` = bias + weight . features ``first`` to ``first + p`` of the n rows from ``lo`` on."""
+    for i in range(n):
+        out[i] = bias
+    j = 0
+    while j + 4 <= p:
+        k = first + j
+        w0, w1, w2, w3 = weight[j], weight[j + 1], weight[j + 2], weight[j + 3]
+        x0, x1 = x[k, lo : lo + n], x[k + 1, lo : lo + n]
+        x2, x3 = x[k + 2, lo : lo + n], x[k + 3, lo : lo + n]
+        for i in range(n):
+            out[i] += w0 * x0[i] + w1 * x1[i] + w2 * x2[i] + w3 * x3[i]
+        j += 4
+    while j < p:
+        w0, x0 = weight[j], x[first + j, lo : lo + n]
+        for i in range(n):
+            out[i] += w0 * x0[i]
+        j += 1
+
+
+@summing
+def total(v, n):
+    """Sum of the first n values."""
+    value = 0.0
+    for i in range(n):
+        value += v[i]
+    return value
+
+
+@summing
+def inner(a, b, n):
+    """Inner product of the first n values."""
+    value = 0.0
+    for i in range(n):
+        value += a[i] * b[i]
+    return value
+
+
+@summing
+def pull_back(x, first, p, lo, n, v, out):
+    """Add weighted sums of the features of n rows to ``out`` (p), weights ``v``."""
+    j = 0
+    while j + 4 <= p:
+        k = first + j
+        x0, x1 = x[k, lo : lo + n], x[k + 1, lo : lo + n]
+        x2, x3 = x[k + 2, lo : lo + n], x[k + 3, lo : lo + n]
+        a0 = a1 = a2 = a3 = 0.0
+        for i in range(n):
+            a0 += x0[i] * v[i]
+            a1 += x1[i] * v[i]
+            a2 += x2[i] * v[i]
+            a3 += x3[i] * v[i]
+        out[j] += a0
+        out[j + 1] += a1
+        out[j + 2] += a2
+        out[j + 3] += a3
+        j += 4
+    while j < p:
+        out[j] += inner(x[first + j, lo : lo + n], v, n)
+        j += 1
+
+
+@elementwise
+def _weighted(x, k, lo, n, v, out):
+    for i in range(n):
+        out[i] = x[k, lo + i] * v[i]
+
+
+@compiled
+def gram(x, first, p, lo, n, v, h, r, c, spare):
+    """Add second moments of features and a one, weights ``v``, to the block of h that begins at (r, c).
+
+    Both triangles are filled.
+    """
+    for j in range(p):
+        _weighted(x, first + j, lo, n, v, spare)
+        pull_back(x, first, j + 1, lo, n, spare, h[r + j, c:])
+        h[r + j, c + p] += total(spare, n)
+    h[r + p, c + p] += total(v, n)
+
+
+@compiled
+def mirror(h, r, c, p):
+    """Complete a block that :func:`gram` has filled from one triangle."""
+    for j in range(p + 1):
+        for k in range(j):
+            if j < p:
+                h[r + k, c + j] = h[r + j, c + k]
+            else:
+                h[r + j, c + k] = h[r + k, c + j]
+
+
+@summing
+def squares(x, first, p, lo, n, v, out):
+    """Add weighted sums of squared features to ``out`` (p)."""
+    for j in range(p):
+        row = x[first + j, lo : lo + n]
+        value = 0.0
+        for i in range(n):
+            value += row[i] * row[i] * v[i]
+        out[j] += value
+
+
+@compiled
+def invert(h):
+    """Put the inverse of a symmetric matrix in its place, positive definite also where the matrix is not.
+
+    Off-diagonal parts are dropped where they spoil definiteness, as :class:`~sstorch.optim.lbfgs.BlockMetric`
+    does.
+    """
+    d = h.shape[0]
+    mean = 0.0
+    for j in range(d):
+        for k in range(d):
+            if not math.isfinite(h[j, k]):
+                h[j, k] = 0.0
+        mean += abs(h[j, j]) / d
+    floor = mean * math.sqrt(EPS) if mean > 0 else 1.0
+    if d == 1:
+        h[0, 0] = 1.0 / (h[0, 0] + floor if h[0, 0] + floor > 0 else abs(h[0, 0]) + floor)
+        return
+    factor = np.zeros((d, d))
+    definite = True
+    for j in range(d):
+        pivot = h[j, j] + floor - inner(factor[j], factor[j], j)
+        if not pivot > 0:
+            definite = False
+            break
+        factor[j, j] = math.sqrt(pivot)
+        for i in range(j + 1, d):
+            factor[i, j] = (h[i, j] - inner(factor[i], factor[j], j)) / factor[j, j]
+    if not definite:
+        for j in range(d):
+            own = 1.0 / (abs(h[j, j]) + floor)
+            h[j] = 0.0
+            h[j, j] = own
+        return
+    # Columns of the factor's inverse, as rows.
+    inverse = np.zeros((d, d))
+    for j in range(d):
+        inverse[j, j] = 1.0 / factor[j, j]
+        for i in range(j + 1, d):
+            inverse[j, i] = -inner(factor[i, j:], inverse[j, j:], i - j) / factor[i, i]
+    for j in range(d):
+        for k in range(j + 1):
+            h[j, k] = h[k, j] = inner(inverse[j, j:], inverse[k, j:], d - j)

@@ -1,0 +1,610 @@
+"""The function of a training step for one problem: value, gradient and curvature, block by block of rows.
+
+A step thaws gates, a full binary tree in heap order, or leaves, or both. Scores, losses and gradient of a
+block are worked out one after the other while it is in the first level cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+
+import numpy as np
+
+from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
+from sstorch.optim.compiled.families import link, n_pairs, row_curvatures, row_losses
+from sstorch.optim.compiled.jit import compiled, elementwise, summing
+from sstorch.optim.compiled.matrix import gram, inner, invert, mirror, pull_back, score, squares, total
+
+# Rows of a block, with few gates and with many.
+BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
+# As in sstorch.optim.steps.base: rows that a curvature is estimated from, and the largest block of it.
+MAX_ROWS, MAX_BLOCK = 1024, 64
+# Rows of the pieces, spread evenly, that curvatures of many rows are estimated from.
+PIECE = 64
+# As in sstorch.objective.penalties.GateGroupLasso.
+SMOOTHING = 1e-4
+
+GATES, LOGISTIC, LEAVES, JOINT = range(4)
+
+# Family and sizes: number of the kernel; features of gates and of leaves; shape parameters and whether they
+# are linear in the features.
+Model = namedtuple("Model", "kind p_gate p_leaf s linear")
+
+# Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
+# the row was not observed from time zero (m), both without columns if all were.
+Rows = namedtuple("Rows", "x event columns entry late")
+
+# What a step weighs. ``ends``: of GATES losses at the ends (F, m), weights multiplied in; of LOGISTIC weights and
+# weights of rows labelled left (2, m); of LEAVES weights of rows at each leaf (L', m), or at their own one
+# (1, m); of JOINT weights (1, m). ``ranges`` (L', 2): rows of each leaf, all or its own. ``place`` (L', d): where the
+# parameters of each leaf are in x; gates come first.
+Weights = namedtuple("Weights", "what n_gates ends ranges place")
+
+# Penalties of a step: ridge and group lasso on gates, sums of squared weights of frozen gates (p_gate); ridge
+# (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of which those from ``first`` on are
+# thawed; coefficient and pieces (n, p_leaf) of monotone effects; the penalty of what is frozen.
+Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first cone_weight cone constant")
+
+# Room for a block: of each gate four rows; of one leaf predictor, loss, slope, shapes, their link, their slopes, two
+# to spare; the same three results at entry; second derivatives.
+Room = namedtuple("Room", "gates ends reach z v dg shape linked ds spare spare2 v0 dg0 ds0 zero second theta of_theta")
+
+
+@compiled
+def make_room(model, n_gates, n_leaves, d):
+    """Room for the blocks of steps of at most so many gates and leaves."""
+    size = BLOCK if n_gates <= FEW_GATES else SMALL_BLOCK
+    s = max(model.s, 1)
+    return Room(
+        np.empty((4 * max(n_gates, 1), size)),
+        np.empty((n_gates + 1, size)),
+        np.empty((n_gates + 1, size)),
+        np.empty(size),
+        np.empty(size),
+        np.empty(size),
+        np.empty((s, size)),
+        np.empty((s, size)),
+        np.empty((s, size)),
+        np.empty(size),
+        np.empty(size),
+        np.empty(size),
+        np.empty(size),
+        np.empty((s, size)),
+        np.zeros(size),
+        np.empty((n_pairs(model.kind, model.s), size)),
+        np.empty((n_leaves, d)),
+        np.empty((n_leaves, d)),
+    )
+
+
+# ------------------------------------------------------------------ gates
+
+
+@elementwise
+def _sides(z, n, left, right):
+    for i in range(n):
+        left[i], right[i] = sigmoid_pair(z[i])
+
+
+@elementwise
+def _expect(left, right, below_left, below_right, n, value, slope):
+    for i in range(n):
+        value[i] = left[i] * below_left[i] + right[i] * below_right[i]
+        slope[i] = left[i] * right[i] * (below_left[i] - below_right[i])
+
+
+@elementwise
+def product(a, b, n, out):
+    """``out`` = a b."""
+    for i in range(n):
+        out[i] = a[i] * b[i]
+
+
+@compiled
+def gate_sides(model, x, lo, n, gates, n_gates, room):
+    """Probabilities of both sides of gates whose parameters follow each other: rows 4 b + 1 and 4 b + 2."""
+    width = model.p_gate + 1
+    for b in range(n_gates):
+        at = b * width
+        score(x, 0, model.p_gate, lo, n, gates[at : at + width], gates[at + width - 1], room.gates[4 * b])
+        _sides(room.gates[4 * b], n, room.gates[4 * b + 1], room.gates[4 * b + 2])
+
+
+@compiled
+def reach_ends(n_gates, n, room):
+    """Probabilities of the ends from left to right, in ``room.reach``."""
+    room.reach[0, :n] = 1.0
+    here = 1
+    while here <= n_gates:
+        for k in range(here - 1, -1, -1):
+            b = here - 1 + k
+            product(room.reach[k], room.gates[4 * b + 2], n, room.reach[2 * k + 1])
+            product(room.reach[k], room.gates[4 * b + 1], n, room.reach[2 * k])
+        here *= 2
+
+
+@compiled
+def expect(ends, lo, n, n_gates, room):
+    """Expected value from those at the ends, in row 3, and derivatives in the logits, in rows 4 b."""
+    g = room.gates
+    for b in range(n_gates - 1, -1, -1):
+        c = 2 * b + 1
+        left = g[4 * c + 3] if c < n_gates else ends[c - n_gates, lo:]
+        right = g[4 * c + 7] if c + 1 < n_gates else ends[c + 1 - n_gates, lo:]
+        _expect(g[4 * b + 1], g[4 * b + 2], left, right, n, g[4 * b + 3], g[4 * b])
+
+
+@compiled
+def _reach_gates(n_gates, n, room):
+    """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; overwrites rows 4 b + 3."""
+    g = room.gates
+    for b in range(1, n_gates):
+        up = (b - 1) // 2
+        side = g[4 * up + 1 + (b - 1) % 2]
+        if up > 0:
+            product(g[4 * up + 3], side, n, g[4 * b + 3])
+        else:
+            g[4 * b + 3, :n] = side[:n]
+        product(g[4 * b], g[4 * b + 3], n, g[4 * b])
+
+
+@compiled
+def _pull_gates(model, x, lo, n, n_gates, room, out):
+    width = model.p_gate + 1
+    for b in range(n_gates):
+        at = b * width
+        pull_back(x, 0, model.p_gate, lo, n, room.gates[4 * b], out[at : at + width])
+        out[at + width - 1] += total(room.gates[4 * b], n)
+
+
+@elementwise
+def _logistic(z, weight, left_weight, n, v):
+    for i in range(n):
+        left, risen = sigmoid_and_softplus(z[i])
+        v[i] = weight[i] * risen - left_weight[i] * z[i]
+        z[i] = weight[i] * left - left_weight[i]
+
+
+# ------------------------------------------------------------------ a leaf
+
+
+@compiled
+def set_shapes(model, theta, room):
+    """Fill the shapes of a leaf where they are the same for all rows."""
+    if not model.linear:
+        size = room.z.size
+        for k in range(model.s):
+            room.shape[k] = theta[model.p_leaf + 1 + k]
+        # One number of each is enough to link it.
+        link(model.kind, room.shape, model.s, 1, room.linked)
+        for k in range(model.s):
+            room.linked[k, :size] = room.linked[k, 0]
+
+
+@compiled
+def leaf_scores(model, x, lo, n, theta, room):
+    """Linear predictor, and shapes where they are linear too."""
+    first, p, s = x.shape[0] - model.p_leaf, model.p_leaf, model.s
+    score(x, first, p, lo, n, theta, theta[p], room.z)
+    if model.linear:
+        for k in range(s):
+            at = p + 1 + s + k * p
+            score(x, first, p, lo, n, theta[at:], theta[p + 1 + k], room.shape[k])
+        link(model.kind, room.shape, s, n, room.linked)
+
+
+@elementwise
+def _less(late, part, n, out):
+    for i in range(n):
+        out[i] -= part[i] if late[i] > 0 else 0.0
+
+
+@compiled
+def leaf_losses(model, rows, lo, n, theta, room):
+    """Losses of n rows at a leaf, whose shapes are set, with their derivatives in g and in the shapes."""
+    leaf_scores(model, rows.x, lo, n, theta, room)
+    s = model.s
+    event = rows.event[lo : lo + n]
+    row_losses(
+        model.kind, rows.columns, lo, event, n, room.z, room.shape, room.linked, s, room.v, room.dg, room.ds, room.spare
+    )
+    if rows.late.size:
+        row_losses(
+            model.kind, rows.entry, lo, room.zero, n, room.z, room.shape, room.linked, s, room.v0, room.dg0, room.ds0, room.spare
+        )
+        late = rows.late[lo : lo + n]
+        _less(late, room.v0, n, room.v)
+        _less(late, room.dg0, n, room.dg)
+        for k in range(s):
+            _less(late, room.ds0[k], n, room.ds[k])
+
+
+@elementwise
+def _weigh(weight, n, v):
+    """Multiply by weights; also what is infinite is nothing at weight zero."""
+    for i in range(n):
+        v[i] = weight[i] * v[i] if weight[i] > 0 else 0.0
+
+
+@compiled
+def _pull_leaf(model, x, lo, n, weight, room, out):
+    """Weigh the derivatives, and add their sums to the gradient of a leaf."""
+    first, p, s = x.shape[0] - model.p_leaf, model.p_leaf, model.s
+    _weigh(weight, n, room.dg)
+    pull_back(x, first, p, lo, n, room.dg, out)
+    out[p] += total(room.dg, n)
+    for k in range(s):
+        _weigh(weight, n, room.ds[k])
+        out[p + 1 + k] += total(room.ds[k], n)
+        if model.linear:
+            pull_back(x, first, p, lo, n, room.ds[k], out[p + 1 + s + k * p :])
+
+
+# ------------------------------------------------------------------ value and gradient
+
+
+@compiled
+def evaluate(model, rows, weights, penalties, x, gradient, room):
+    """Value of a step at parameters x, and its gradient; none is worked out where that has no size."""
+    gradient[:] = 0.0
+    n_gates, place = weights.n_gates, weights.place
+    wants = gradient.size > 0
+    for leaf in range(place.shape[0]):
+        for j in range(place.shape[1]):
+            room.theta[leaf, j] = x[place[leaf, j]]
+            room.of_theta[leaf, j] = 0.0
+    value = 0.0
+    if weights.what == LEAVES:
+        value = _leaves(model, rows, weights, gradient, room)
+    else:
+        m, size = rows.x.shape[1], room.z.size
+        for lo in range(0, m, size):
+            n = min(size, m - lo)
+            if weights.what == LOGISTIC:
+                score(rows.x, 0, model.p_gate, lo, n, x, x[model.p_gate], room.gates[0])
+                _logistic(room.gates[0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.v)
+                value += total(room.v, n)
+                _pull_gates(model, rows.x, lo, n, 1, room, gradient)
+                continue
+            gate_sides(model, rows.x, lo, n, x, n_gates, room)
+            if weights.what == JOINT:
+                reach_ends(n_gates, n, room)
+                weight = weights.ends[0, lo:]
+                for leaf in range(place.shape[0]):
+                    product(room.reach[leaf], weight, n, room.reach[leaf])
+                    set_shapes(model, room.theta[leaf], room)
+                    leaf_losses(model, rows, lo, n, room.theta[leaf], room)
+                    _relevant(room.reach[leaf], room.v, weight, n, room.ends[leaf])
+                    if wants:
+                        _pull_leaf(model, rows.x, lo, n, room.reach[leaf], room, room.of_theta[leaf])
+                expect(room.ends, 0, n, n_gates, room)
+                value += total(room.gates[3] if n_gates else room.ends[0], n)
+            else:
+                expect(weights.ends, lo, n, n_gates, room)
+                value += total(room.gates[3], n)
+            if wants:
+                _reach_gates(n_gates, n, room)
+                _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
+    if wants:
+        for leaf in range(place.shape[0]):
+            for j in range(place.shape[1]):
+                gradient[place[leaf, j]] += room.of_theta[leaf, j]
+    return value + _penalty(model, weights, penalties, x, gradient, room)
+
+
+@elementwise
+def _relevant(reach, loss, weight, n, out):
+    for i in range(n):
+        out[i] = loss[i] * weight[i] if reach[i] > 0 else 0.0
+
+
+@compiled
+def _leaves(model, rows, weights, gradient, room):
+    value = 0.0
+    for leaf in range(weights.place.shape[0]):
+        theta = room.theta[leaf]
+        set_shapes(model, theta, room)
+        weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
+        first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
+        for lo in range(first, last, room.z.size):
+            n = min(room.z.size, last - lo)
+            leaf_losses(model, rows, lo, n, theta, room)
+            _weigh(weight[lo:], n, room.v)
+            value += total(room.v, n)
+            if gradient.size:
+                _pull_leaf(model, rows.x, lo, n, weight[lo:], room, room.of_theta[leaf])
+    return value
+
+
+@compiled
+def _penalty(model, weights, penalties, x, gradient, room):
+    """Penalties of the step; their gradient is added."""
+    value = penalties.constant
+    n_gates, p = weights.n_gates, model.p_gate
+    wants = gradient.size > 0
+    if n_gates and (penalties.ridge > 0 or penalties.lasso > 0):
+        for j in range(p):
+            square = penalties.frozen[j]
+            for b in range(n_gates):
+                square += x[b * (p + 1) + j] ** 2
+            each = penalties.ridge
+            value += 0.5 * penalties.ridge * square
+            if penalties.lasso > 0:
+                norm = math.sqrt(square + SMOOTHING**2)
+                value += penalties.lasso * (norm - SMOOTHING)
+                each += penalties.lasso / norm
+            if wants:
+                for b in range(n_gates):
+                    gradient[b * (p + 1) + j] += each * x[b * (p + 1) + j]
+    place, leaves = weights.place, penalties.leaves
+    n_leaves, d = place.shape
+    if n_leaves == 0:
+        return value
+    for leaf in range(n_leaves):
+        for j in range(d):
+            leaves[penalties.first + leaf, j] = room.theta[leaf, j]
+            own = penalties.own[j] * room.theta[leaf, j]
+            value += 0.5 * own * room.theta[leaf, j]
+            if wants:
+                gradient[place[leaf, j]] += own
+        for piece in range(penalties.cone.shape[0]):
+            along = inner(penalties.cone[piece], room.theta[leaf], model.p_leaf)
+            if along < 0:
+                value += 0.5 * penalties.cone_weight * along * along
+                if wants:
+                    for j in range(model.p_leaf):
+                        gradient[place[leaf, j]] += penalties.cone_weight * along * penalties.cone[piece, j]
+    for j in range(d):
+        if penalties.apart[j] > 0:
+            mean = 0.0
+            for leaf in range(leaves.shape[0]):
+                mean += leaves[leaf, j]
+            mean /= leaves.shape[0]
+            for leaf in range(leaves.shape[0]):
+                value += 0.5 * penalties.apart[j] * (leaves[leaf, j] - mean) ** 2
+            if wants:
+                for leaf in range(n_leaves):
+                    gradient[place[leaf, j]] += penalties.apart[j] * (room.theta[leaf, j] - mean)
+    return value
+
+
+# ------------------------------------------------------------------ curvature
+
+
+@summing
+def _bend(slope, left, right, n, out):
+    for i in range(n):
+        out[i] = abs(slope[i] * (right[i] - left[i]))
+
+
+@compiled
+def _pieces(first, last, rows):
+    """Size, number and spacing of the pieces of a range whose curvature about so many rows tell."""
+    if last - first <= rows:
+        return last - first, 1
+    return PIECE, -(-rows // PIECE)
+
+
+@compiled
+def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
+    """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
+
+    Where slopes are shared the leaves have one block.
+    """
+    n_gates, place = weights.n_gates, weights.place
+    n_leaves = place.shape[0]
+    of_gates[:] = 0.0
+    of_leaves[:] = 0.0
+    for leaf in range(n_leaves):
+        for j in range(place.shape[1]):
+            room.theta[leaf, j] = x[place[leaf, j]]
+    m = rows.x.shape[1]
+    if weights.what == LEAVES:
+        spread = np.zeros((0, 0))
+        for leaf in range(n_leaves):
+            first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
+            most = MAX_ROWS if last - first == m else max(PIECE, MAX_ROWS * (last - first) // max(m, 1))
+            length, count = _pieces(first, last, most)
+            set_shapes(model, room.theta[leaf], room)
+            weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
+            spread = np.zeros((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
+            factor = (last - first) / max(1, length * count)
+            for piece in range(count):
+                begin = first + (last - first - length) * piece // max(1, count - 1)
+                for lo in range(begin, begin + length, room.z.size):
+                    n = min(room.z.size, begin + length - lo)
+                    _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread, room)
+            _put_leaf(model, weights, leaf, factor, spread, of_leaves)
+    else:
+        length, count = _pieces(0, m, MAX_ROWS)
+        factor = m / max(1, length * count)
+        d = place.shape[1]
+        spread = np.zeros((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
+        for piece in range(count):
+            begin = (m - length) * piece // max(1, count - 1)
+            for lo in range(begin, begin + length, room.z.size):
+                n = min(room.z.size, begin + length - lo)
+                _gate_curvature(model, rows, weights, lo, n, x, of_gates, spread, room)
+        for leaf in range(n_leaves):
+            _put_leaf(model, weights, leaf, factor, spread[leaf], of_leaves)
+        of_gates *= factor
+        if of_gates.shape[1] > 1:
+            for b in range(n_gates):
+                mirror(of_gates[b], 0, 0, model.p_gate)
+    _add_penalties(model, weights, penalties, x, of_gates, of_leaves)
+    for b in range(of_gates.shape[0]):
+        invert(of_gates[b])
+    for b in range(of_leaves.shape[0]):
+        invert(of_leaves[b])
+
+
+@compiled
+def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
+    """Add the curvature of a block of rows in gates, and in leaves too if these are thawed."""
+    n_gates, p = weights.n_gates, model.p_gate
+    gate_sides(model, rows.x, lo, n, x, n_gates, room)
+    if weights.what == LOGISTIC:
+        product(room.gates[1], room.gates[2], n, room.spare)
+        product(room.spare, weights.ends[0, lo:], n, room.gates[0])
+    else:
+        if weights.what == JOINT:
+            reach_ends(n_gates, n, room)
+            weight = weights.ends[0, lo:]
+            for leaf in range(weights.place.shape[0]):
+                product(room.reach[leaf], weight, n, room.reach[leaf])
+                set_shapes(model, room.theta[leaf], room)
+                leaf_losses(model, rows, lo, n, room.theta[leaf], room)
+                _relevant(room.reach[leaf], room.v, weight, n, room.ends[leaf])
+                _leaf_curvature(model, rows, lo, n, room.theta[leaf], room.reach[leaf], of_leaves[leaf], room)
+            expect(room.ends, 0, n, n_gates, room)
+        else:
+            expect(weights.ends, lo, n, n_gates, room)
+        _reach_gates(n_gates, n, room)
+        for b in range(n_gates):
+            _bend(room.gates[4 * b], room.gates[4 * b + 1], room.gates[4 * b + 2], n, room.gates[4 * b])
+    for b in range(n_gates):
+        bend = room.gates[4 * b]
+        if of_gates.shape[1] > 1:
+            gram(rows.x, 0, p, lo, n, bend, of_gates[b], 0, 0, room.spare)
+        else:
+            at = b * (p + 1)
+            squares(rows.x, 0, p, lo, n, bend, of_gates[at:, 0, 0])
+            of_gates[at + p, 0, 0] += total(bend, n)
+
+
+@elementwise
+def _weigh_second(weight, n, v):
+    for i in range(n):
+        value = weight[i] * v[i]
+        v[i] = value if weight[i] > 0 and abs(value) < math.inf else 0.0
+
+
+@compiled
+def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
+    """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
+    leaf_scores(model, rows.x, lo, n, theta, room)
+    s, p, first = model.s, model.p_leaf, rows.x.shape[0] - model.p_leaf
+    row_curvatures(
+        model.kind, rows.columns, lo, rows.event[lo:], n, room.z, room.shape, room.linked, s, room.second, room.spare, room.dg
+    )
+    pairs = room.second.shape[0]
+    for pair in range(pairs):
+        _weigh_second(weight, n, room.second[pair])
+    if out.shape[1] == 1:
+        squares(rows.x, first, p, lo, n, room.second[0], out[:, 0])
+        out[p, 0] += total(room.second[0], n)
+        for k in range(s):
+            own = room.second[1 + s + k]
+            out[p + 1 + k, 0] += total(own, n)
+            if model.linear:
+                squares(rows.x, first, p, lo, n, own, out[p + 1 + s + k * p :, 0])
+        return
+    gram(rows.x, first, p, lo, n, room.second[0], out, 0, 0, room.spare)
+    place = 2 * s + 1
+    for k in range(s):
+        _add_pair(model, rows.x, lo, n, room.second[1 + k], -1, k, out, room)
+        _add_pair(model, rows.x, lo, n, room.second[1 + s + k], k, k, out, room)
+        if pairs > 2 * s + 1:
+            for other in range(k + 1, s):
+                _add_pair(model, rows.x, lo, n, room.second[place], k, other, out, room)
+                place += 1
+
+
+@compiled
+def _add_pair(model, x, lo, n, v, j, k, out, room):
+    """Add second derivatives in shapes j, -1 for g, and k."""
+    s, p, first = model.s, model.p_leaf, x.shape[0] - model.p_leaf
+    one = p if j < 0 else p + 1 + j
+    other = p + 1 + k
+    total_v = total(v, n)
+    out[one, other] += total_v
+    if other != one:
+        out[other, one] += total_v
+    if j < 0:
+        # Slopes of g with the constant of shape k.
+        room.spare[:p] = 0.0
+        pull_back(x, first, p, lo, n, v, room.spare)
+        for i in range(p):
+            out[i, other] += room.spare[i]
+            out[other, i] += room.spare[i]
+    if not model.linear:
+        return
+    row = 0 if j < 0 else p + 1 + s + j * p
+    column = p + 1 + s + k * p
+    sums = np.zeros(p)
+    pull_back(x, first, p, lo, n, v, sums)
+    for i in range(p):
+        out[one, column + i] += sums[i]
+        out[column + i, one] += sums[i]
+        if j >= 0 and j != k:
+            out[row + i, other] += sums[i]
+            out[other, row + i] += sums[i]
+    for i in range(p):
+        product(x[first + i, lo:], v, n, room.spare)
+        sums[:] = 0.0
+        pull_back(x, first, p, lo, n, room.spare, sums)
+        for h in range(p):
+            out[row + i, column + h] += sums[h]
+            if row != column:
+                out[column + h, row + i] += sums[h]
+
+
+@compiled
+def _put_leaf(model, weights, leaf, factor, own, of_leaves):
+    """Write a leaf's curvature, estimated from a part of the rows, where it belongs."""
+    d = own.shape[0]
+    full = own.shape[1] > 1
+    if full:
+        mirror(own, 0, 0, model.p_leaf)
+    start = weights.n_gates * (model.p_gate + 1)
+    shared = _is_shared(weights)
+    for j in range(d):
+        at = weights.place[leaf, j] - start
+        if not full:
+            of_leaves[at, 0, 0] += factor * own[j, 0]
+        elif shared:
+            for k in range(d):
+                of_leaves[0, at, weights.place[leaf, k] - start] += factor * own[j, k]
+        else:
+            for k in range(d):
+                of_leaves[leaf, j, k] += factor * own[j, k]
+
+
+@compiled
+def _is_shared(weights):
+    return weights.place.shape[0] > 1 and weights.place[0, 0] == weights.place[1, 0]
+
+
+@compiled
+def _add_penalties(model, weights, penalties, x, of_gates, of_leaves):
+    n_gates, p = weights.n_gates, model.p_gate
+    for j in range(p if n_gates else 0):
+        each = penalties.ridge
+        if penalties.lasso > 0:
+            square = penalties.frozen[j]
+            for b in range(n_gates):
+                square += x[b * (p + 1) + j] ** 2
+            each += penalties.lasso / math.sqrt(square + SMOOTHING**2)
+        for b in range(n_gates):
+            if of_gates.shape[1] > 1:
+                of_gates[b, j, j] += each
+            else:
+                of_gates[b * (p + 1) + j, 0, 0] += each
+    n_leaves, d = weights.place.shape
+    start = n_gates * (p + 1)
+    pull = 1.0 - 1.0 / max(1, penalties.leaves.shape[0])
+    shared = _is_shared(weights)
+    for leaf in range(n_leaves):
+        for j in range(d):
+            each = penalties.own[j] + pull * penalties.apart[j]
+            if j < model.p_leaf:
+                for piece in range(penalties.cone.shape[0]):
+                    each += penalties.cone_weight * penalties.cone[piece, j] ** 2
+            at = weights.place[leaf, j] - start
+            if of_leaves.shape[1] == 1:
+                of_leaves[at, 0, 0] += each
+            elif shared:
+                of_leaves[0, at, at] += each
+            else:
+                of_leaves[leaf, j, j] += each

@@ -1,0 +1,67 @@
+"""Which engine trains: torch, or the compiled one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn import SoftTree
+from sstorch.objective import Shards, TrainingObjective
+
+if TYPE_CHECKING:
+    from sstorch.optim.compiled.problems import CompiledProblems
+
+# "torch": batches of tensors, on any device, for every family and penalty: the reference. "compiled": machine
+# code for one tree at a time, on the CPU. "auto": compiled where it can be.
+Engine = Literal["auto", "torch", "compiled"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str | None:
+    """Why the compiled engine cannot train some problems; None if it can."""
+    family, device = tree.family, rows.device
+    if device.type != "cpu":
+        return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
+    if tree.log_time_scale.dtype != torch.float64:
+        return "it computes in double precision alone: use dtype='float64'"
+    if family.kernel is None:
+        return f"leaf {family.name!r} has no compiled loss: use another leaf"
+    if len(objective.row_penalties):
+        return "penalties on rows, those of fairness, are torch's: use fairness=None"
+    if not objective.closed_form:
+        return "derivatives were asked of autograd: use closed_form=True"
+    if not rows.is_whole:
+        return "it takes all rows at once: use n_shards=1"
+    return None
+
+
+def compiled_problems(
+    engine: Engine, reason: str | None, tree: SoftTree, objective: TrainingObjective, rows: Shards
+) -> CompiledProblems | None:
+    """The problems for the compiled engine, if it is to train them.
+
+    Args:
+        engine: the choice.
+        reason: why the trainer cannot use it, if so.
+        tree: R problems.
+        objective: E.
+        rows: of the problems.
+
+    Raises:
+        ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if engine == "torch":
+        return None
+    reason = reason or obstacle(tree, objective, rows)
+    if reason is not None:
+        if engine == "compiled":
+            raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
+        return None
+    # numba takes a while to load, which only training by it need wait for.
+    from sstorch.optim.compiled.problems import CompiledProblems
+
+    return CompiledProblems(tree, objective, rows.parts[0])
