@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 
 from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.jit import compiled, elementwise, inlined, select
+from numba import types
+
+from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, inlined, select
 
 KERNELS = (
     "exponential",
@@ -401,3 +403,14 @@ def row_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, 
         _spline_second(kind, columns, lo, c, n, g, linked, s, second, spare, spare2)
     else:
         _life_table_second(columns, lo, c, n, g, shape, s, second)
+
+
+# Types of the arguments, and how those call who have the address of one of the two.
+_ROW, _ROWS = types.float64[::1], types.float64[:, ::1]
+LOSSES = types.void(
+    types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROW, _ROW, _ROWS, _ROW
+)
+CURVATURES = types.void(
+    types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROWS, _ROW, _ROW
+)
+call_for_rows = call_by_address(types.none)

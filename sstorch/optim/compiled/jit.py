@@ -65,10 +65,40 @@ elementwise = _compiled(fastmath=_ELEMENTWISE)
 summing = _compiled(fastmath=_SUMS)
 
 
-def inlined(function: F) -> F:
-    """A function of numbers that becomes a part of the loops that call it."""
-    made: F = numba.njit(inline="always", fastmath=_ELEMENTWISE, error_model="numpy")(function)
-    return made
+# Functions of numbers that become a part of the loops that call them.
+inlined = _compiled(fastmath=_ELEMENTWISE, forceinline=True)
+
+
+def address(function: Any, signature: Any) -> int:
+    """Where the machine code of a compiled function is, made or loaded for a signature."""
+    function.compile(signature)
+    made = function.overloads[signature.args]
+    found: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    return found
+
+
+def call_by_address(returns: Any) -> Any:
+    """A function ``call(address, arguments)`` for kernels that return a type, arguments in a tuple.
+
+    The code that calls does not contain the code that is called, as it does otherwise: what is called from many
+    places is compiled once.
+    """
+
+    @intrinsic
+    def call(typingctx: Any, address: Any, arguments: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kinds = tuple(signature.args[1].types)
+            pointer = context.call_conv.get_function_type(returns, kinds).as_pointer()
+            function = builder.inttoptr(values[0], pointer)
+            parts = [builder.extract_value(values[1], k) for k in range(len(kinds))]
+            status, result = context.call_conv.call_function(builder, function, returns, kinds, parts)
+            with builder.if_then(status.is_error, likely=False):
+                context.call_conv.return_status_propagate(builder, status)
+            return result
+
+        return returns(types.int64, arguments), codegen
+
+    return call
 
 
 @intrinsic

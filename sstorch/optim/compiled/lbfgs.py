@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from functools import cache
 
 import numpy as np
+from numba import types
 
-from sstorch.optim.compiled.jit import compiled
+from sstorch.optim.compiled.families import CURVATURES, LOSSES, n_pairs, row_curvatures, row_losses
+from sstorch.optim.compiled.jit import address, call_by_address, compiled
 from sstorch.optim.compiled.matrix import EPS, inner
-from sstorch.optim.compiled.steps import MAX_BLOCK, evaluate, metric
+from sstorch.optim.compiled.steps import (
+    EVALUATE,
+    MAX_BLOCK,
+    MODEL,
+    PENALTIES,
+    ROOM,
+    ROWS,
+    WEIGHTS,
+    Model,
+    evaluate,
+    evaluate_step,
+    metric,
+)
 
 # As :class:`sstorch.optim.lbfgs.Status`.
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = 1, 2, 3, 4
@@ -22,6 +37,10 @@ Options = namedtuple(
 
 # How a minimisation ended; x is at its end.
 Result = namedtuple("Result", "before value norm status evaluations")
+
+RESULT = types.NamedTuple([types.float64] * 3 + [types.int64] * 2, Result)
+OPTIONS = types.NamedTuple([types.int64] * 3 + [types.float64] * 2 + [types.int64] + [types.float64] * 2, Options)
+_call_for_result = call_by_address(RESULT)
 
 
 @compiled
@@ -97,6 +116,12 @@ def _cubic(start, value0, slope0, end, value1, slope1, noise):
 @compiled
 def minimize(model, rows, weights, penalties, x, options, room):
     """Minimise a step from x, which is left at the end."""
+    return _call_for_result(model.minimize, (model, rows, weights, penalties, x, options, room))
+
+
+@compiled
+def minimize_step(model, rows, weights, penalties, x, options, room):
+    """What :func:`minimize` calls."""
     d = x.size
     g = np.empty(d)
     value = evaluate(model, rows, weights, penalties, x, g, room)
@@ -227,3 +252,22 @@ def _blocks(model, weights, d):
     elif not shared and width <= MAX_BLOCK:
         leaf_shape = (n_leaves, width, width)
     return np.empty(gate_shape), np.empty(leaf_shape)
+
+
+_MINIMIZE = RESULT(MODEL, ROWS, WEIGHTS, PENALTIES, types.float64[::1], OPTIONS, ROOM)
+
+
+@cache
+def _addresses() -> tuple[int, ...]:
+    """Of the functions that are called by address; they are compiled, or loaded, at the first call."""
+    functions = (row_losses, LOSSES), (row_curvatures, CURVATURES), (evaluate_step, EVALUATE)
+    return tuple(address(*each) for each in (*functions, (minimize_step, _MINIMIZE)))
+
+
+def make_model(kind, n_features, p_gate, p_leaf, s, linear, n_gates):
+    """A family and its sizes; where a block has what."""
+    at, places = 8, []
+    for count in (s, s, s, s, int(n_pairs(kind, s)), 4 * max(n_gates, 1), n_gates + 1, n_gates + 1):
+        places.append(at)
+        at += count
+    return Model(kind, p_gate, p_leaf, s, linear, 0, n_features - p_leaf, *places, at, *_addresses())

@@ -81,27 +81,24 @@ def _weighted(x, k, lo, n, v, out):
 
 
 @compiled
-def gram(x, first, p, lo, n, v, h, r, c, spare):
-    """Add second moments of features and a one, weights ``v``, to the block of h that begins at (r, c).
-
-    Both triangles are filled.
-    """
+def gram(x, first, p, lo, n, v, h, spare):
+    """Add second moments of features and a one, weights ``v``, to the first block of h: one triangle of it."""
     for j in range(p):
         _weighted(x, first + j, lo, n, v, spare)
-        pull_back(x, first, j + 1, lo, n, spare, h[r + j, c:])
-        h[r + j, c + p] += total(spare, n)
-    h[r + p, c + p] += total(v, n)
+        pull_back(x, first, j + 1, lo, n, spare, h[j])
+        h[j, p] += total(spare, n)
+    h[p, p] += total(v, n)
 
 
 @compiled
-def mirror(h, r, c, p):
-    """Complete a block that :func:`gram` has filled from one triangle."""
+def mirror(h, p):
+    """Complete the block that :func:`gram` has filled one triangle of."""
     for j in range(p + 1):
         for k in range(j):
             if j < p:
-                h[r + k, c + j] = h[r + j, c + k]
+                h[k, j] = h[j, k]
             else:
-                h[r + j, c + k] = h[r + k, c + j]
+                h[j, k] = h[k, j]
 
 
 @summing
@@ -133,7 +130,8 @@ def invert(h):
     if d == 1:
         h[0, 0] = 1.0 / (h[0, 0] + floor if h[0, 0] + floor > 0 else abs(h[0, 0]) + floor)
         return
-    factor = np.zeros((d, d))
+    factor = np.empty((d, d))
+    factor[:] = 0.0
     definite = True
     for j in range(d):
         pivot = h[j, j] + floor - inner(factor[j], factor[j], j)
@@ -150,7 +148,8 @@ def invert(h):
             h[j, j] = own
         return
     # Columns of the factor's inverse, as rows.
-    inverse = np.zeros((d, d))
+    inverse = np.empty((d, d))
+    inverse[:] = 0.0
     for j in range(d):
         inverse[j, j] = 1.0 / factor[j, j]
         for i in range(j + 1, d):

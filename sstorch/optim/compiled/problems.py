@@ -16,8 +16,7 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
 from sstorch.optim.compiled import visits
 from sstorch.optim.compiled.families import KERNELS
-from sstorch.optim.compiled.lbfgs import Options
-from sstorch.optim.compiled.steps import Model
+from sstorch.optim.compiled.lbfgs import Options, make_model
 from sstorch.optim.lbfgs import LBFGSOptions
 
 # Problems that a thread takes at a time are so few that the threads end together.
@@ -39,12 +38,14 @@ class CompiledProblems:
         self.tree = tree
         kernel = tree.family.kernel
         assert kernel is not None  # made where there is one
-        self._model = Model(
+        self._model = make_model(
             KERNELS.index(kernel),
+            sample.x.matrices.shape[-1],
             tree.n_gate_features,
             tree.n_features,
             len(tree.family.shape_names),
             tree.family.ancillary == "linear" and len(tree.family.shape_names) > 0,
+            len(tree.topology.branches),
         )
         counts = sample.x.counts
         self._split = np.repeat(np.arange(len(counts)), counts)

@@ -10,10 +10,11 @@ import math
 from collections import namedtuple
 
 import numpy as np
+from numba import types
 
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.families import link, n_pairs, row_curvatures, row_losses
-from sstorch.optim.compiled.jit import compiled, elementwise, summing
+from sstorch.optim.compiled.families import call_for_rows, link, n_pairs
+from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, summing
 from sstorch.optim.compiled.matrix import gram, inner, invert, mirror, pull_back, score, squares, total
 
 # Rows of a block, with few gates and with many.
@@ -28,8 +29,12 @@ SMOOTHING = 1e-4
 GATES, LOGISTIC, LEAVES, JOINT = range(4)
 
 # Family and sizes: number of the kernel; features of gates and of leaves; shape parameters and whether they
-# are linear in the features.
-Model = namedtuple("Model", "kind p_gate p_leaf s linear")
+# are linear in the features; first features of gates and of leaves; where the parts of a block are, and their number; addresses of the losses of rows
+# and of their curvatures, of the function of a step and of its minimisation.
+Model = namedtuple(
+    "Model",
+    "kind p_gate p_leaf s linear first_gate first_leaf shape linked ds ds0 second gates ends reach n_work losses curvatures evaluate minimize"
+)
 
 # Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
 # the row was not observed from time zero (m), both without columns if all were.
@@ -46,36 +51,40 @@ Weights = namedtuple("Weights", "what n_gates ends ranges place")
 # thawed; coefficient and pieces (n, p_leaf) of monotone effects; the penalty of what is frozen.
 Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first cone_weight cone constant")
 
-# Room for a block: of each gate four rows; of one leaf predictor, loss, slope, shapes, their link, their slopes, two
-# to spare; the same three results at entry; second derivatives.
-Room = namedtuple("Room", "gates ends reach z v dg shape linked ds spare spare2 v0 dg0 ds0 zero second theta of_theta")
+# Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at entry,
+# zeros; then, from where the model says, shapes, their links, slopes, slopes at entry, second derivatives; four
+# rows of each gate; values at the ends and their probabilities.
+Z, V, DG, SPARE, SPARE2, V0, DG0, ZERO = range(8)
+
+# ``theta`` and ``of_theta`` (L', d): leaves and their gradient.
+Room = namedtuple("Room", "work theta of_theta")
 
 
 @compiled
 def make_room(model, n_gates, n_leaves, d):
     """Room for the blocks of steps of at most so many gates and leaves."""
     size = BLOCK if n_gates <= FEW_GATES else SMALL_BLOCK
-    s = max(model.s, 1)
-    return Room(
-        np.empty((4 * max(n_gates, 1), size)),
-        np.empty((n_gates + 1, size)),
-        np.empty((n_gates + 1, size)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-        np.empty((s, size)),
-        np.empty((s, size)),
-        np.empty((s, size)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-        np.empty((s, size)),
-        np.zeros(size),
-        np.empty((n_pairs(model.kind, model.s), size)),
-        np.empty((n_leaves, d)),
-        np.empty((n_leaves, d)),
-    )
+    work = np.empty((model.n_work, size))
+    work[ZERO] = 0.0
+    return Room(work, np.empty((n_leaves, d)), np.empty((n_leaves, d)))
+
+
+_INT, _NUMBER, _VECTOR, _MATRIX = types.int64, types.float64, types.float64[::1], types.float64[:, ::1]
+_PLACES = types.int64[:, ::1]
+MODEL = types.NamedTuple([_INT] * 4 + [types.boolean] + [_INT] * (len(Model._fields) - 5), Model)
+ROWS = types.NamedTuple([_MATRIX, _VECTOR, _MATRIX, _MATRIX, _VECTOR], Rows)
+WEIGHTS = types.NamedTuple([_INT, _INT, _MATRIX, _PLACES, _PLACES], Weights)
+PENALTIES = types.NamedTuple(
+    [_NUMBER, _NUMBER, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _INT, _NUMBER, _MATRIX, _NUMBER], Penalties
+)
+ROOM = types.NamedTuple([_MATRIX, _MATRIX, _MATRIX], Room)
+_call_for_value = call_by_address(_NUMBER)
+
+
+@compiled
+def evaluate(model, rows, weights, penalties, x, gradient, room):
+    """Value of a step at parameters x, and its gradient; none is worked out where that has no size."""
+    return _call_for_value(model.evaluate, (model, rows, weights, penalties, x, gradient, room))
 
 
 # ------------------------------------------------------------------ gates
@@ -107,38 +116,47 @@ def gate_sides(model, x, lo, n, gates, n_gates, room):
     width = model.p_gate + 1
     for b in range(n_gates):
         at = b * width
-        score(x, 0, model.p_gate, lo, n, gates[at : at + width], gates[at + width - 1], room.gates[4 * b])
-        _sides(room.gates[4 * b], n, room.gates[4 * b + 1], room.gates[4 * b + 2])
+        score(x, model.first_gate, model.p_gate, lo, n, gates[at : at + width], gates[at + width - 1], room.work[model.gates + 4 * b])
+        _sides(room.work[model.gates + 4 * b], n, room.work[model.gates + 4 * b + 1], room.work[model.gates + 4 * b + 2])
 
 
 @compiled
-def reach_ends(n_gates, n, room):
+def reach_ends(model, n_gates, n, room):
     """Probabilities of the ends from left to right, in ``room.reach``."""
-    room.reach[0, :n] = 1.0
+    room.work[model.reach + 0, :n] = 1.0
     here = 1
     while here <= n_gates:
         for k in range(here - 1, -1, -1):
             b = here - 1 + k
-            product(room.reach[k], room.gates[4 * b + 2], n, room.reach[2 * k + 1])
-            product(room.reach[k], room.gates[4 * b + 1], n, room.reach[2 * k])
+            product(room.work[model.reach + k], room.work[model.gates + 4 * b + 2], n, room.work[model.reach + 2 * k + 1])
+            product(room.work[model.reach + k], room.work[model.gates + 4 * b + 1], n, room.work[model.reach + 2 * k])
         here *= 2
 
 
 @compiled
-def expect(ends, lo, n, n_gates, room):
+def expect(model, n, n_gates, room):
     """Expected value from those at the ends, in row 3, and derivatives in the logits, in rows 4 b."""
-    g = room.gates
+    g, ends = room.work[model.gates :], room.work[model.ends :]
     for b in range(n_gates - 1, -1, -1):
         c = 2 * b + 1
-        left = g[4 * c + 3] if c < n_gates else ends[c - n_gates, lo:]
-        right = g[4 * c + 7] if c + 1 < n_gates else ends[c + 1 - n_gates, lo:]
+        left = g[4 * c + 3] if c < n_gates else ends[c - n_gates]
+        right = g[4 * c + 7] if c + 1 < n_gates else ends[c + 1 - n_gates]
         _expect(g[4 * b + 1], g[4 * b + 2], left, right, n, g[4 * b + 3], g[4 * b])
 
 
 @compiled
-def _reach_gates(n_gates, n, room):
+def _set_ends(model, weights, lo, n, room):
+    """The values that a step has at the ends."""
+    for end in range(weights.ends.shape[0]):
+        row, values = room.work[model.ends + end], weights.ends[end]
+        for i in range(n):
+            row[i] = values[lo + i]
+
+
+@compiled
+def _reach_gates(model, n_gates, n, room):
     """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; overwrites rows 4 b + 3."""
-    g = room.gates
+    g = room.work[model.gates :]
     for b in range(1, n_gates):
         up = (b - 1) // 2
         side = g[4 * up + 1 + (b - 1) % 2]
@@ -154,8 +172,8 @@ def _pull_gates(model, x, lo, n, n_gates, room, out):
     width = model.p_gate + 1
     for b in range(n_gates):
         at = b * width
-        pull_back(x, 0, model.p_gate, lo, n, room.gates[4 * b], out[at : at + width])
-        out[at + width - 1] += total(room.gates[4 * b], n)
+        pull_back(x, model.first_gate, model.p_gate, lo, n, room.work[model.gates + 4 * b], out[at : at + width])
+        out[at + width - 1] += total(room.work[model.gates + 4 * b], n)
 
 
 @elementwise
@@ -173,25 +191,25 @@ def _logistic(z, weight, left_weight, n, v):
 def set_shapes(model, theta, room):
     """Fill the shapes of a leaf where they are the same for all rows."""
     if not model.linear:
-        size = room.z.size
+        size = room.work.shape[1]
         for k in range(model.s):
-            room.shape[k] = theta[model.p_leaf + 1 + k]
+            room.work[model.shape + k] = theta[model.p_leaf + 1 + k]
         # One number of each is enough to link it.
-        link(model.kind, room.shape, model.s, 1, room.linked)
+        link(model.kind, room.work[model.shape :], model.s, min(model.s, 1), room.work[model.linked :])
         for k in range(model.s):
-            room.linked[k, :size] = room.linked[k, 0]
+            room.work[model.linked + k, :size] = room.work[model.linked + k, 0]
 
 
 @compiled
 def leaf_scores(model, x, lo, n, theta, room):
     """Linear predictor, and shapes where they are linear too."""
-    first, p, s = x.shape[0] - model.p_leaf, model.p_leaf, model.s
-    score(x, first, p, lo, n, theta, theta[p], room.z)
+    first, p, s = model.first_leaf, model.p_leaf, model.s
+    score(x, first, p, lo, n, theta, theta[p], room.work[Z])
     if model.linear:
         for k in range(s):
             at = p + 1 + s + k * p
-            score(x, first, p, lo, n, theta[at:], theta[p + 1 + k], room.shape[k])
-        link(model.kind, room.shape, s, n, room.linked)
+            score(x, first, p, lo, n, theta[at:], theta[p + 1 + k], room.work[model.shape + k])
+        link(model.kind, room.work[model.shape :], s, n, room.work[model.linked :])
 
 
 @elementwise
@@ -206,18 +224,24 @@ def leaf_losses(model, rows, lo, n, theta, room):
     leaf_scores(model, rows.x, lo, n, theta, room)
     s = model.s
     event = rows.event[lo : lo + n]
-    row_losses(
-        model.kind, rows.columns, lo, event, n, room.z, room.shape, room.linked, s, room.v, room.dg, room.ds, room.spare
+    call_for_rows(
+        model.losses,
+        (
+            model.kind, rows.columns, lo, event, n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[V], room.work[DG], room.work[model.ds :], room.work[SPARE]
+        ),
     )
     if rows.late.size:
-        row_losses(
-            model.kind, rows.entry, lo, room.zero, n, room.z, room.shape, room.linked, s, room.v0, room.dg0, room.ds0, room.spare
+        call_for_rows(
+            model.losses,
+            (
+                model.kind, rows.entry, lo, room.work[ZERO], n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[V0], room.work[DG0], room.work[model.ds0 :], room.work[SPARE]
+            ),
         )
         late = rows.late[lo : lo + n]
-        _less(late, room.v0, n, room.v)
-        _less(late, room.dg0, n, room.dg)
+        _less(late, room.work[V0], n, room.work[V])
+        _less(late, room.work[DG0], n, room.work[DG])
         for k in range(s):
-            _less(late, room.ds0[k], n, room.ds[k])
+            _less(late, room.work[model.ds0 + k], n, room.work[model.ds + k])
 
 
 @elementwise
@@ -230,23 +254,23 @@ def _weigh(weight, n, v):
 @compiled
 def _pull_leaf(model, x, lo, n, weight, room, out):
     """Weigh the derivatives, and add their sums to the gradient of a leaf."""
-    first, p, s = x.shape[0] - model.p_leaf, model.p_leaf, model.s
-    _weigh(weight, n, room.dg)
-    pull_back(x, first, p, lo, n, room.dg, out)
-    out[p] += total(room.dg, n)
+    first, p, s = model.first_leaf, model.p_leaf, model.s
+    _weigh(weight, n, room.work[DG])
+    pull_back(x, first, p, lo, n, room.work[DG], out)
+    out[p] += total(room.work[DG], n)
     for k in range(s):
-        _weigh(weight, n, room.ds[k])
-        out[p + 1 + k] += total(room.ds[k], n)
+        _weigh(weight, n, room.work[model.ds + k])
+        out[p + 1 + k] += total(room.work[model.ds + k], n)
         if model.linear:
-            pull_back(x, first, p, lo, n, room.ds[k], out[p + 1 + s + k * p :])
+            pull_back(x, first, p, lo, n, room.work[model.ds + k], out[p + 1 + s + k * p :])
 
 
 # ------------------------------------------------------------------ value and gradient
 
 
 @compiled
-def evaluate(model, rows, weights, penalties, x, gradient, room):
-    """Value of a step at parameters x, and its gradient; none is worked out where that has no size."""
+def evaluate_step(model, rows, weights, penalties, x, gradient, room):
+    """What :func:`evaluate` calls."""
     gradient[:] = 0.0
     n_gates, place = weights.n_gates, weights.place
     wants = gradient.size > 0
@@ -258,33 +282,34 @@ def evaluate(model, rows, weights, penalties, x, gradient, room):
     if weights.what == LEAVES:
         value = _leaves(model, rows, weights, gradient, room)
     else:
-        m, size = rows.x.shape[1], room.z.size
+        m, size = rows.x.shape[1], room.work.shape[1]
         for lo in range(0, m, size):
             n = min(size, m - lo)
             if weights.what == LOGISTIC:
-                score(rows.x, 0, model.p_gate, lo, n, x, x[model.p_gate], room.gates[0])
-                _logistic(room.gates[0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.v)
-                value += total(room.v, n)
-                _pull_gates(model, rows.x, lo, n, 1, room, gradient)
+                score(rows.x, model.first_gate, model.p_gate, lo, n, x, x[model.p_gate], room.work[model.gates + 0])
+                _logistic(room.work[model.gates + 0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.work[V])
+                value += total(room.work[V], n)
+                _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
                 continue
             gate_sides(model, rows.x, lo, n, x, n_gates, room)
             if weights.what == JOINT:
-                reach_ends(n_gates, n, room)
+                reach_ends(model, n_gates, n, room)
                 weight = weights.ends[0, lo:]
                 for leaf in range(place.shape[0]):
-                    product(room.reach[leaf], weight, n, room.reach[leaf])
+                    product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
                     set_shapes(model, room.theta[leaf], room)
                     leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                    _relevant(room.reach[leaf], room.v, weight, n, room.ends[leaf])
+                    _relevant(room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf])
                     if wants:
-                        _pull_leaf(model, rows.x, lo, n, room.reach[leaf], room, room.of_theta[leaf])
-                expect(room.ends, 0, n, n_gates, room)
-                value += total(room.gates[3] if n_gates else room.ends[0], n)
+                        _pull_leaf(model, rows.x, lo, n, room.work[model.reach + leaf], room, room.of_theta[leaf])
+                expect(model, n, n_gates, room)
+                value += total(room.work[model.gates + 3] if n_gates else room.work[model.ends + 0], n)
             else:
-                expect(weights.ends, lo, n, n_gates, room)
-                value += total(room.gates[3], n)
+                _set_ends(model, weights, lo, n, room)
+                expect(model, n, n_gates, room)
+                value += total(room.work[model.gates + 3], n)
             if wants:
-                _reach_gates(n_gates, n, room)
+                _reach_gates(model, n_gates, n, room)
                 _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
     if wants:
         for leaf in range(place.shape[0]):
@@ -307,11 +332,11 @@ def _leaves(model, rows, weights, gradient, room):
         set_shapes(model, theta, room)
         weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
         first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
-        for lo in range(first, last, room.z.size):
-            n = min(room.z.size, last - lo)
+        for lo in range(first, last, room.work.shape[1]):
+            n = min(room.work.shape[1], last - lo)
             leaf_losses(model, rows, lo, n, theta, room)
-            _weigh(weight[lo:], n, room.v)
-            value += total(room.v, n)
+            _weigh(weight[lo:], n, room.work[V])
+            value += total(room.work[V], n)
             if gradient.size:
                 _pull_leaf(model, rows.x, lo, n, weight[lo:], room, room.of_theta[leaf])
     return value
@@ -387,6 +412,14 @@ def _pieces(first, last, rows):
 
 
 @compiled
+def _scale(blocks, factor):
+    for b in range(blocks.shape[0]):
+        for j in range(blocks.shape[1]):
+            for k in range(blocks.shape[2]):
+                blocks[b, j, k] *= factor
+
+
+@compiled
 def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
     """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
 
@@ -401,37 +434,38 @@ def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
             room.theta[leaf, j] = x[place[leaf, j]]
     m = rows.x.shape[1]
     if weights.what == LEAVES:
-        spread = np.zeros((0, 0))
         for leaf in range(n_leaves):
             first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
             most = MAX_ROWS if last - first == m else max(PIECE, MAX_ROWS * (last - first) // max(m, 1))
             length, count = _pieces(first, last, most)
             set_shapes(model, room.theta[leaf], room)
             weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
-            spread = np.zeros((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
+            spread = np.empty((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
+            spread[:] = 0.0
             factor = (last - first) / max(1, length * count)
             for piece in range(count):
                 begin = first + (last - first - length) * piece // max(1, count - 1)
-                for lo in range(begin, begin + length, room.z.size):
-                    n = min(room.z.size, begin + length - lo)
+                for lo in range(begin, begin + length, room.work.shape[1]):
+                    n = min(room.work.shape[1], begin + length - lo)
                     _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread, room)
             _put_leaf(model, weights, leaf, factor, spread, of_leaves)
     else:
         length, count = _pieces(0, m, MAX_ROWS)
         factor = m / max(1, length * count)
         d = place.shape[1]
-        spread = np.zeros((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
+        spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
+        spread[:] = 0.0
         for piece in range(count):
             begin = (m - length) * piece // max(1, count - 1)
-            for lo in range(begin, begin + length, room.z.size):
-                n = min(room.z.size, begin + length - lo)
+            for lo in range(begin, begin + length, room.work.shape[1]):
+                n = min(room.work.shape[1], begin + length - lo)
                 _gate_curvature(model, rows, weights, lo, n, x, of_gates, spread, room)
         for leaf in range(n_leaves):
             _put_leaf(model, weights, leaf, factor, spread[leaf], of_leaves)
-        of_gates *= factor
+        _scale(of_gates, factor)
         if of_gates.shape[1] > 1:
             for b in range(n_gates):
-                mirror(of_gates[b], 0, 0, model.p_gate)
+                mirror(of_gates[b], model.p_gate)
     _add_penalties(model, weights, penalties, x, of_gates, of_leaves)
     for b in range(of_gates.shape[0]):
         invert(of_gates[b])
@@ -445,31 +479,31 @@ def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
     n_gates, p = weights.n_gates, model.p_gate
     gate_sides(model, rows.x, lo, n, x, n_gates, room)
     if weights.what == LOGISTIC:
-        product(room.gates[1], room.gates[2], n, room.spare)
-        product(room.spare, weights.ends[0, lo:], n, room.gates[0])
+        product(room.work[model.gates + 1], room.work[model.gates + 2], n, room.work[SPARE])
+        product(room.work[SPARE], weights.ends[0, lo:], n, room.work[model.gates + 0])
     else:
         if weights.what == JOINT:
-            reach_ends(n_gates, n, room)
+            reach_ends(model, n_gates, n, room)
             weight = weights.ends[0, lo:]
             for leaf in range(weights.place.shape[0]):
-                product(room.reach[leaf], weight, n, room.reach[leaf])
+                product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
                 set_shapes(model, room.theta[leaf], room)
                 leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                _relevant(room.reach[leaf], room.v, weight, n, room.ends[leaf])
-                _leaf_curvature(model, rows, lo, n, room.theta[leaf], room.reach[leaf], of_leaves[leaf], room)
-            expect(room.ends, 0, n, n_gates, room)
+                _relevant(room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf])
+                _leaf_curvature(model, rows, lo, n, room.theta[leaf], room.work[model.reach + leaf], of_leaves[leaf], room)
         else:
-            expect(weights.ends, lo, n, n_gates, room)
-        _reach_gates(n_gates, n, room)
+            _set_ends(model, weights, lo, n, room)
+        expect(model, n, n_gates, room)
+        _reach_gates(model, n_gates, n, room)
         for b in range(n_gates):
-            _bend(room.gates[4 * b], room.gates[4 * b + 1], room.gates[4 * b + 2], n, room.gates[4 * b])
+            _bend(room.work[model.gates + 4 * b], room.work[model.gates + 4 * b + 1], room.work[model.gates + 4 * b + 2], n, room.work[model.gates + 4 * b])
     for b in range(n_gates):
-        bend = room.gates[4 * b]
+        bend = room.work[model.gates + 4 * b]
         if of_gates.shape[1] > 1:
-            gram(rows.x, 0, p, lo, n, bend, of_gates[b], 0, 0, room.spare)
+            gram(rows.x, model.first_gate, p, lo, n, bend, of_gates[b], room.work[SPARE])
         else:
             at = b * (p + 1)
-            squares(rows.x, 0, p, lo, n, bend, of_gates[at:, 0, 0])
+            squares(rows.x, model.first_gate, p, lo, n, bend, of_gates[at:, 0, 0])
             of_gates[at + p, 0, 0] += total(bend, n)
 
 
@@ -484,69 +518,70 @@ def _weigh_second(weight, n, v):
 def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
     """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
     leaf_scores(model, rows.x, lo, n, theta, room)
-    s, p, first = model.s, model.p_leaf, rows.x.shape[0] - model.p_leaf
-    row_curvatures(
-        model.kind, rows.columns, lo, rows.event[lo:], n, room.z, room.shape, room.linked, s, room.second, room.spare, room.dg
+    s, p, first = model.s, model.p_leaf, model.first_leaf
+    call_for_rows(
+        model.curvatures,
+        (
+            model.kind, rows.columns, lo, rows.event[lo:], n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[model.second :], room.work[SPARE], room.work[DG]
+        ),
     )
-    pairs = room.second.shape[0]
+    pairs = n_pairs(model.kind, model.s)
     for pair in range(pairs):
-        _weigh_second(weight, n, room.second[pair])
+        _weigh_second(weight, n, room.work[model.second + pair])
     if out.shape[1] == 1:
-        squares(rows.x, first, p, lo, n, room.second[0], out[:, 0])
-        out[p, 0] += total(room.second[0], n)
+        squares(rows.x, first, p, lo, n, room.work[model.second + 0], out[:, 0])
+        out[p, 0] += total(room.work[model.second + 0], n)
         for k in range(s):
-            own = room.second[1 + s + k]
+            own = room.work[model.second + 1 + s + k]
             out[p + 1 + k, 0] += total(own, n)
             if model.linear:
                 squares(rows.x, first, p, lo, n, own, out[p + 1 + s + k * p :, 0])
         return
-    gram(rows.x, first, p, lo, n, room.second[0], out, 0, 0, room.spare)
-    place = 2 * s + 1
-    for k in range(s):
-        _add_pair(model, rows.x, lo, n, room.second[1 + k], -1, k, out, room)
-        _add_pair(model, rows.x, lo, n, room.second[1 + s + k], k, k, out, room)
-        if pairs > 2 * s + 1:
-            for other in range(k + 1, s):
-                _add_pair(model, rows.x, lo, n, room.second[place], k, other, out, room)
-                place += 1
+    gram(rows.x, first, p, lo, n, room.work[model.second], out, room.work[SPARE])
+    for j in range(s + 1):
+        for k in range(max(j, 1), s + 1):
+            pair = k if j == 0 else s + k
+            if 0 < j < k:
+                if pairs == 2 * s + 1:
+                    break
+                # Pairs of different shapes follow row by row.
+                pair = 2 * s + (j - 1) * s - (j - 1) * j // 2 + k - j
+            _add_pair(model, rows.x, lo, n, room.work[model.second + pair], j, k, out, room)
 
 
 @compiled
 def _add_pair(model, x, lo, n, v, j, k, out, room):
-    """Add second derivatives in shapes j, -1 for g, and k."""
-    s, p, first = model.s, model.p_leaf, x.shape[0] - model.p_leaf
-    one = p if j < 0 else p + 1 + j
-    other = p + 1 + k
-    total_v = total(v, n)
-    out[one, other] += total_v
-    if other != one:
-        out[other, one] += total_v
-    if j < 0:
-        # Slopes of g with the constant of shape k.
-        room.spare[:p] = 0.0
-        pull_back(x, first, p, lo, n, v, room.spare)
-        for i in range(p):
-            out[i, other] += room.spare[i]
-            out[other, i] += room.spare[i]
-    if not model.linear:
+    """Add second derivatives in shapes j, 0 for g, and k > 0."""
+    s, p, first = model.s, model.p_leaf, model.first_leaf
+    one, other = p + j, p + k
+    sum_v = total(v, n)
+    out[one, other] += sum_v
+    if j < k:
+        out[other, one] += sum_v
+    if j > 0 and not model.linear:
         return
-    row = 0 if j < 0 else p + 1 + s + j * p
-    column = p + 1 + s + k * p
-    sums = np.zeros(p)
-    pull_back(x, first, p, lo, n, v, sums)
+    # Slopes of the one with the constant of the other.
+    sums = room.work[SPARE2]
     for i in range(p):
-        out[one, column + i] += sums[i]
-        out[column + i, one] += sums[i]
-        if j >= 0 and j != k:
+        sums[i] = 0.0
+    pull_back(x, first, p, lo, n, v, sums)
+    row = 0 if j == 0 else p + 1 + s + (j - 1) * p
+    column = p + 1 + s + (k - 1) * p
+    for i in range(p):
+        if j < k:
             out[row + i, other] += sums[i]
             out[other, row + i] += sums[i]
-    for i in range(p):
-        product(x[first + i, lo:], v, n, room.spare)
-        sums[:] = 0.0
-        pull_back(x, first, p, lo, n, room.spare, sums)
+        if model.linear:
+            out[one, column + i] += sums[i]
+            out[column + i, one] += sums[i]
+    for i in range(p if model.linear else 0):
+        product(x[first + i, lo:], v, n, room.work[SPARE])
+        for h in range(p):
+            sums[h] = 0.0
+        pull_back(x, first, p, lo, n, room.work[SPARE], sums)
         for h in range(p):
             out[row + i, column + h] += sums[h]
-            if row != column:
+            if j < k:
                 out[column + h, row + i] += sums[h]
 
 
@@ -556,7 +591,7 @@ def _put_leaf(model, weights, leaf, factor, own, of_leaves):
     d = own.shape[0]
     full = own.shape[1] > 1
     if full:
-        mirror(own, 0, 0, model.p_leaf)
+        mirror(own, model.p_leaf)
     start = weights.n_gates * (model.p_gate + 1)
     shared = _is_shared(weights)
     for j in range(d):
@@ -608,3 +643,7 @@ def _add_penalties(model, weights, penalties, x, of_gates, of_leaves):
                 of_leaves[0, at, at] += each
             else:
                 of_leaves[leaf, j, j] += each
+
+
+# Types of the arguments of :func:`evaluate_step`.
+EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)

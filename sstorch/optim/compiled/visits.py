@@ -22,6 +22,7 @@ from sstorch.optim.compiled.steps import (
     LOGISTIC,
     Penalties,
     Rows,
+    V,
     Weights,
     evaluate,
     expect,
@@ -113,13 +114,13 @@ def _visiting(b, k, rows, node, room):
     """Rows of positive weight whose most probable path passes a node, ascending."""
     n, width, level = b.weight.shape[1], b.model.p_gate + 1, _level(node)
     on = b.weight[k] > 0
-    z = room.gates[0]
+    z = room.work[b.model.gates]
     for up in range(level):
         gate, child = node >> (level - up), node >> (level - up - 1)
         theta = b.gates[k, gate - 1]
         for lo in range(0, n, z.size):
             size = min(z.size, n - lo)
-            score(rows.x, 0, b.model.p_gate, lo, size, theta, theta[width - 1], z)
+            score(rows.x, b.model.first_gate, b.model.p_gate, lo, size, theta, theta[width - 1], z)
             for i in range(size):
                 on[lo + i] = on[lo + i] and (z[i] >= 0) == (child % 2 == 0)
     return np.flatnonzero(on)
@@ -228,7 +229,7 @@ def _skip(record, rows, share):
 @compiled
 def _leaf_losses_under(b, k, rows, first, count, room):
     """Losses (L', m) of rows at leaves, at most the ceiling."""
-    m, size = rows.x.shape[1], room.z.size
+    m, size = rows.x.shape[1], room.work.shape[1]
     losses = np.empty((count, m))
     for leaf in range(count):
         theta = b.leaves[k, first + leaf]
@@ -237,21 +238,21 @@ def _leaf_losses_under(b, k, rows, first, count, room):
             n = min(size, m - lo)
             leaf_losses(b.model, rows, lo, n, theta, room)
             for i in range(n):
-                losses[leaf, lo + i] = CEILING if room.v[i] > CEILING else room.v[i]
+                losses[leaf, lo + i] = CEILING if room.work[V][i] > CEILING else room.work[V][i]
     return losses
 
 
 @compiled
 def _reach(b, k, rows, node, n_gates, room):
     """Probability (L', m) of each leaf under a node for rows that are there."""
-    m, size = rows.x.shape[1], room.z.size
+    m, size = rows.x.shape[1], room.work.shape[1]
     reach = np.empty((n_gates + 1, m))
     flat = _gates_under(b, k, node, n_gates)
     for lo in range(0, m, size):
         n = min(size, m - lo)
         gate_sides(b.model, rows.x, lo, n, flat, n_gates, room)
-        reach_ends(n_gates, n, room)
-        reach[:, lo : lo + n] = room.reach[: n_gates + 1, :n]
+        reach_ends(b.model, n_gates, n, room)
+        reach[:, lo : lo + n] = room.work[b.model.reach : b.model.reach + n_gates + 1, :n]
     return reach
 
 
@@ -284,11 +285,11 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     first = (node << (b.depth - level)) - (1 << b.depth)
     theta = b.gates[k, node - 1]
     left = np.empty(m, np.bool_)
-    z, size = room.gates[0], room.z.size
+    z, size = room.work[model.gates], room.work.shape[1]
     on_left = 0.0
     for lo in range(0, m, size):
         n = min(size, m - lo)
-        score(rows.x, 0, model.p_gate, lo, n, theta, theta[width - 1], z)
+        score(rows.x, model.first_gate, model.p_gate, lo, n, theta, theta[width - 1], z)
         for i in range(n):
             left[lo + i] = z[i] >= 0
             on_left += weight[lo + i] if left[lo + i] else 0.0
@@ -592,7 +593,7 @@ def leaves_of_rows(b, problems, leaf):
     """Leaf of the most probable path of each row, (K, N), written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     n, width = b.weight.shape[1], b.model.p_gate + 1
-    n_gates, size = b.gates.shape[1], room.z.size
+    n_gates, size = b.gates.shape[1], room.work.shape[1]
     for j in range(problems.size):
         k = problems[j]
         x = b.x[b.split[k]]
@@ -600,9 +601,9 @@ def leaves_of_rows(b, problems, leaf):
             m = min(size, n - lo)
             for g in range(n_gates):
                 theta = b.gates[k, g]
-                score(x, 0, b.model.p_gate, lo, m, theta, theta[width - 1], room.gates[4 * g])
+                score(x, b.model.first_gate, b.model.p_gate, lo, m, theta, theta[width - 1], room.work[b.model.gates + 4 * g])
             for i in range(m):
                 node = 1
                 for _ in range(b.depth):
-                    node = 2 * node + (0 if room.gates[4 * (node - 1), i] >= 0 else 1)
+                    node = 2 * node + (0 if room.work[b.model.gates + 4 * (node - 1), i] >= 0 else 1)
                 leaf[j, lo + i] = node - (1 << b.depth)
