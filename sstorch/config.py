@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
-from sstorch.optim import JOINT_RACE, Adam, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import JOINT_RACE, Adam, Engine, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.settings import SETTINGS, Setting
 
@@ -274,10 +274,11 @@ class CVConfig:
 
 @dataclass
 class DeviceConfig:
-    """Device, precision, and CPU threads (None: one for a small batch, otherwise torch's own choice)."""
+    """Device, precision, engine, and CPU threads (None: one for a small batch, else torch's own choice)."""
 
     name: str = setting(MISSING, "of the device: device=cpu or cuda, device.name=cuda:1")
     dtype: str = setting("float64", "precision: float64 or float32")
+    engine: str = setting("torch", "of training: torch, compiled (on the CPU), or auto")
     threads: int | None = setting(None, "of the CPU; null: one for a small batch, else torch's own choice")
 
 
@@ -354,6 +355,7 @@ class Config:
             init=None if self.init.name == "auto" else self.init.name,
             device=self.device.name,
             dtype=self.device.dtype,
+            engine=cast(Engine, self.device.engine),
             random_state=self.seed,
             fairness=parity,
             rho=self.fairness.rho if parity is not None else 0.0,

@@ -1,6 +1,7 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.checkpoint import Checkpoint
+from sstorch.optim.engine import ENGINES, Engine
 from sstorch.optim.joint import JOINT_RACE, Adam, Joint, NodecJoint
 from sstorch.optim.lbfgs import (
     AutogradFunction,
@@ -21,6 +22,7 @@ from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, 
 from sstorch.optim.steps import minimize_step
 
 __all__ = [
+    "ENGINES",
     "JOINT_RACE",
     "THRESHOLDS",
     "Adam",
@@ -28,6 +30,7 @@ __all__ = [
     "BatchedFunction",
     "Checkpoint",
     "Distillation",
+    "Engine",
     "GateColumns",
     "HardTree",
     "Heats",

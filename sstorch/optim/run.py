@@ -119,6 +119,9 @@ class TrainingRun:
         self.tree = tree
         self.held_out = held_out
         self.compiled = compiled
+        self._judge: CompiledProblems | None = None
+        if compiled is not None and held_out is not None:
+            self._judge = compiled.with_rows(held_out.parts[0])
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.device)
         self.rows = rows
@@ -230,7 +233,7 @@ class TrainingRun:
     def criterion(self, problems: Tensor) -> Tensor:
         """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
         if self.compiled is not None:
-            return self._compiled_criterion(self.compiled, problems)
+            return (self._judge or self.compiled).objective(problems)
         tree, rows = self.sub_batch(problems)
         if self.held_out is not None:
             return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
@@ -238,11 +241,6 @@ class TrainingRun:
         # Penalties on rows come with a single shard.
         penalty = objective.penalty(tree) + objective.row_penalty(tree, rows.parts[0])
         return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
-
-    def _compiled_criterion(self, compiled: CompiledProblems, problems: Tensor) -> Tensor:
-        if self.held_out is None:
-            return compiled.objective(problems)
-        return compiled.loss(problems, self.held_out.parts[0].weight[problems])
 
     def keep_best(self) -> Tensor:
         """Keep improvements of the active problems; true where one improved, (K,)."""
@@ -306,7 +304,7 @@ class TrainingRun:
         )
 
     def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
-        """Record steps of the compiled engine at ``node``, and tell the callbacks.
+        """Record steps of the compiled engine at ``node``, tell the callbacks, and write the parameters.
 
         Args:
             problems: positions of the problems, (K,).
@@ -319,6 +317,7 @@ class TrainingRun:
         """
         from sstorch.optim.compiled import visits
 
+        assert self.compiled is not None
         names = {visits.BN: "BN", visits.WLR: "WLR", visits.LN: "LN", visits.JOINT_STEP: "JOINT"}
         status = records[:, visits.STATUS]
         overflow = (status == Status.NON_FINITE) & np.isin(
@@ -330,7 +329,9 @@ class TrainingRun:
                 continue
             if self.watches_steps:
                 chosen = problems[torch.from_numpy(at)]
-                context = StepContext(self.n_passes + 1, node, name, self.tree.select(chosen), chosen)
+                trees = self.compiled.trained(chosen)
+                freeze_except(trees, _working_set(trees, node, name))
+                context = StepContext(self.n_passes + 1, node, name, trees, chosen)
                 for callback in self.callbacks:
                     callback.on_step(context)
             own = records[at]
@@ -351,6 +352,7 @@ class TrainingRun:
         idle = np.flatnonzero(records[:, visits.STEP] == visits.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (visits.ROWS, visits.SHARE))
         self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
+        self.compiled.write()
         return problems[torch.from_numpy(np.flatnonzero(overflow))]
 
     @property
@@ -421,6 +423,16 @@ class TrainingRun:
         return norm
 
 
+def _working_set(tree: SoftTree, node: int, step: str) -> list[torch.nn.Parameter]:
+    """The parameters that a step at a node trains."""
+    if step == "JOINT":
+        return list(tree.parameters())
+    if step == "LN":
+        return [part for leaf in tree.topology.leaves_under(node) for part in tree.leaf(leaf).trained()]
+    nodes = [node] if step == "WLR" or node == 1 else tree.topology.branches_under(node)
+    return [part for gate in nodes for part in tree.gate(gate).parameters()]
+
+
 def _retry_from_start(
     step: ShardedStep, result: OptimizationResult, options: LBFGSOptions
 ) -> OptimizationResult:
@@ -465,9 +477,11 @@ def _leaf_masses(tree: SoftTree, rows: Shards) -> Tensor:
     return rows.sum(masses)
 
 
-def environment(device: torch.device) -> dict[str, str]:
-    """Versions and device, on which the last bits of a result depend beside settings and data."""
-    return {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
+def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
+    """Versions, device and engine, on which the last bits of a result depend beside settings and data."""
+    where = {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
+    # Runs of before there was a choice say nothing of it.
+    return where | ({"engine": "compiled"} if compiled else {})
 
 
 # The only minimiser that is left of the choice that there was.
@@ -530,6 +544,9 @@ class Trainer(ABC):
                 setting.
             FormatError: it is truncated, altered or of an unknown format version.
         """
+        rows = Shards.cut(sample, n_shards)
+        reason = None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
+        compiled = compiled_problems(engine, reason, tree, objective, rows)
         with ExitStack() as stack:
             if checkpoint is not None:
                 checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
@@ -540,9 +557,8 @@ class Trainer(ABC):
                     sample=sample,
                     held_out=held_out,
                     start=tree,
-                    environment=environment(sample.weight.device),
+                    environment=environment(sample.weight.device, compiled is not None),
                 )
-            rows = Shards.cut(sample, n_shards)
             held_out_rows = None if held_out is None else Shards.cut(held_out, n_shards)
             if checkpoint is not None and rows.group is not None:
                 raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
@@ -550,8 +566,6 @@ class Trainer(ABC):
                 raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
             if not rows.is_whole and len(objective.row_penalties):
                 raise ConfigError("penalties on rows need all of them at once: use a single shard")
-            reason = None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
-            compiled = compiled_problems(engine, reason, tree, objective, rows)
             run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint, compiled)
             with run.session(self.n_passes):
                 if not run.finished:

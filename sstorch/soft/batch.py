@@ -245,7 +245,7 @@ def _train(
     else:
         initialize_random(tree, sample, seeds, curved)
     history = settings.trainer.train(
-        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards
+        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards, settings.engine
     )
     with torch.no_grad():
         final = objective(tree, sample)

@@ -27,7 +27,19 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
 from sstorch.objective import FAIRNESS, L2Parity
-from sstorch.optim import JOINT_RACE, Adam, Distillation, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import (
+    ENGINES,
+    JOINT_RACE,
+    Adam,
+    Distillation,
+    Engine,
+    Joint,
+    Leaves,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+)
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # By name trainers come with a race, which only batches of starts have; the classes are plain.
@@ -277,6 +289,7 @@ class BatchSettings:
         None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
+    engine: Engine = setting("torch", one_of(ENGINES), "what trains", in_tree_group=False, saved=False)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
@@ -319,10 +332,11 @@ class BatchSettings:
     def facts(self) -> dict[str, object]:
         """Every setting that training reads but the trainer, by name, for comparison with another run's.
 
+        The engine is none: results agree but for the path that rounding leads a minimisation along.
         The leaf is there as a family. Encodings are left out where all columns stay as they are: so are those
         of runs from before there were any.
         """
-        silent = ["trainer", "prediction"]
+        silent = ["trainer", "prediction", "engine"]
         if self.encodings.are_linear:
             silent += ["numeric", "gate_numeric", "interactions", "roughness"]
         if not self.monotone:

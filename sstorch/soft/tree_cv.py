@@ -21,7 +21,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.nn import HazardFamily, Prediction
-from sstorch.optim import Trainer
+from sstorch.optim import Engine, Trainer
 from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import (
     FAMILIES,
@@ -106,8 +106,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
             loss on that share of the fold's training rows instead of by the training objective.
         random_state: seed of folds and starts, an integer.
-        prediction, device, dtype, verbose, missing_numbers, missing_categories: of all trees, as parameters
-            of :class:`~sstorch.SoftSurvivalTree`.
+        prediction, device, dtype, engine, verbose, missing_numbers, missing_categories: of all trees, as
+            parameters of :class:`~sstorch.SoftSurvivalTree`.
         numeric: encodings of numeric columns in the leaves, each for all columns, or a dictionary by column,
             as of :class:`~sstorch.SoftSurvivalTree`; ``"auto"`` compares ``"linear"``, ``"log"``,
             ``"piecewise"`` and ``"spline"``, the latter two where there are 100 events or more.
@@ -187,6 +187,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         prefer: Preference = "groups",
         min_leaf: float | None = None,
         gate_ridge_units: GateRidgeUnits | None = None,
+        engine: Engine = "torch",
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -217,6 +218,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         self.prefer = prefer
         self.min_leaf = min_leaf
         self.gate_ridge_units = gate_ridge_units
+        self.engine = engine
 
     # ------------------------------------------------------------------ fit
 

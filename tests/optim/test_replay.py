@@ -9,7 +9,7 @@ from torch import Tensor
 from sstorch.monitoring import Callback, Columns, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
-from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
+from sstorch.optim import Engine, LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
 from tests.batches import random_sample
 from tests.conftest import nightly
 
@@ -34,23 +34,26 @@ class _States(Callback):
 
 
 def _run(
-    eps: str | Thresholds, n: int = 8, depth: int = 2, **settings: int
+    eps: str | Thresholds, n: int = 8, depth: int = 2, engine: Engine = "torch", **settings: int
 ) -> tuple[SoftTree, Sample, Seen, list[Columns]]:
     sample = random_sample(n, n_splits=2, n_rows=150, seed=2)
     tree = SoftTree(3, depth, "log_logistic", (n,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     states = _States(tree)
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample, [states])
+    history = Nodec(eps=eps, lbfgs=tight, **settings).train(
+        tree, OBJECTIVE, sample, [states], engine=engine
+    )
     blocks = [b for b in history._steps if b["step"][0] != "SKIP"]
     assert len(blocks) == len(states.seen)
     return tree, sample, states.seen, blocks
 
 
 @pytest.mark.parametrize("eps", [(0.1, 0.3, 0.4), nightly((0.1, 0.03, 0.4)), nightly((0.012, 0.3, 0.4))])
-def test_every_step_is_the_printed_one(eps: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
+def test_every_step_is_the_printed_one(eps: tuple[float, float, float], engine: Engine) -> None:
     e = Thresholds(*eps)
-    _, sample, seen, blocks = _run(e, macro_iterations=3)
+    _, sample, seen, blocks = _run(e, engine=engine, macro_iterations=3)
     routing: dict[int, Tensor] = {}
     latest: dict[int, dict[str, Tensor]] = {}
     n_high = 0

@@ -26,7 +26,7 @@ _TURNS = 8
 class CompiledProblems:
     """R problems on the CPU, in double precision.
 
-    Parameters are those of a tree at every call and are written back into it.
+    Every call begins from the parameters of the trees as they are; :meth:`write` puts what it has trained there.
 
     Args:
         tree: the problems.
@@ -75,14 +75,14 @@ class CompiledProblems:
             )
 
         self._spread(work, problems)
-        self._write(b)
+        self._trained = b
 
     def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """All parameters at once; the records (K, n) of :func:`visits.train_jointly`."""
         b, limits = self._problems(), _options(options)
         records = np.empty((len(problems), visits.N_RECORDS))
         self._spread(lambda some, at: visits.train_jointly(b, at, limits, records[some]), problems)
-        self._write(b)
+        self._trained = b
         return records
 
     def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
@@ -96,24 +96,17 @@ class CompiledProblems:
             visits.train_leaves(b, positions, leaf, limits, records[some])
 
         self._spread(work, problems)
-        self._write(b)
+        self._trained = b
         return records
+
+    def with_rows(self, sample: Sample) -> CompiledProblems:
+        """The same trees with the loss on other rows, without penalties, as their objective."""
+        return CompiledProblems(self.tree, TrainingObjective(), sample)
 
     def objective(self, problems: Tensor) -> Tensor:
         """E of some problems, (K,)."""
-        return self._values(problems, self._weight[problems.numpy()], True)
-
-    def loss(self, problems: Tensor, weight: Tensor) -> Tensor:
-        """Data term of some problems with other row weights (K, N), shape (K,)."""
-        return self._values(problems, _array(weight), False)
-
-    def _values(self, problems: Tensor, weight: npt.NDArray[np.float64], penalised: bool) -> Tensor:
         b, values = self._problems(), np.empty(len(problems))
-
-        def work(some: slice, positions: npt.NDArray[np.int64]) -> None:
-            visits.objectives(b, positions, weight[some], penalised, values[some])
-
-        self._spread(work, problems)
+        self._spread(lambda some, at: visits.objectives(b, at, values[some]), problems)
         return torch.from_numpy(values)
 
     def value_and_gradient(self, problems: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,17 +147,27 @@ class CompiledProblems:
             *self._penalties,
         )
 
+    def trained(self, problems: Tensor) -> SoftTree:
+        """Some of the trees as the last steps have left them, all parameters frozen."""
+        trees = self.tree.select(problems)
+        self._fill(trees, problems)
+        trees.requires_grad_(False)
+        return trees
+
+    def write(self) -> None:
+        """Write what the last steps have trained into the trees."""
+        self._fill(self.tree, slice(None))
+
     @torch.no_grad()
-    def _write(self, b: Any) -> None:
-        """The parameters as they are now, into the tree."""
-        tree = self.tree
-        gates = GateParameters.unflatten(torch.from_numpy(b.gates))
+    def _fill(self, tree: SoftTree, problems: Tensor | slice) -> None:
+        b = self._trained
+        gates = GateParameters.unflatten(torch.from_numpy(b.gates)[problems])
         for number, node in enumerate(tree.topology.branches):
             gate = tree.gate(node)
             gate.weight.copy_(gates.weight[:, number])
             gate.bias.copy_(gates.bias[:, number])
         leaves = LeafParameters.unflatten(
-            torch.from_numpy(b.leaves), tree.n_features, len(tree.family.shape_names)
+            torch.from_numpy(b.leaves)[problems], tree.n_features, len(tree.family.shape_names)
         )
         for number, node in enumerate(tree.topology.leaves):
             leaf = tree.leaf(node)

@@ -482,8 +482,9 @@ def _flat(b, k):
 
 
 @compiled
-def _objective(b, k, weight):
-    """E of a problem as a step, with row weights (N) that are normalised here."""
+def _objective(b, k):
+    """E of a problem as a step."""
+    weight = b.weight[k]
     d, n_leaves = b.leaves.shape[2], b.leaves.shape[1]
     n_gates = b.gates.shape[1]
     share = np.empty((1, weight.size))
@@ -508,18 +509,13 @@ def _objective(b, k, weight):
 
 
 @compiled
-def objectives(b, problems, weight, penalised, values):
-    """E of some problems, or the data term alone, with row weights (K, N); (K,), written."""
+def objectives(b, problems, values):
+    """E of some problems, (K,), written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     nothing = np.empty(0)
     for j in range(problems.size):
         k = problems[j]
-        weights, penalties = _objective(b, k, weight[j])
-        if not penalised:
-            none = _empty_penalties(b)
-            penalties = Penalties(
-                0.0, 0.0, none.frozen, none.own, none.apart, b.leaves[k].copy(), 0, 0.0, none.cone, 0.0
-            )
+        weights, penalties = _objective(b, k)
         values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), nothing, room)
 
 
@@ -529,7 +525,7 @@ def gradients(b, problems, values, gradient):
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     for j in range(problems.size):
         k = problems[j]
-        weights, penalties = _objective(b, k, b.weight[k])
+        weights, penalties = _objective(b, k)
         values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), gradient[j], room)
 
 
@@ -542,7 +538,7 @@ def train_jointly(b, problems, options, records):
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     for j in range(problems.size):
         k = problems[j]
-        weights, penalties = _objective(b, k, b.weight[k])
+        weights, penalties = _objective(b, k)
         x = _flat(b, k)
         result = minimize(b.model, _rows_of(b, k), weights, penalties, x, options, room)
         if result.status != NON_FINITE:
