@@ -150,7 +150,8 @@ def test_objectives_are_as_low_as_torchs(leaf: str, trainer: str) -> None:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_problem_is_trained_to_the_same_bits_alone_and_on_any_number_of_threads(trainer: str) -> None:
-    tree, sample = _problems("weibull", n=6)
+    # Leaves that overflow would be torch's, whose sums depend on its threads.
+    tree, sample = _problems("log_logistic", n=6)
     objective, n_threads = TrainingObjective(1e-3, 1e-3), torch.get_num_threads()
     ends = []
     try:

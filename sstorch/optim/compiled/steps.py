@@ -54,7 +54,9 @@ Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first c
 # Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at entry,
 # zeros; then, from where the model says, shapes, their links, slopes, slopes at entry, second derivatives; four
 # rows of each gate; values at the ends and their probabilities.
-Z, V, DG, SPARE, SPARE2, V0, DG0, ZERO = range(8)
+# Row 0 is free: loops choose between code for vectors and for numbers, whose last bits differ, by the distance
+# from what they read to what they write, which must not depend on where memory was found.
+Z, V, DG, SPARE, SPARE2, V0, DG0, ZERO = range(1, 9)
 
 # ``theta`` and ``of_theta`` (L', d): leaves and their gradient.
 Room = namedtuple("Room", "work theta of_theta")
