@@ -55,7 +55,8 @@ def link(kind, shape, s, n, linked):
     """Shape parameters (s, n) on the scale on which they act."""
     for k in range(s):
         if kind == GOMPERTZ or kind == LOGISTIC_HAZARD:
-            linked[k, :n] = shape[k, :n]
+            for i in range(n):
+                linked[k, i] = shape[k, i]
         elif kind == LOG_NORMAL:
             for i in range(n):
                 linked[k, i] = exp(-shape[k, i])
@@ -284,9 +285,10 @@ def _life_table_rows(columns, lo, c, n, g, alpha, s, v, dg, ds, product):
     """Columns: y, number of the own interval, intervals begun, logs of the share left of the own one and of
     its length, time beyond the last end, log of the last end."""
     number, count = columns[1, lo : lo + n], columns[2, lo : lo + n]
-    v[:n] = 0.0
-    dg[:n] = 0.0
-    product[:n] = 1.0
+    for i in range(n):
+        v[i] = 0.0
+        dg[i] = 0.0
+        product[i] = 1.0
     for k in range(s - 1):
         _begin(alpha[k], k, count, n, g, v, dg, ds[k], product)
         if k % 1000 == 999:  # factors are at most 2
@@ -324,7 +326,8 @@ def _life_table_rows(columns, lo, c, n, g, alpha, s, v, dg, ds, product):
 @compiled
 def _life_table_second(columns, lo, c, n, g, alpha, s, second):
     number, count = columns[1, lo : lo + n], columns[2, lo : lo + n]
-    second[0, :n] = 0.0
+    for i in range(n):
+        second[0, i] = 0.0
     for k in range(s):
         _bend(alpha[k], k if k < s - 1 else math.inf, count, n, g, second[1 + k])
     for i in range(n):

@@ -11,7 +11,7 @@ from numba import types
 
 from sstorch.optim.compiled.families import CURVATURES, LOSSES, n_pairs, row_curvatures, row_losses
 from sstorch.optim.compiled.jit import address, call_by_address, compiled
-from sstorch.optim.compiled.matrix import EPS, inner
+from sstorch.optim.compiled.matrix import EPS, copy, inner
 from sstorch.optim.compiled.steps import (
     EVALUATE,
     MAX_BLOCK,
@@ -74,7 +74,7 @@ def _apply(of_gates, of_leaves, g, out):
 def _direction(g, of_gates, of_leaves, scale, s, y, rho, count, out, alpha, spare):
     """The two loops of L-BFGS (Nocedal and Wright 2006, algorithm 7.4) on the last ``count`` pairs."""
     d, m = g.size, rho.size
-    out[:] = g
+    copy(g, d, out)
     n = min(count, m)
     for k in range(n):
         i = (count - 1 - k) % m
@@ -160,7 +160,7 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
         low, low_value, low_slope = 0.0, value, slope
         high = high_value = high_slope = math.inf
         step, trials = 1.0, 0
-        low_g[:] = g
+        copy(g, d, low_g)
         accepted = finite = False
         while True:
             for j in range(d):
@@ -184,7 +184,7 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
                 if rise_slope * (high - low) >= 0:
                     high, high_value, high_slope = low, low_value, low_slope
                 low, low_value, low_slope = step, v, rise_slope
-                low_g[:] = trial_g
+                copy(trial_g, d, low_g)
             else:
                 high, high_value, high_slope = step, v, rise_slope
             if accepted or trials >= options.max_line_search or evaluations >= options.max_evaluations:
@@ -207,8 +207,8 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
             along, square = inner(direction, change, d), inner(change, change, d)
             if along > EPS * square:
                 at = count % m
-                s[at] = direction
-                y[at] = change
+                copy(direction, d, s[at])
+                copy(change, d, y[at])
                 rho[at] = 1.0 / along
                 count += 1
                 _apply(of_gates, of_leaves, change, spare)

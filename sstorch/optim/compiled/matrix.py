@@ -12,6 +12,20 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @elementwise
+def copy(source, n, out):
+    """Put the first n values into ``out``; a slice that is assigned brings much more code with it."""
+    for i in range(n):
+        out[i] = source[i]
+
+
+@elementwise
+def fill(out, n, value):
+    """Set the first n values."""
+    for i in range(n):
+        out[i] = value
+
+
+@elementwise
 def score(x, first, p, lo, n, weight, bias, out):
     """``out`` = bias + weight . features ``first`` to ``first + p`` of the n rows from ``lo`` on."""
     for i in range(n):
@@ -131,7 +145,8 @@ def invert(h):
         h[0, 0] = 1.0 / (h[0, 0] + floor if h[0, 0] + floor > 0 else abs(h[0, 0]) + floor)
         return
     factor = np.empty((d, d))
-    factor[:] = 0.0
+    for j in range(d):
+        fill(factor[j], d, 0.0)
     definite = True
     for j in range(d):
         pivot = h[j, j] + floor - inner(factor[j], factor[j], j)
@@ -144,12 +159,13 @@ def invert(h):
     if not definite:
         for j in range(d):
             own = 1.0 / (abs(h[j, j]) + floor)
-            h[j] = 0.0
+            fill(h[j], d, 0.0)
             h[j, j] = own
         return
     # Columns of the factor's inverse, as rows.
     inverse = np.empty((d, d))
-    inverse[:] = 0.0
+    for j in range(d):
+        fill(inverse[j], d, 0.0)
     for j in range(d):
         inverse[j, j] = 1.0 / factor[j, j]
         for i in range(j + 1, d):

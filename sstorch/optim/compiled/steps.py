@@ -15,7 +15,7 @@ from numba import types
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.families import call_for_rows, link, n_pairs
 from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, summing
-from sstorch.optim.compiled.matrix import gram, inner, invert, mirror, pull_back, score, squares, total
+from sstorch.optim.compiled.matrix import copy, fill, gram, inner, invert, mirror, pull_back, score, squares, total
 
 # Rows of a block, with few gates and with many.
 BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
@@ -67,7 +67,7 @@ def make_room(model, n_gates, n_leaves, d):
     """Room for the blocks of steps of at most so many gates and leaves."""
     size = BLOCK if n_gates <= FEW_GATES else SMALL_BLOCK
     work = np.empty((model.n_work, size))
-    work[ZERO] = 0.0
+    fill(work[ZERO], size, 0.0)
     return Room(work, np.empty((n_leaves, d)), np.empty((n_leaves, d)))
 
 
@@ -125,7 +125,7 @@ def gate_sides(model, x, lo, n, gates, n_gates, room):
 @compiled
 def reach_ends(model, n_gates, n, room):
     """Probabilities of the ends from left to right, in ``room.reach``."""
-    room.work[model.reach + 0, :n] = 1.0
+    fill(room.work[model.reach], n, 1.0)
     here = 1
     while here <= n_gates:
         for k in range(here - 1, -1, -1):
@@ -165,7 +165,7 @@ def _reach_gates(model, n_gates, n, room):
         if up > 0:
             product(g[4 * up + 3], side, n, g[4 * b + 3])
         else:
-            g[4 * b + 3, :n] = side[:n]
+            copy(side, n, g[4 * b + 3])
         product(g[4 * b], g[4 * b + 3], n, g[4 * b])
 
 
@@ -195,11 +195,11 @@ def set_shapes(model, theta, room):
     if not model.linear:
         size = room.work.shape[1]
         for k in range(model.s):
-            room.work[model.shape + k] = theta[model.p_leaf + 1 + k]
+            fill(room.work[model.shape + k], size, theta[model.p_leaf + 1 + k])
         # One number of each is enough to link it.
         link(model.kind, room.work[model.shape :], model.s, min(model.s, 1), room.work[model.linked :])
         for k in range(model.s):
-            room.work[model.linked + k, :size] = room.work[model.linked + k, 0]
+            fill(room.work[model.linked + k], size, room.work[model.linked + k, 0])
 
 
 @compiled
@@ -273,7 +273,7 @@ def _pull_leaf(model, x, lo, n, weight, room, out):
 @compiled
 def evaluate_step(model, rows, weights, penalties, x, gradient, room):
     """What :func:`evaluate` calls."""
-    gradient[:] = 0.0
+    fill(gradient, gradient.size, 0.0)
     n_gates, place = weights.n_gates, weights.place
     wants = gradient.size > 0
     for leaf in range(place.shape[0]):
@@ -414,6 +414,13 @@ def _pieces(first, last, rows):
 
 
 @compiled
+def _clear(blocks):
+    for b in range(blocks.shape[0]):
+        for j in range(blocks.shape[1]):
+            fill(blocks[b, j], blocks.shape[2], 0.0)
+
+
+@compiled
 def _scale(blocks, factor):
     for b in range(blocks.shape[0]):
         for j in range(blocks.shape[1]):
@@ -429,8 +436,8 @@ def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
     """
     n_gates, place = weights.n_gates, weights.place
     n_leaves = place.shape[0]
-    of_gates[:] = 0.0
-    of_leaves[:] = 0.0
+    _clear(of_gates)
+    _clear(of_leaves)
     for leaf in range(n_leaves):
         for j in range(place.shape[1]):
             room.theta[leaf, j] = x[place[leaf, j]]
@@ -443,7 +450,8 @@ def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
             set_shapes(model, room.theta[leaf], room)
             weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
             spread = np.empty((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
-            spread[:] = 0.0
+            for j in range(spread.shape[0]):
+                fill(spread[j], spread.shape[1], 0.0)
             factor = (last - first) / max(1, length * count)
             for piece in range(count):
                 begin = first + (last - first - length) * piece // max(1, count - 1)
@@ -456,7 +464,7 @@ def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
         factor = m / max(1, length * count)
         d = place.shape[1]
         spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
-        spread[:] = 0.0
+        _clear(spread)
         for piece in range(count):
             begin = (m - length) * piece // max(1, count - 1)
             for lo in range(begin, begin + length, room.work.shape[1]):

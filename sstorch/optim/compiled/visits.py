@@ -14,7 +14,7 @@ import numpy as np
 from sstorch.optim.compiled.elementary import TINY
 from sstorch.optim.compiled.jit import compiled
 from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
-from sstorch.optim.compiled.matrix import inner
+from sstorch.optim.compiled.matrix import copy, fill, inner, total
 from sstorch.optim.compiled.steps import (
     GATES,
     JOINT,
@@ -66,10 +66,10 @@ def _gathered(rows, keep):
     m = keep.size
     return Rows(
         _taken(rows.x, keep),
-        rows.event[keep],
+        _picked(rows.event, keep),
         _taken(rows.columns, keep),
         _taken(rows.entry, keep),
-        rows.late[keep] if rows.late.size else np.empty(0),
+        _picked(rows.late, keep),
     )
 
 
@@ -82,6 +82,22 @@ def _taken(values, keep):
         for i in range(m):
             target[i] = row[keep[i]]
     return out
+
+
+@compiled
+def _picked(values, keep):
+    out = np.empty(keep.size if values.size else 0)
+    for i in range(out.size):
+        out[i] = values[keep[i]]
+    return out
+
+
+@compiled
+def _count(weight):
+    count = 0
+    for i in range(weight.size):
+        count += weight[i] > 0
+    return count
 
 
 @compiled
@@ -105,7 +121,7 @@ def _gates_under(b, k, node, n_gates):
     width = b.model.p_gate + 1
     flat = np.empty(n_gates * width)
     for h in range(n_gates):
-        flat[h * width : (h + 1) * width] = b.gates[k, _gate_under(node, h) - 1]
+        copy(b.gates[k, _gate_under(node, h) - 1], width, flat[h * width :])
     return flat
 
 
@@ -113,7 +129,9 @@ def _gates_under(b, k, node, n_gates):
 def _visiting(b, k, rows, node, room):
     """Rows of positive weight whose most probable path passes a node, ascending."""
     n, width, level = b.weight.shape[1], b.model.p_gate + 1, _level(node)
-    on = b.weight[k] > 0
+    on = np.empty(n, np.bool_)
+    for i in range(n):
+        on[i] = b.weight[k, i] > 0
     z = room.work[b.model.gates]
     for up in range(level):
         gate, child = node >> (level - up), node >> (level - up - 1)
@@ -123,7 +141,12 @@ def _visiting(b, k, rows, node, room):
             score(rows.x, b.model.first_gate, b.model.p_gate, lo, size, theta, theta[width - 1], z)
             for i in range(size):
                 on[lo + i] = on[lo + i] and (z[i] >= 0) == (child % 2 == 0)
-    return np.flatnonzero(on)
+    keep, m = np.empty(n, np.int64), 0
+    for i in range(n):
+        if on[i]:
+            keep[m] = i
+            m += 1
+    return keep[:m]
 
 
 @compiled
@@ -188,7 +211,11 @@ def _leaf_penalties(b, k, first, count):
 @compiled
 def _places(n_leaves, d, start):
     """Leaves one after the other, from a position on."""
-    return start + np.arange(n_leaves * d).reshape(n_leaves, d)
+    place = np.empty((n_leaves, d), np.int64)
+    for leaf in range(n_leaves):
+        for j in range(d):
+            place[leaf, j] = start + leaf * d + j
+    return place
 
 
 @compiled
@@ -197,9 +224,9 @@ def _shared_places(model, n_leaves, d):
     place = np.empty((n_leaves, d), np.int64)
     own = 1 + model.s
     for leaf in range(n_leaves):
-        place[leaf] = np.arange(d)
-        if leaf:
-            place[leaf, model.p_leaf : model.p_leaf + own] = d + (leaf - 1) * own + np.arange(own)
+        for j in range(d):
+            mine = leaf > 0 and model.p_leaf <= j < model.p_leaf + own
+            place[leaf, j] = d + (leaf - 1) * own + j - model.p_leaf if mine else j
     return place
 
 
@@ -218,7 +245,7 @@ def _record(record, step, result, rows, share):
 
 @compiled
 def _skip(record, rows, share):
-    record[:] = math.nan
+    fill(record, N_RECORDS, math.nan)
     record[STEP], record[EVALUATIONS] = SKIP, 0
     record[ROWS], record[SHARE] = rows, share
 
@@ -252,7 +279,8 @@ def _reach(b, k, rows, node, n_gates, room):
         n = min(size, m - lo)
         gate_sides(b.model, rows.x, lo, n, flat, n_gates, room)
         reach_ends(b.model, n_gates, n, room)
-        reach[:, lo : lo + n] = room.work[b.model.reach : b.model.reach + n_gates + 1, :n]
+        for leaf in range(n_gates + 1):
+            copy(room.work[b.model.reach + leaf], n, reach[leaf, lo:])
     return reach
 
 
@@ -323,7 +351,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
             model, rows, weights, _gate_penalties(b, k, node, thawed), x, options, room
         )
         for h in range(thawed):
-            b.gates[k, _gate_under(node, h) - 1] = x[h * width : (h + 1) * width]
+            copy(x[h * width :], width, b.gates[k, _gate_under(node, h) - 1])
         _record(record, BN, result, m, share)
         return
     ends = np.empty((2, m))
@@ -342,7 +370,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     # Convex, and its start does not matter to its end; the present gate may be so hard that its gradient vanishes.
     x = np.zeros(width)
     result = minimize(model, rows, Weights(LOGISTIC, 1, ends, no_ranges, nowhere), one, x, options, room)
-    b.gates[k, node - 1] = x
+    copy(x, width, b.gates[k, node - 1])
     _record(record, WLR, result, m, share)
 
 
@@ -360,7 +388,7 @@ def _fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
     penalties = _leaf_penalties(b, k, first, count)
     if tied:
         place = _shared_places(b.model, count, d) if shared else _places(count, d, 0)
-        x = np.empty(place.max() + 1)
+        x = np.empty((d + (count - 1) * (1 + b.model.s)) if shared else count * d)
         for leaf in range(count - 1, -1, -1):
             for j in range(d):
                 x[place[leaf, j]] = b.leaves[k, first + leaf, j]
@@ -389,7 +417,7 @@ def _fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
             penalties.cone,
             0.0,
         )
-        found[leaf] = b.leaves[k, first + leaf]
+        copy(b.leaves[k, first + leaf], d, found[leaf])
         at = min(leaf, ends.shape[0] - 1)
         weights = Weights(LEAVES, gates, ends[at : at + 1], ranges[leaf : leaf + 1], _places(1, d, 0))
         result = minimize(b.model, rows, weights, one, found[leaf], options, room)
@@ -399,7 +427,8 @@ def _fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
         record[EVALUATIONS] = max(record[EVALUATIONS], result.evaluations)
         record[NORM] = max(record[NORM], result.norm)
     if record[STATUS] != NON_FINITE:
-        b.leaves[k, first : first + count] = found
+        for leaf in range(count):
+            copy(found[leaf], d, b.leaves[k, first + leaf])
 
 
 @compiled
@@ -445,17 +474,18 @@ def visit(b, problems, node, thresholds, n_rows, gates, leaves, options, records
         keep = _visiting(b, k, whole, node, room)
         m = keep.size
         if gates:
-            record[:] = math.nan
-            record[:, STEP] = NONE
+            for slot in range(2):
+                fill(record[slot], N_RECORDS, math.nan)
+                record[slot, STEP] = NONE
             if is_branch and m < 2:
-                weight = b.weight[k][keep]
+                weight = _picked(b.weight[k], keep)
                 # No row has no share.
                 _skip(record[0], m, math.nan if m == 0 else _share_left(b, k, whole, keep, node))
         if m < 2:
             continue
         rows = _gathered(whole, keep)
-        weight = b.weight[k][keep]
-        mass = weight.sum()
+        weight = _picked(b.weight[k], keep)
+        mass = total(weight, weight.size)
         if gates and is_branch:
             _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows[j], options, record[0], room)
         if leaves and (node > 1 or b.depth <= 1):
@@ -477,8 +507,18 @@ def _share_left(b, k, rows, keep, node):
 
 @compiled
 def _flat(b, k):
-    gates, leaves = b.gates[k].ravel(), b.leaves[k].ravel()
-    return np.concatenate((gates, leaves))
+    x, at = np.empty(b.gates[k].size + b.leaves[k].size), 0
+    for rows in (b.gates[k], b.leaves[k]):
+        for j in range(rows.shape[0]):
+            copy(rows[j], rows.shape[1], x[at:])
+            at += rows.shape[1]
+    return x
+
+
+@compiled
+def _unflatten(x, rows, at):
+    for j in range(rows.shape[0]):
+        copy(x[at + j * rows.shape[1] :], rows.shape[1], rows[j])
 
 
 @compiled
@@ -488,7 +528,7 @@ def _objective(b, k):
     d, n_leaves = b.leaves.shape[2], b.leaves.shape[1]
     n_gates = b.gates.shape[1]
     share = np.empty((1, weight.size))
-    mass = weight.sum()
+    mass = total(weight, weight.size)
     for i in range(weight.size):
         share[0, i] = weight[i] / mass if mass > 0 else 0.0
     place = _places(n_leaves, d, n_gates * (b.model.p_gate + 1))
@@ -542,10 +582,9 @@ def train_jointly(b, problems, options, records):
         x = _flat(b, k)
         result = minimize(b.model, _rows_of(b, k), weights, penalties, x, options, room)
         if result.status != NON_FINITE:
-            n = b.gates[k].size
-            b.gates[k] = x[:n].reshape(b.gates[k].shape)
-            b.leaves[k] = x[n:].reshape(b.leaves[k].shape)
-        _record(records[j], JOINT_STEP, result, (b.weight[k] > 0).sum(), math.nan)
+            _unflatten(x, b.gates[k], 0)
+            _unflatten(x, b.leaves[k], b.gates[k].size)
+        _record(records[j], JOINT_STEP, result, _count(b.weight[k]), math.nan)
 
 
 @compiled
@@ -570,14 +609,14 @@ def train_leaves(b, problems, leaf_of_rows, options, records):
         whole = _rows_of(b, k)
         rows = Rows(
             _taken(whole.x, keep),
-            whole.event[keep],
+            _picked(whole.event, keep),
             _taken(whole.columns, keep),
             _taken(whole.entry, keep),
-            whole.late[keep] if whole.late.size else np.empty(0),
+            _picked(whole.late, keep),
         )
-        weight = b.weight[k][keep]
+        weight = _picked(b.weight[k], keep)
         ends = np.empty((1, m))
-        mass = weight.sum()
+        mass = total(weight, weight.size)
         for i in range(m):
             ends[0, i] = weight[i] / mass
         records[j, SHARE] = math.nan
