@@ -20,7 +20,18 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
-from sstorch.optim import JOINT_RACE, Adam, Engine, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import (
+    JOINT_RACE,
+    Adam,
+    Engine,
+    Joint,
+    LBFGSOptions,
+    Leaves,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+)
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.settings import SETTINGS, Setting
 

@@ -285,15 +285,17 @@ class _Scheduler:
                 failed = state.record_compiled(active, node, records[:, 1])
                 if len(failed):
                     share = torch.from_numpy(records[torch.isin(active, failed).numpy(), 0, SHARE])
-                    tree, everything = state.sub_batch(failed)
-                    rows = everything.restrict(lambda part: tree.visits(part.x, node))
-                    self._train_leaves(node, failed, everything, rows, share)
+                    self._train_leaves(node, failed, *self._visiting(failed, node)[1:], share)
+
+    def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Shards, Shards]:
+        """Some problems, their rows, and those of these that visit ``node``."""
+        tree, everything = self.state.sub_batch(problems)
+        return tree, everything, everything.restrict(lambda part: tree.visits(part.x, node))
 
     def _visit_by_torch(self, node: int) -> None:
         state, active = self.state, self.state.active
         topology = state.tree.topology
-        tree, everything = state.sub_batch(active)
-        rows = everything.restrict(lambda part: tree.visits(part.x, node))
+        tree, everything, rows = self._visiting(active, node)
         count = rows.n_rows
         if node in topology.branches:
             update = classify(tree, rows, node, self.thresholds, self.n_rows[active])

@@ -312,8 +312,8 @@ class TrainingRun:
             records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.visits` numbers them.
 
         Returns:
-            positions of the problems whose leaves overflow, which the engine has left as they were: their step
-            is not recorded, but torch's to take.
+            positions of the problems whose leaves overflow, which the engine has left as they were: their
+            step is not recorded, but torch's to take.
         """
         from sstorch.optim.compiled import visits
 
@@ -533,7 +533,8 @@ class Trainer(ABC):
                 initial solutions, training goes on from the last pass it holds, or is over at once.
             n_shards: the rows are worked through in so many shards, which several processes of
                 ``torch.distributed`` share (:class:`~sstorch.objective.Shards`).
-            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it can be.
+            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it
+                can be.
 
         Returns:
             The records of the run, those from before an interruption included.
@@ -545,7 +546,9 @@ class Trainer(ABC):
             FormatError: it is truncated, altered or of an unknown format version.
         """
         rows = Shards.cut(sample, n_shards)
-        reason = None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
+        reason = (
+            None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
+        )
         compiled = compiled_problems(engine, reason, tree, objective, rows)
         with ExitStack() as stack:
             if checkpoint is not None:

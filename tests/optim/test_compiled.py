@@ -131,7 +131,9 @@ TRAINERS: dict[str, Trainer] = {
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("leaf", ["log_logistic", *map(nightly, ("spline_ph", "logistic_hazard", "log_normal"))])
+@pytest.mark.parametrize(
+    "leaf", ["log_logistic", *map(nightly, ("spline_ph", "logistic_hazard", "log_normal"))]
+)
 def test_objectives_are_as_low_as_torchs(leaf: str, trainer: str) -> None:
     objective, found, columns = TrainingObjective(1e-3, 1e-3), [], []
     for engine in ("torch", "compiled"):
@@ -192,7 +194,9 @@ def test_rows_held_out_choose_the_point() -> None:
     kept = torch.rand(sample.weight.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     held_out = replace(sample, weight=sample.weight * ~kept)
     sample = replace(sample, weight=sample.weight * kept)
-    history = Nodec(macro_iterations=3).train(tree, TrainingObjective(1e-3), sample, (), held_out, engine="compiled")
+    history = Nodec(macro_iterations=3).train(
+        tree, TrainingObjective(1e-3), sample, (), held_out, engine="compiled"
+    )
     with torch.no_grad():
         loss = TrainingObjective()(tree, held_out)
     last = history.macro_iterations.groupby("problem")["best_objective"].last()
@@ -262,10 +266,10 @@ def test_kernels_lie_in_a_folder_of_their_version(tmp_path: Path) -> None:
 
 
 def test_names_of_statuses_and_steps_agree() -> None:
+    from sstorch.objective.penalties import GateGroupLasso
     from sstorch.optim.compiled import lbfgs, steps
     from sstorch.optim.lbfgs import Status
     from sstorch.optim.steps import base
-    from sstorch.objective.penalties import GateGroupLasso
 
     for name in ("CONVERGED", "MAX_ITER", "STALLED", "NON_FINITE"):
         assert getattr(lbfgs, name) == Status[name]

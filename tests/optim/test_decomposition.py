@@ -10,7 +10,15 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim import Engine, LBFGSOptions, Nodec, Thresholds, TrainingRun, initialize_random, problem_seed
+from sstorch.optim import (
+    Engine,
+    LBFGSOptions,
+    Nodec,
+    Thresholds,
+    TrainingRun,
+    initialize_random,
+    problem_seed,
+)
 from sstorch.optim.nodec import _Scheduler
 from sstorch.soft.batch import stack_splits
 from tests.batches import random_sample, to_device
@@ -179,7 +187,9 @@ def test_an_interrupted_run_leaves_the_best_trees_so_far(engine: Engine) -> None
 @pytest.mark.parametrize("engine", ENGINES)
 def test_patience_and_gradient_retire_problems(engine: Engine) -> None:
     tree, sample = _start(5, depth=0)
-    history = Nodec(macro_iterations=10, gradient_tolerance=1e-3).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=10, gradient_tolerance=1e-3).train(
+        tree, OBJECTIVE, sample, engine=engine
+    )
     assert history.macro_iterations["macro_iteration"].max() < 10
     tree, sample = _start(5)
     patient = Nodec(macro_iterations=6).train(tree.select(torch.arange(5)), OBJECTIVE, sample)

@@ -28,8 +28,8 @@ class HazardFamily(nn.Module, ABC):
     loss can be infinite at finite parameters. ``ratio`` names what the exponential of a slope of g is, where
     it is the same at all times: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event).
     ``kernel`` names the compiled loss (``sstorch.optim.compiled.families``), if there is one; it is not
-    inherited. ``exportable`` tells whether :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which must
-    not branch on values then.
+    inherited. ``exportable`` tells whether :func:`torch.export.export` can trace
+    :meth:`cumulative_hazard`, which must not branch on values then.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
     autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a

@@ -34,7 +34,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @inlined
 def exp(x):
-    """exp(x): 0 far below, +inf where it overflows, nan of nan."""
+    """The exponential: 0 far below, +inf where it overflows, nan of nan."""
     inside = min(max(x, -708.0), 709.5)
     t = inside * _LOG2E + _MAGIC
     n = t - _MAGIC
@@ -69,7 +69,7 @@ def _log_series(f, s):
 
 @inlined
 def log(x):
-    """log(x) for x >= the smallest normal number, the logarithm of which is that of all below; +inf of +inf."""
+    """The logarithm; below the smallest normal number it is that one's."""
     inside = min(max(x, TINY), 1.7976931348623157e308)
     bits = to_bits(inside)
     # The exponent as a double, by way of 2^52 + exponent.

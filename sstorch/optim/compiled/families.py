@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
 from numba import types
 
+from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, inlined, select
 
 KERNELS = (
@@ -44,8 +44,8 @@ _FAR = -16.0
 
 @compiled
 def n_pairs(kind, s):
-    """Second derivatives that may differ from zero: (0, k), then (k, k), then, of splines, the other pairs."""
-    if kind == SPLINE_PH or kind == SPLINE_PO:
+    """Second derivatives that may not be zero: (0, k), then (k, k), then, of splines, the other pairs."""
+    if SPLINE_PH <= kind <= SPLINE_PO:
         return (s + 1) * (s + 2) // 2
     return 2 * s + 1
 
@@ -54,7 +54,7 @@ def n_pairs(kind, s):
 def link(kind, shape, s, n, linked):
     """Shape parameters (s, n) on the scale on which they act."""
     for k in range(s):
-        if kind == GOMPERTZ or kind == LOGISTIC_HAZARD:
+        if kind in (GOMPERTZ, LOGISTIC_HAZARD):
             for i in range(n):
                 linked[k, i] = shape[k, i]
         elif kind == LOG_NORMAL:
@@ -191,7 +191,7 @@ def _gompertz_second(y, t, n, g, a, second):
 
 @elementwise
 def _spline_eta(columns, lo, n, g, w, s, eta, slope):
-    """eta and s'(y); columns are y, the curves I_j, then their slopes N_j."""
+    """Eta and s'(y); columns are y, the curves I_j, then their slopes N_j."""
     for i in range(n):
         eta[i] = g[i]
         slope[i] = 0.0
@@ -282,8 +282,11 @@ def _add_log(v, product, n):
 
 @compiled
 def _life_table_rows(columns, lo, c, n, g, alpha, s, v, dg, ds, product):
-    """Columns: y, number of the own interval, intervals begun, logs of the share left of the own one and of
-    its length, time beyond the last end, log of the last end."""
+    """Losses of :class:`~sstorch.nn.LogisticHazard`.
+
+    Columns: y, number of the own interval, intervals begun, logs of the share left of the own one and of its
+    length, time beyond the last end, log of the last end.
+    """
     number, count = columns[1, lo : lo + n], columns[2, lo : lo + n]
     for i in range(n):
         v[i] = 0.0
@@ -411,7 +414,19 @@ def row_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, 
 # Types of the arguments, and how those call who have the address of one of the two.
 _ROW, _ROWS = types.float64[::1], types.float64[:, ::1]
 LOSSES = types.void(
-    types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROW, _ROW, _ROWS, _ROW
+    types.int64,
+    _ROWS,
+    types.int64,
+    _ROW,
+    types.int64,
+    _ROW,
+    _ROWS,
+    _ROWS,
+    types.int64,
+    _ROW,
+    _ROW,
+    _ROWS,
+    _ROW,
 )
 CURVATURES = types.void(
     types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROWS, _ROW, _ROW

@@ -80,8 +80,8 @@ def address(function: Any, signature: Any) -> int:
 def call_by_address(returns: Any) -> Any:
     """A function ``call(address, arguments)`` for kernels that return a type, arguments in a tuple.
 
-    The code that calls does not contain the code that is called, as it does otherwise: what is called from many
-    places is compiled once.
+    The code that calls does not contain the code that is called, as it does otherwise: what is called from
+    many places is compiled once.
     """
 
     @intrinsic

@@ -40,7 +40,9 @@ Options = namedtuple(
 Result = namedtuple("Result", "before value norm status evaluations")
 
 RESULT = types.NamedTuple([types.float64] * 3 + [types.int64] * 2, Result)
-OPTIONS = types.NamedTuple([types.int64] * 3 + [types.float64] * 2 + [types.int64] + [types.float64] * 2, Options)
+OPTIONS = types.NamedTuple(
+    [types.int64] * 3 + [types.float64] * 2 + [types.int64] + [types.float64] * 2, Options
+)
 _call_for_result = call_by_address(RESULT)
 
 

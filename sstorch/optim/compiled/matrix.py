@@ -96,7 +96,7 @@ def _weighted(x, k, lo, n, v, out):
 
 @compiled
 def gram(x, first, p, lo, n, v, h, spare):
-    """Add second moments of features and a one, weights ``v``, to the first block of h: one triangle of it."""
+    """Add second moments of features and a one, weights ``v``, to the first block of h, one triangle."""
     for j in range(p):
         _weighted(x, first + j, lo, n, v, spare)
         pull_back(x, first, j + 1, lo, n, spare, h[j])

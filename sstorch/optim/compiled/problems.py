@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
+from sstorch.objective.penalties import GateRidge, Monotone, Ridge, Together
 from sstorch.optim.compiled import visits
 from sstorch.optim.compiled.families import KERNELS
 from sstorch.optim.compiled.lbfgs import Options, make_model
@@ -26,7 +26,7 @@ _TURNS = 8
 class CompiledProblems:
     """R problems on the CPU, in double precision.
 
-    Every call begins from the parameters of the trees as they are; :meth:`write` puts what it has trained there.
+    Every call begins from the parameters of the trees as they are; :meth:`write` puts there what was trained.
 
     Args:
         tree: the problems.
@@ -70,9 +70,7 @@ class CompiledProblems:
         numbers = np.array(thresholds, dtype=np.float64)
 
         def work(some: slice, positions: npt.NDArray[np.int64]) -> None:
-            visits.visit(
-                b, positions, node, numbers, given[some], gates, leaves, limits, records[some]
-            )
+            visits.visit(b, positions, node, numbers, given[some], gates, leaves, limits, records[some])
 
         self._spread(work, problems)
         self._trained = b
@@ -114,9 +112,7 @@ class CompiledProblems:
         b = self._problems()
         values = np.empty(len(problems))
         gradient = np.empty((len(problems), b.gates[0].size + b.leaves[0].size))
-        self._spread(
-            lambda some, at: visits.gradients(b, at, values[some], gradient[some]), problems
-        )
+        self._spread(lambda some, at: visits.gradients(b, at, values[some], gradient[some]), problems)
         return torch.from_numpy(values), torch.from_numpy(gradient)
 
     def leaf_masses(self, problems: Tensor) -> Tensor:
@@ -245,7 +241,10 @@ def _penalties(objective: TrainingObjective, tree: SoftTree) -> tuple[npt.NDArra
     cone = np.empty((n, 0, tree.n_features))
     own, apart = (torch.zeros(n, like.flatten().shape[-1], dtype=torch.float64) for _ in range(2))
     for penalty in objective.gate_penalties:
-        (ridge if isinstance(penalty, GateRidge) else lasso)[:] = _array(penalty.coefficient)
+        if isinstance(penalty, GateRidge):
+            ridge[:] = _array(penalty.coefficient)
+        elif isinstance(penalty, GateGroupLasso):
+            lasso[:] = _array(penalty.coefficient)
     for penalty in objective.leaf_penalties:
         if isinstance(penalty, Monotone):
             weight[:] = _array(penalty.coefficient)

@@ -15,7 +15,18 @@ from numba import types
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.families import call_for_rows, link, n_pairs
 from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, summing
-from sstorch.optim.compiled.matrix import copy, fill, gram, inner, invert, mirror, pull_back, score, squares, total
+from sstorch.optim.compiled.matrix import (
+    copy,
+    fill,
+    gram,
+    inner,
+    invert,
+    mirror,
+    pull_back,
+    score,
+    squares,
+    total,
+)
 
 # Rows of a block, with few gates and with many.
 BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
@@ -29,33 +40,56 @@ SMOOTHING = 1e-4
 GATES, LOGISTIC, LEAVES, JOINT = range(4)
 
 # Family and sizes: number of the kernel; features of gates and of leaves; shape parameters and whether they
-# are linear in the features; first features of gates and of leaves; where the parts of a block are, and their number; addresses of the losses of rows
-# and of their curvatures, of the function of a step and of its minimisation.
+# are linear in the features; first features of gates and of leaves; where the parts of a block are, and their
+# number; addresses of the losses of rows and of their curvatures, of the function of a step and of its
+# minimisation.
 Model = namedtuple(
     "Model",
-    "kind p_gate p_leaf s linear first_gate first_leaf shape linked ds ds0 second gates ends reach n_work losses curvatures evaluate minimize"
+    [
+        "kind",
+        "p_gate",
+        "p_leaf",
+        "s",
+        "linear",
+        "first_gate",
+        "first_leaf",
+        "shape",
+        "linked",
+        "ds",
+        "ds0",
+        "second",
+        "gates",
+        "ends",
+        "reach",
+        "n_work",
+        "losses",
+        "curvatures",
+        "evaluate",
+        "minimize",
+    ],
 )
 
 # Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
 # the row was not observed from time zero (m), both without columns if all were.
 Rows = namedtuple("Rows", "x event columns entry late")
 
-# What a step weighs. ``ends``: of GATES losses at the ends (F, m), weights multiplied in; of LOGISTIC weights and
-# weights of rows labelled left (2, m); of LEAVES weights of rows at each leaf (L', m), or at their own one
-# (1, m); of JOINT weights (1, m). ``ranges`` (L', 2): rows of each leaf, all or its own. ``place`` (L', d): where the
-# parameters of each leaf are in x; gates come first.
+# What a step weighs. ``ends``: of GATES losses at the ends (F, m), weights multiplied in; of LOGISTIC weights
+# and weights of rows labelled left (2, m); of LEAVES weights of rows at each leaf (L', m), or at their own
+# one (1, m); of JOINT weights (1, m). ``ranges`` (L', 2): rows of each leaf, all or its own. ``place`` (L',
+# d): where the parameters of each leaf are in x; gates come first.
 Weights = namedtuple("Weights", "what n_gates ends ranges place")
 
 # Penalties of a step: ridge and group lasso on gates, sums of squared weights of frozen gates (p_gate); ridge
-# (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of which those from ``first`` on are
-# thawed; coefficient and pieces (n, p_leaf) of monotone effects; the penalty of what is frozen.
+# (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of which those from
+# ``first`` on are thawed; coefficient and pieces (n, p_leaf) of monotone effects; the penalty of what is
+# frozen.
 Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first cone_weight cone constant")
 
-# Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at entry,
-# zeros; then, from where the model says, shapes, their links, slopes, slopes at entry, second derivatives; four
-# rows of each gate; values at the ends and their probabilities.
-# Row 0 is free: loops choose between code for vectors and for numbers, whose last bits differ, by the distance
-# from what they read to what they write, which must not depend on where memory was found.
+# Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at
+# entry, zeros; then, from where the model says, shapes, their links, slopes, slopes at entry, second
+# derivatives; four rows of each gate; values at the ends and their probabilities. Row 0 is free: loops choose
+# between code for vectors and for numbers, whose last bits differ, by the distance from what they read to
+# what they write, which must not depend on where memory was found.
 Z, V, DG, SPARE, SPARE2, V0, DG0, ZERO = range(1, 9)
 
 # ``theta`` and ``of_theta`` (L', d): leaves and their gradient.
@@ -118,8 +152,22 @@ def gate_sides(model, x, lo, n, gates, n_gates, room):
     width = model.p_gate + 1
     for b in range(n_gates):
         at = b * width
-        score(x, model.first_gate, model.p_gate, lo, n, gates[at : at + width], gates[at + width - 1], room.work[model.gates + 4 * b])
-        _sides(room.work[model.gates + 4 * b], n, room.work[model.gates + 4 * b + 1], room.work[model.gates + 4 * b + 2])
+        score(
+            x,
+            model.first_gate,
+            model.p_gate,
+            lo,
+            n,
+            gates[at : at + width],
+            gates[at + width - 1],
+            room.work[model.gates + 4 * b],
+        )
+        _sides(
+            room.work[model.gates + 4 * b],
+            n,
+            room.work[model.gates + 4 * b + 1],
+            room.work[model.gates + 4 * b + 2],
+        )
 
 
 @compiled
@@ -130,8 +178,18 @@ def reach_ends(model, n_gates, n, room):
     while here <= n_gates:
         for k in range(here - 1, -1, -1):
             b = here - 1 + k
-            product(room.work[model.reach + k], room.work[model.gates + 4 * b + 2], n, room.work[model.reach + 2 * k + 1])
-            product(room.work[model.reach + k], room.work[model.gates + 4 * b + 1], n, room.work[model.reach + 2 * k])
+            product(
+                room.work[model.reach + k],
+                room.work[model.gates + 4 * b + 2],
+                n,
+                room.work[model.reach + 2 * k + 1],
+            )
+            product(
+                room.work[model.reach + k],
+                room.work[model.gates + 4 * b + 1],
+                n,
+                room.work[model.reach + 2 * k],
+            )
         here *= 2
 
 
@@ -157,7 +215,7 @@ def _set_ends(model, weights, lo, n, room):
 
 @compiled
 def _reach_gates(model, n_gates, n, room):
-    """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; overwrites rows 4 b + 3."""
+    """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; uses rows 4 b + 3."""
     g = room.work[model.gates :]
     for b in range(1, n_gates):
         up = (b - 1) // 2
@@ -174,7 +232,9 @@ def _pull_gates(model, x, lo, n, n_gates, room, out):
     width = model.p_gate + 1
     for b in range(n_gates):
         at = b * width
-        pull_back(x, model.first_gate, model.p_gate, lo, n, room.work[model.gates + 4 * b], out[at : at + width])
+        pull_back(
+            x, model.first_gate, model.p_gate, lo, n, room.work[model.gates + 4 * b], out[at : at + width]
+        )
         out[at + width - 1] += total(room.work[model.gates + 4 * b], n)
 
 
@@ -229,14 +289,38 @@ def leaf_losses(model, rows, lo, n, theta, room):
     call_for_rows(
         model.losses,
         (
-            model.kind, rows.columns, lo, event, n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[V], room.work[DG], room.work[model.ds :], room.work[SPARE]
+            model.kind,
+            rows.columns,
+            lo,
+            event,
+            n,
+            room.work[Z],
+            room.work[model.shape :],
+            room.work[model.linked :],
+            s,
+            room.work[V],
+            room.work[DG],
+            room.work[model.ds :],
+            room.work[SPARE],
         ),
     )
     if rows.late.size:
         call_for_rows(
             model.losses,
             (
-                model.kind, rows.entry, lo, room.work[ZERO], n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[V0], room.work[DG0], room.work[model.ds0 :], room.work[SPARE]
+                model.kind,
+                rows.entry,
+                lo,
+                room.work[ZERO],
+                n,
+                room.work[Z],
+                room.work[model.shape :],
+                room.work[model.linked :],
+                s,
+                room.work[V0],
+                room.work[DG0],
+                room.work[model.ds0 :],
+                room.work[SPARE],
             ),
         )
         late = rows.late[lo : lo + n]
@@ -288,8 +372,19 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
         for lo in range(0, m, size):
             n = min(size, m - lo)
             if weights.what == LOGISTIC:
-                score(rows.x, model.first_gate, model.p_gate, lo, n, x, x[model.p_gate], room.work[model.gates + 0])
-                _logistic(room.work[model.gates + 0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.work[V])
+                score(
+                    rows.x,
+                    model.first_gate,
+                    model.p_gate,
+                    lo,
+                    n,
+                    x,
+                    x[model.p_gate],
+                    room.work[model.gates + 0],
+                )
+                _logistic(
+                    room.work[model.gates + 0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.work[V]
+                )
                 value += total(room.work[V], n)
                 _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
                 continue
@@ -301,9 +396,13 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
                     product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
                     set_shapes(model, room.theta[leaf], room)
                     leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                    _relevant(room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf])
+                    _relevant(
+                        room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf]
+                    )
                     if wants:
-                        _pull_leaf(model, rows.x, lo, n, room.work[model.reach + leaf], room, room.of_theta[leaf])
+                        _pull_leaf(
+                            model, rows.x, lo, n, room.work[model.reach + leaf], room, room.of_theta[leaf]
+                        )
                 expect(model, n, n_gates, room)
                 value += total(room.work[model.gates + 3] if n_gates else room.work[model.ends + 0], n)
             else:
@@ -499,14 +598,24 @@ def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
                 product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
                 set_shapes(model, room.theta[leaf], room)
                 leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                _relevant(room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf])
-                _leaf_curvature(model, rows, lo, n, room.theta[leaf], room.work[model.reach + leaf], of_leaves[leaf], room)
+                _relevant(
+                    room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf]
+                )
+                _leaf_curvature(
+                    model, rows, lo, n, room.theta[leaf], room.work[model.reach + leaf], of_leaves[leaf], room
+                )
         else:
             _set_ends(model, weights, lo, n, room)
         expect(model, n, n_gates, room)
         _reach_gates(model, n_gates, n, room)
         for b in range(n_gates):
-            _bend(room.work[model.gates + 4 * b], room.work[model.gates + 4 * b + 1], room.work[model.gates + 4 * b + 2], n, room.work[model.gates + 4 * b])
+            _bend(
+                room.work[model.gates + 4 * b],
+                room.work[model.gates + 4 * b + 1],
+                room.work[model.gates + 4 * b + 2],
+                n,
+                room.work[model.gates + 4 * b],
+            )
     for b in range(n_gates):
         bend = room.work[model.gates + 4 * b]
         if of_gates.shape[1] > 1:
@@ -532,7 +641,18 @@ def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
     call_for_rows(
         model.curvatures,
         (
-            model.kind, rows.columns, lo, rows.event[lo:], n, room.work[Z], room.work[model.shape :], room.work[model.linked :], s, room.work[model.second :], room.work[SPARE], room.work[DG]
+            model.kind,
+            rows.columns,
+            lo,
+            rows.event[lo:],
+            n,
+            room.work[Z],
+            room.work[model.shape :],
+            room.work[model.linked :],
+            s,
+            room.work[model.second :],
+            room.work[SPARE],
+            room.work[DG],
         ),
     )
     pairs = n_pairs(model.kind, model.s)

@@ -14,7 +14,7 @@ import numpy as np
 from sstorch.optim.compiled.elementary import TINY
 from sstorch.optim.compiled.jit import compiled
 from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
-from sstorch.optim.compiled.matrix import copy, fill, inner, total
+from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
 from sstorch.optim.compiled.steps import (
     GATES,
     JOINT,
@@ -25,23 +25,40 @@ from sstorch.optim.compiled.steps import (
     V,
     Weights,
     evaluate,
-    expect,
     gate_sides,
     leaf_losses,
     make_room,
     reach_ends,
-    score,
     set_shapes,
 )
 
-# All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem; events, functions
-# of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the same, ``owner`` (R,)
-# tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place. Coefficients of penalties
-# have one row a problem.
+# All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
+# events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
+# same, ``owner`` (R,) tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
+# Coefficients of penalties have one row a problem.
 Problems = namedtuple(
     "Problems",
-    "model depth x split owner event columns entry late weight gates leaves "
-    "ridge lasso own apart shared cone_weight cone",
+    [
+        "model",
+        "depth",
+        "x",
+        "split",
+        "owner",
+        "event",
+        "columns",
+        "entry",
+        "late",
+        "weight",
+        "gates",
+        "leaves",
+        "ridge",
+        "lasso",
+        "own",
+        "apart",
+        "shared",
+        "cone_weight",
+        "cone",
+    ],
 )
 
 # Numbers of the records of a step.
@@ -63,7 +80,6 @@ def _gathered(rows, keep):
     """Copies of some of the rows; the rows themselves if they are all."""
     if keep.size == rows.x.shape[1]:
         return rows
-    m = keep.size
     return Rows(
         _taken(rows.x, keep),
         _picked(rows.event, keep),
@@ -153,7 +169,16 @@ def _visiting(b, k, rows, node, room):
 def _empty_penalties(b):
     d = b.leaves.shape[2]
     return Penalties(
-        0.0, 0.0, np.zeros(b.model.p_gate), np.zeros(d), np.zeros(d), np.empty((0, d)), 0, 0.0, np.empty((0, 0)), 0.0
+        0.0,
+        0.0,
+        np.zeros(b.model.p_gate),
+        np.zeros(d),
+        np.zeros(d),
+        np.empty((0, d)),
+        0,
+        0.0,
+        np.empty((0, 0)),
+        0.0,
     )
 
 
@@ -298,7 +323,7 @@ def _swap(losses, reach, weight, left, share, fraction):
                 value += reach[leaf, i] * losses[leaf, i]
             error[count], own[count] = -value, i
             count += 1
-    swapped = min(max(int(math.floor(fraction * count)), 1), count)
+    swapped = min(max(math.floor(fraction * count), 1), count)
     order = np.argsort(error[:count], kind="mergesort")
     for r in range(swapped):
         left[own[order[r]]] = not left[own[order[r]]]
@@ -347,9 +372,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
             losses = ends
         x = _gates_under(b, k, node, thawed)
         weights = Weights(GATES, thawed, losses, no_ranges, nowhere)
-        result = minimize(
-            model, rows, weights, _gate_penalties(b, k, node, thawed), x, options, room
-        )
+        result = minimize(model, rows, weights, _gate_penalties(b, k, node, thawed), x, options, room)
         for h in range(thawed):
             copy(x[h * width :], width, b.gates[k, _gate_under(node, h) - 1])
         _record(record, BN, result, m, share)
@@ -364,10 +387,9 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
         ends[0, i] = weight[i] / (2 * max(share if left[i] else 1 - share, TINY))
         ends[1, i] = ends[0, i] if labels[i] else 0.0
     none = _empty_penalties(b)
-    one = Penalties(
-        1.0, 0.0, none.frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0
-    )
-    # Convex, and its start does not matter to its end; the present gate may be so hard that its gradient vanishes.
+    one = Penalties(1.0, 0.0, none.frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0)
+    # Convex, and its start does not matter to its end; the present gate may be so hard that its gradient
+    # vanishes.
     x = np.zeros(width)
     result = minimize(model, rows, Weights(LOGISTIC, 1, ends, no_ranges, nowhere), one, x, options, room)
     copy(x, width, b.gates[k, node - 1])
@@ -589,7 +611,7 @@ def train_jointly(b, problems, options, records):
 
 @compiled
 def train_leaves(b, problems, leaf_of_rows, options, records):
-    """Minimise over the leaves of some problems, each on the rows of its own, (K, N); as :func:`train_jointly`."""
+    """Minimise over the leaves of some problems, each on its own rows (K, N); as :func:`train_jointly`."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     n_leaves = b.leaves.shape[1]
     for j in range(problems.size):
@@ -636,7 +658,16 @@ def leaves_of_rows(b, problems, leaf):
             m = min(size, n - lo)
             for g in range(n_gates):
                 theta = b.gates[k, g]
-                score(x, b.model.first_gate, b.model.p_gate, lo, m, theta, theta[width - 1], room.work[b.model.gates + 4 * g])
+                score(
+                    x,
+                    b.model.first_gate,
+                    b.model.p_gate,
+                    lo,
+                    m,
+                    theta,
+                    theta[width - 1],
+                    room.work[b.model.gates + 4 * g],
+                )
             for i in range(m):
                 node = 1
                 for _ in range(b.depth):
