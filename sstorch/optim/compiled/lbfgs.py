@@ -273,4 +273,5 @@ def make_model(kind, n_features, p_gate, p_leaf, s, linear, n_gates):
     for count in (s, s, s, s, int(n_pairs(kind, s)), 4 * max(n_gates, 1), n_gates + 1, n_gates + 1):
         places.append(at)
         at += count
-    return Model(kind, p_gate, p_leaf, s, linear, 0, n_features - p_leaf, *places, at, *_addresses())
+    sizes = kind, p_gate, p_leaf, s, linear, 0, n_features - p_leaf
+    return Model._make((*sizes, *places, at, *_addresses()))

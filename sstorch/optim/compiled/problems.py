@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.objective.penalties import GateRidge, Monotone, Ridge, Together
+from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
 from sstorch.optim.compiled import visits
 from sstorch.optim.compiled.families import KERNELS
 from sstorch.optim.compiled.lbfgs import Options, make_model
@@ -130,7 +130,7 @@ class CompiledProblems:
     def _problems(self) -> Any:
         with torch.no_grad():
             gates, leaves = self.tree.gate_parameters().flatten(), self.tree.leaf_parameters().flatten()
-        return visits.Problems(
+        return visits.Problems(  # type: ignore[call-arg]
             self._model,
             self.tree.topology.depth,
             self._features,
