@@ -189,6 +189,16 @@ def test_deep_trees_and_many_rows(depth: int) -> None:
         assert float(objective(tree, sample)) < before
 
 
+@pytest.mark.parametrize("limits", [{"max_iterations": 0}, {"max_evaluations": 1}])
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
+def test_without_iterations_a_start_stays(engine: Engine, limits: dict[str, int]) -> None:
+    tree, sample = _problems("log_logistic")
+    before = {name: value.clone() for name, value in tree.state_dict().items()}
+    history = Joint(LBFGSOptions(**limits)).train(tree, TrainingObjective(1e-3), sample, engine=engine)
+    assert history.steps["evaluations"].tolist() == [1] * 4
+    assert all(torch.equal(value, before[name]) for name, value in tree.state_dict().items())
+
+
 def test_rows_held_out_choose_the_point() -> None:
     tree, sample = _problems("weibull")
     kept = torch.rand(sample.weight.shape, generator=torch.Generator().manual_seed(1)) < 0.7

@@ -134,7 +134,7 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
         return Result(before, value, norm, NON_FINITE, evaluations)
     if norm <= options.gradient_tolerance:
         return Result(before, value, norm, CONVERGED, evaluations)
-    if options.max_evaluations == 1:
+    if options.max_iterations == 0 or options.max_evaluations == 1:
         return Result(before, value, norm, MAX_ITER, evaluations)
     of_gates, of_leaves = _blocks(model, weights, d)
     metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
