@@ -29,7 +29,9 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
     if family.kernel is None:
         return f"leaf {family.name!r} has no compiled loss: use another leaf"
     if len(objective.row_penalties):
-        return "penalties on rows, those of fairness, are torch's: use fairness=None"
+        return (
+            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0"
+        )
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
     if not rows.is_whole:

@@ -431,4 +431,4 @@ LOSSES = types.void(
 CURVATURES = types.void(
     types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROWS, _ROW, _ROW
 )
-call_for_rows = call_by_address(types.none)
+call_for_rows = call_by_address(LOSSES, CURVATURES)

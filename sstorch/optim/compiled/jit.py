@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba import types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,15 +78,19 @@ def address(function: Any, signature: Any) -> int:
     return found
 
 
-def call_by_address(returns: Any) -> Any:
-    """A function ``call(address, arguments)`` for kernels that return a type, arguments in a tuple.
+def call_by_address(*signatures: Any) -> Any:
+    """A function ``call(address, arguments)`` for kernels of some signatures, arguments in a tuple.
 
     The code that calls does not contain the code that is called, as it does otherwise: what is called from
-    many places is compiled once.
+    many places is compiled once. Arguments of other types do not compile: they would be taken for others.
     """
+    returns = signatures[0].return_type
 
     @intrinsic
     def call(typingctx: Any, address: Any, arguments: Any) -> Any:
+        if tuple(arguments.types) not in {signature.args for signature in signatures}:
+            raise TypingError(f"a kernel called by address takes {signatures}, not {arguments.types}")
+
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             kinds = tuple(signature.args[1].types)
             pointer = context.call_conv.get_function_type(returns, kinds).as_pointer()

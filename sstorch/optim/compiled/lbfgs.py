@@ -43,7 +43,8 @@ RESULT = types.NamedTuple([types.float64] * 3 + [types.int64] * 2, Result)
 OPTIONS = types.NamedTuple(
     [types.int64] * 3 + [types.float64] * 2 + [types.int64] + [types.float64] * 2, Options
 )
-_call_for_result = call_by_address(RESULT)
+_MINIMIZE = RESULT(MODEL, ROWS, WEIGHTS, PENALTIES, types.float64[::1], OPTIONS, ROOM)
+_call_for_result = call_by_address(_MINIMIZE)
 
 
 @compiled
@@ -255,9 +256,6 @@ def _blocks(model, weights, d):
     elif not shared and width <= MAX_BLOCK:
         leaf_shape = (n_leaves, width, width)
     return np.empty(gate_shape), np.empty(leaf_shape)
-
-
-_MINIMIZE = RESULT(MODEL, ROWS, WEIGHTS, PENALTIES, types.float64[::1], OPTIONS, ROOM)
 
 
 @cache

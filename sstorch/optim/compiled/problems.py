@@ -237,12 +237,14 @@ def _times(
 def _penalties(objective: TrainingObjective, tree: SoftTree) -> tuple[npt.NDArray[Any], ...]:
     """Coefficients of the penalties, a row a problem, in the order of ``visits.Problems``."""
     n, like = tree.n_problems, tree.leaf_parameters()
-    ridge, lasso, weight = np.zeros(n), np.zeros(n), np.zeros(n)
+    ridge, lasso, weight = np.zeros((n, tree.n_gate_features)), np.zeros(n), np.zeros(n)
     cone = np.empty((n, 0, tree.n_features))
     own, apart = (torch.zeros(n, like.flatten().shape[-1], dtype=torch.float64) for _ in range(2))
     for penalty in objective.gate_penalties:
         if isinstance(penalty, GateRidge):
-            ridge[:] = _array(penalty.coefficient)
+            ridge[:] = _array(penalty.coefficient).reshape(-1, 1)
+            if penalty.scale is not None:
+                ridge *= _array(penalty.scale) ** 2
         elif isinstance(penalty, GateGroupLasso):
             lasso[:] = _array(penalty.coefficient)
     for penalty in objective.leaf_penalties:

@@ -79,10 +79,10 @@ Rows = namedtuple("Rows", "x event columns entry late")
 # d): where the parameters of each leaf are in x; gates come first.
 Weights = namedtuple("Weights", "what n_gates ends ranges place")
 
-# Penalties of a step: ridge and group lasso on gates, sums of squared weights of frozen gates (p_gate); ridge
-# (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of which those from
-# ``first`` on are thawed; coefficient and pieces (n, p_leaf) of monotone effects; the penalty of what is
-# frozen.
+# Penalties of a step: ridge (p_gate) and group lasso on gates, sums of squared weights of frozen gates
+# (p_gate); ridge (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of
+# which those from ``first`` on are thawed; coefficient and pieces (n, p_leaf) of monotone effects; the
+# penalty of what is frozen.
 Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first cone_weight cone constant")
 
 # Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at
@@ -111,10 +111,11 @@ MODEL = types.NamedTuple([_INT] * 4 + [types.boolean] + [_INT] * (len(Model._fie
 ROWS = types.NamedTuple([_MATRIX, _VECTOR, _MATRIX, _MATRIX, _VECTOR], Rows)
 WEIGHTS = types.NamedTuple([_INT, _INT, _MATRIX, _PLACES, _PLACES], Weights)
 PENALTIES = types.NamedTuple(
-    [_NUMBER, _NUMBER, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _INT, _NUMBER, _MATRIX, _NUMBER], Penalties
+    [_VECTOR, _NUMBER, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _INT, _NUMBER, _MATRIX, _NUMBER], Penalties
 )
-ROOM = types.NamedTuple([_MATRIX, _MATRIX, _MATRIX], Room)
-_call_for_value = call_by_address(_NUMBER)
+ROOM = types.NamedUniTuple(_MATRIX, 3, Room)
+EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)
+_call_for_value = call_by_address(EVALUATE)
 
 
 @compiled
@@ -449,13 +450,13 @@ def _penalty(model, weights, penalties, x, gradient, room):
     value = penalties.constant
     n_gates, p = weights.n_gates, model.p_gate
     wants = gradient.size > 0
-    if n_gates and (penalties.ridge > 0 or penalties.lasso > 0):
+    if n_gates:
         for j in range(p):
             square = penalties.frozen[j]
             for b in range(n_gates):
                 square += x[b * (p + 1) + j] ** 2
-            each = penalties.ridge
-            value += 0.5 * penalties.ridge * square
+            each = penalties.ridge[j]
+            value += 0.5 * each * square
             if penalties.lasso > 0:
                 norm = math.sqrt(square + SMOOTHING**2)
                 value += penalties.lasso * (norm - SMOOTHING)
@@ -745,7 +746,7 @@ def _is_shared(weights):
 def _add_penalties(model, weights, penalties, x, of_gates, of_leaves):
     n_gates, p = weights.n_gates, model.p_gate
     for j in range(p if n_gates else 0):
-        each = penalties.ridge
+        each = penalties.ridge[j]
         if penalties.lasso > 0:
             square = penalties.frozen[j]
             for b in range(n_gates):

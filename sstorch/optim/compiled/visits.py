@@ -169,7 +169,7 @@ def _visiting(b, k, rows, node, room):
 def _empty_penalties(b):
     d = b.leaves.shape[2]
     return Penalties(
-        0.0,
+        np.zeros(b.model.p_gate),
         0.0,
         np.zeros(b.model.p_gate),
         np.zeros(d),
@@ -220,7 +220,7 @@ def _leaf_penalties(b, k, first, count):
         if leaf < first or leaf >= first + count:
             constant += _own_penalty(b, k, leaf)
     return Penalties(
-        0.0,
+        np.zeros(b.model.p_gate),
         0.0,
         np.zeros(b.model.p_gate),
         b.own[k],
@@ -387,7 +387,8 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
         ends[0, i] = weight[i] / (2 * max(share if left[i] else 1 - share, TINY))
         ends[1, i] = ends[0, i] if labels[i] else 0.0
     none = _empty_penalties(b)
-    one = Penalties(1.0, 0.0, none.frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0)
+    ridge = np.ones(b.model.p_gate)
+    one = Penalties(ridge, 0.0, none.frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0)
     # Convex, and its start does not matter to its end; the present gate may be so hard that its gradient
     # vanishes.
     x = np.zeros(width)
@@ -428,7 +429,7 @@ def _fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
     record[ROWS] = rows.x.shape[1]
     for leaf in range(count):
         one = Penalties(
-            0.0,
+            penalties.ridge,
             0.0,
             penalties.frozen,
             penalties.own,
