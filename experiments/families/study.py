@@ -1,6 +1,6 @@
 """Regression, groups, or gates trained on outcomes? The default search, nested, on 15 data sets.
 
-python experiments/families/study.py train [--sets NAME ...]   # results.csv, candidates.csv: a search a fold
+python experiments/families/study.py train [--sets NAME ...] [--engine compiled]   # results, candidates
 python experiments/families/study.py report                    # the tables of the README
 """
 
@@ -22,6 +22,7 @@ from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation import make_folds
 from sstorch.exceptions import DataWarning
+from sstorch.optim import Engine
 
 HERE = Path(__file__).parent
 RESULTS, CANDIDATES = HERE / "results.csv", HERE / "candidates.csv"
@@ -53,7 +54,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
     return found
 
 
-def nested(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The search within each of five training sets, and the best of every family on its test rows."""
     data = load_dataset(name)
     outer, schema = make_folds(data, 5, 0), Schema.of(data.frame)
@@ -61,7 +62,7 @@ def nested(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)
-        search = SoftSurvivalTreeCV().fit_data(train, schema)
+        search = SoftSurvivalTreeCV(engine=engine).fit_data(train, schema)
         seconds = time.process_time() - begin
         scored.append(search.cv_results_.assign(data=name, fold=fold))
         best = search.families_["mean_score"].idxmax()
@@ -127,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["train", "report"])
     parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--engine", default="torch")
     arguments = parser.parse_args()
     if arguments.what == "report":
         report()
@@ -134,7 +136,7 @@ def main() -> None:
     for name in arguments.sets:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
-            results, scored = nested(name)
+            results, scored = nested(name, arguments.engine)
         replace(RESULTS, name, results)
         replace(CANDIDATES, name, scored)
 

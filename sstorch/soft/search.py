@@ -76,7 +76,6 @@ class HeldOutRows:
     ) -> None:
         self._rows, self._train = rows, train
         self._preprocessor, self._prediction = preprocessor, prediction
-        self._x = torch.as_tensor(preprocessor.transform(rows.frame))
 
     def score(self, module: SoftTree, scoring: str) -> float:
         """Score of one trained tree without batch dimension; greater is better, and -inf is possible.
@@ -109,6 +108,10 @@ class HeldOutRows:
     def _are_comparable(self) -> bool:
         late = self._train.entry.any() or self._rows.entry.any()
         return bool(self._rows.event.any() and not late)
+
+    @cached_property
+    def _x(self) -> torch.Tensor:
+        return torch.as_tensor(self._preprocessor.transform(self._rows.frame))
 
     @cached_property
     def _train_x(self) -> torch.Tensor:

@@ -442,8 +442,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             of all leaves' curves by their probabilities.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
-        engine: what trains, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; ten times as
-            fast), or ``"auto"``: compiled where it can be.
+        engine: what trains, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; 5 to 13
+            times as fast with many starts, after about a minute of compiling at its first use on a machine),
+            or ``"auto"``: compiled where it can be.
         random_state: seed; the same seed gives the same tree on the same machine.
         verbose: 1 shows progress.
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.

@@ -295,8 +295,14 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         )
         lists = self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings}
         listed = candidates(lists, self.trainer)
+        checked: set[str] = set()
         for candidate in listed:
-            SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
+            # Every value once, and those together that have to fit each other.
+            fitting = str((*candidate.batch, candidate.fused))
+            news = {fitting, *(f"{name}={value!r}" for name, value in candidate.parameters.items())}
+            if not news <= checked:
+                SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
+                checked |= news
         if self.search == "halving" and len({each.n_starts for each in listed if each.family == "gates"}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
         return listed

@@ -29,7 +29,9 @@ def _mass(tree: SoftTree, sample: Sample) -> np.ndarray:
             for k, n in enumerate(tree.topology.leaves):
                 p = 1.0
                 for gate, left in tree.topology.ancestors(n):
-                    z = tree.gate(gate).weight[r].detach().numpy() @ x + float(tree.gate(gate).bias[r])
+                    z = tree.gate(gate).weight[r].detach().numpy() @ x + float(
+                        tree.gate(gate).bias[r].detach()
+                    )
                     p *= 1 / (1 + np.exp(-z if left else z))
                 mass[r, k] += w * p
         mass[r] /= float(sample.weight[r].sum())

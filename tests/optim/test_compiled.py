@@ -105,6 +105,7 @@ def test_value_and_gradient_are_those_of_the_objective(leaf: str, ancillary: str
         assert torch.equal(problems.objective(everyone), value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("leaf", [*KERNELS[:3], *map(nightly, KERNELS[3:])])
 @pytest.mark.parametrize("shared", [False, True], ids=["own slopes", "shared slopes"])
 def test_leaves_end_where_those_of_torch_end(leaf: str, shared: bool) -> None:
@@ -130,6 +131,7 @@ TRAINERS: dict[str, Trainer] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
     "leaf", ["log_logistic", *map(nightly, ("spline_ph", "logistic_hazard", "log_normal"))]
@@ -150,6 +152,7 @@ def test_objectives_are_as_low_as_torchs(leaf: str, trainer: str) -> None:
     assert (found[1] - found[0]).mean() < 0.01
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_problem_is_trained_to_the_same_bits_alone_and_on_any_number_of_threads(trainer: str) -> None:
     # Leaves that overflow would be torch's, whose sums depend on its threads.
@@ -170,6 +173,7 @@ def test_a_problem_is_trained_to_the_same_bits_alone_and_on_any_number_of_thread
         assert torch.equal(value[[0, 3]], ends[2][name])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("depth", [3, nightly(6)])
 def test_deep_trees_and_many_rows(depth: int) -> None:
     sample = random_sample(1, n_rows=3000, seed=1)
@@ -189,6 +193,7 @@ def test_deep_trees_and_many_rows(depth: int) -> None:
         assert float(objective(tree, sample)) < before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limits", [{"max_iterations": 0}, {"max_evaluations": 1}])
 @pytest.mark.parametrize("engine", ["torch", "compiled"])
 def test_without_iterations_a_start_stays(engine: Engine, limits: dict[str, int]) -> None:
@@ -199,6 +204,7 @@ def test_without_iterations_a_start_stays(engine: Engine, limits: dict[str, int]
     assert all(torch.equal(value, before[name]) for name, value in tree.state_dict().items())
 
 
+@pytest.mark.nightly
 def test_rows_held_out_choose_the_point() -> None:
     tree, sample = _problems("weibull")
     kept = torch.rand(sample.weight.shape, generator=torch.Generator().manual_seed(1)) < 0.7

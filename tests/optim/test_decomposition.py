@@ -25,7 +25,8 @@ from tests.batches import random_sample, to_device
 from tests.conftest import devices, nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
-ENGINES = ("torch", "compiled")
+# Compiling takes a minute.
+ENGINES = ("torch", nightly("compiled"))
 
 
 def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150) -> tuple[SoftTree, Sample]:

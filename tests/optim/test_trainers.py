@@ -302,6 +302,7 @@ def test_holdout_out_of_range_is_refused(holdout: object, small_data: SurvivalDa
         SoftSurvivalTree(holdout=holdout).fit(small_data.frame, (small_data.time, small_data.event))
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_a_holdout_without_events_is_refused(small_data: SurvivalData) -> None:
     event = np.arange(120) < 2
     with pytest.raises(DataError, match=r"holdout=0.1 leaves out 0 of 2 rows with an event"):

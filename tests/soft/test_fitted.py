@@ -141,12 +141,13 @@ def test_a_fit_encodes_its_rows_once(small_data: SurvivalData, encoded: list[int
 def test_only_the_tree_of_a_search_has_a_table(
     small_data: SurvivalData, encoded: list[int], tables: list[int]
 ) -> None:
-    """Each fold is encoded once to train and once to score; a scorer that reads tables has them."""
+    """A batch encodes each fold once to train and once to score, and its training rows again for groups."""
     search = SoftSurvivalTreeCV(
-        (0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid", numeric="linear"
+        (0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid", numeric="linear", trainer="nodec"
     )
     search.fit(small_data.frame, _y(small_data))
-    assert (encoded, tables) == ([60] * 8 + [120], [120])
+    assert search.tree_.depth == 0
+    assert (encoded, tables) == ([60] * (8 + 2) + [120], [120])
     encoded.clear()
     tables.clear()
 
@@ -158,7 +159,8 @@ def test_only_the_tree_of_a_search_has_a_table(
         return float(tree.score(X, y))
 
     chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))
-    assert (encoded, tables) == ([60] * 8 + [120], [120])
+    # A scorer encodes for itself, beside the concordance of trees and groups.
+    assert (encoded, tables) == ([60] * (8 + 2 + 4) + [120], [120])
     read = clone(search).set_params(scoring=reader).fit(small_data.frame, _y(small_data))
     assert tables == [120, 60, 60, 60, 60, 120]
     assert read.best_score_ == chosen.best_score_

@@ -505,7 +505,7 @@ def test_a_number_and_a_category_make_a_threshold_for_each(
 
 def test_who_has_no_category_has_a_threshold_too() -> None:
     draws = np.random.default_rng(0)
-    frame = pd.DataFrame({"size": np.arange(1.0, 121.0), "kind": ["a", "b", None] * 40})
+    frame = pd.DataFrame({"size": np.arange(1.0, 121.0) + 0.25, "kind": ["a", "b", None] * 40})
     y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
     tree = _set_gates(
         SoftSurvivalTree(1, **QUICK).fit(frame, y),

@@ -31,7 +31,8 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 def _kinds(**parameters: object) -> dict[str, set[int]]:
     """Depths of each family among the candidates."""
     found: dict[str, set[int]] = {}
-    for each in SoftSurvivalTreeCV(**parameters).candidates():  # type: ignore[arg-type]
+    few = {"leaf": "weibull", "numeric": "linear", "ridge": 1e-3, "gate_features": 2, "gate_ridge": 1e-4}
+    for each in SoftSurvivalTreeCV(**few | parameters).candidates():  # type: ignore[arg-type]
         found.setdefault(each.family, set()).add(each.depth)
     return found
 

@@ -109,7 +109,8 @@ def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: Su
     assert found.gate_terms() == alone.gate_terms()
     assert list(found.feature_names_in_) == list(X.columns)
     assert found.n_features_in_ == 3
-    assert found.summary().endswith(alone.summary())
+    assert found.summary().endswith(found.tree_.summary())
+    assert found.tree_.summary().startswith(alone.summary())
     assert "Chosen of 4 candidates by log_likelihood on 3 folds: depth=1" in found.summary()
 
 
