@@ -33,6 +33,8 @@ _OPTIONS = {
     **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
 }
 _SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
+# Of an entry that is left out, such as ~study.soft_trees.sst_po.
+_DELETION = re.compile(r"~[\w/.@:-]+(=.*)?", re.DOTALL)
 
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
@@ -54,6 +56,9 @@ def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
                 if follows is None:
                     raise ConfigError(f"{option} needs a word behind it, such as --cfg job")
                 out.append(follows)
+            continue
+        if _DELETION.fullmatch(word):
+            out.append(word)
             continue
         if (match := _SETTING.fullmatch(word)) is None:
             what = word.lstrip("~+").partition("=")[0]

@@ -57,6 +57,17 @@ def test_text_is_taken_as_it_was_typed(typed: str, meant: object) -> None:
     assert getattr(read, "text", read) == meant
 
 
+def test_entries_are_left_out_by_a_tilde(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["~study.soft_trees.sst_po", "~study.baselines.cox={}", "study.folder=~/runs"]
+    assert as_hydra_takes(words)[:2] == words[:2]
+    assert sstorch(monkeypatch, "experiment=own", "~study.soft_trees.sst_po", "--cfg", "job") == 0
+    trees = yaml.safe_load(capsys.readouterr().out)["study"]["soft_trees"]
+    assert "sst_po" not in trees
+    assert "sst_ph" in trees
+
+
 def test_a_sweep_keeps_its_commas() -> None:
     assert as_hydra_takes(["-m", "dataset.time=days,weeks"]) == ["-m", "dataset.time=days,weeks"]
     assert as_hydra_takes(["dataset.time=days,weeks"]) == ['dataset.time="days,weeks"']
