@@ -33,8 +33,8 @@ _OPTIONS = {
     **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
 }
 _SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
-# Of an entry that is left out, such as ~study.soft_trees.sst_po.
-_DELETION = re.compile(r"~[\w/.@:-]+(=.*)?", re.DOTALL)
+# Of an entry that is left out, such as ~study.soft_trees.sst_po; whole groups are not.
+_DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
