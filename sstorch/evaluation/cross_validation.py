@@ -158,6 +158,7 @@ def cross_validate(
             scores |= score_fairness(tree, part, train)
         rows.append({**about, "objective": tree.objective_, **scores})
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
+    model.warn_of_step_curves(data)
     table = pd.DataFrame(rows)
     tests = table[table["chosen"] & (table["part"] == "test")]
     model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in SCORES}

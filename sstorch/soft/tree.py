@@ -23,6 +23,7 @@ from sstorch.base import CurveKind, SurvivalEstimator, Times, check_times
 from sstorch.checks import check_device, check_integer
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
+from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
@@ -38,6 +39,7 @@ from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings, GateRidgeUnits, as_json, from_json
 from sstorch.soft.split_test import SplitTest, Tested, split_test
+from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees
 
@@ -669,6 +671,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], self.settings(), schema, callbacks, checkpoint)
         self.adopt(batch, data, 0, batch.best_start(0))
+        self.warn_of_step_curves(data, x[0])
         self._make_node_table(x[0])
         return self
 
@@ -704,6 +707,16 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             self.__dict__.pop(name, None)
         self._read_later(data)
         return self
+
+    def warn_of_step_curves(self, data: SurvivalData, x: Tensor | None = None) -> None:
+        """Name leaves of which new rows would be all but impossible, in a DataWarning each.
+
+        Args:
+            data: the training rows.
+            x: the same rows, encoded, if they are at hand; shape (n, p).
+        """
+        tree = self._tree
+        tell(step_curves(tree, tree.encode(data.frame) if x is None else x, data), strict=False, stacklevel=3)
 
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text.

@@ -272,6 +272,7 @@ def test_what_cannot_be_is_refused_before_training() -> None:
             fitted(1, **parameters)
 
 
+@pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.parametrize("trainer", ["nodec", nightly("nodec+joint"), "adam"])
 @pytest.mark.parametrize("init", ["random", nightly("kmeans"), "grown", nightly("greedy")])
 def test_every_trainer_and_start(trainer: str, init: str) -> None:

@@ -9,7 +9,8 @@ import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.evaluation import cross_validate
+from sstorch.data import load_dataset
+from sstorch.evaluation import cross_validate, make_folds
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
@@ -311,3 +312,20 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         for tau in (1825.0, np.inf):
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
+
+
+def test_a_leaf_of_steps_is_told_and_mended() -> None:
+    """Seven rows, all with an event, and eight features: every sharper step fits the training rows better."""
+    pytest.importorskip("sksurv")
+    data = load_dataset("veterans")
+    folds = make_folds(data, 5, seed=0)
+    rows, others = data.subset(folds != 0), data.subset(folds == 0)
+    options = {"init": "kmeans", "trainer": Nodec(macro_iterations=4), "n_starts": 1}
+
+    def held_out(tree: SoftSurvivalTree) -> float:
+        return tree.fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
+
+    with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*fused=0.1"):
+        assert held_out(SoftSurvivalTree(**options)) < -100
+    assert held_out(SoftSurvivalTree(**options, fused=0.1)) > -6
+    assert held_out(SoftSurvivalTree()) > -6

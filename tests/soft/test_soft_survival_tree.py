@@ -409,6 +409,7 @@ def test_missing_values_are_replaced_as_asked() -> None:
         _quick(missing_numbers="zero").fit(frame, (t, e))
 
 
+@pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize("init", ["kmeans", "random"])
 @pytest.mark.parametrize("n", [2, 3, 5])

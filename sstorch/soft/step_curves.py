@@ -1,0 +1,45 @@
+"""Leaves whose curves are steps: what is left of a regression that has as many coefficients as rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from sstorch.data import SurvivalData
+from sstorch.data.oddities import Oddity
+from sstorch.soft.fitted import FittedTree
+
+# Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
+# leaf is above 32; survival times of people have 0.5 to 3.
+_STEP = 1.1
+
+
+def step_curves(tree: FittedTree, x: Tensor, data: SurvivalData) -> list[Oddity]:
+    """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
+
+    Where a leaf has hardly more events than features, its regression meets each of their times, and
+    nothing but the ridge keeps the shape from growing: the likelihood of the training rows rewards every
+    sharper step. A new row beside the step then has a log-likelihood of minus millions.
+
+    Unconstrained splines, which have no quantiles, are not looked at.
+
+    Args:
+        tree: trained on the rows.
+        x: the training rows, encoded, shape (n, p).
+        data: the same rows.
+    """
+    if tree.module.family.can_rise:
+        return []
+    # One row stands for its leaf: the others have its shape, or one near to it.
+    leaves, first, place = np.unique(tree.apply(x), return_index=True, return_inverse=True)
+    early, late = (tree.quantile(x[first], q) for q in (0.1, 0.9))
+    rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
+    return [
+        Oddity(
+            f"the curves of leaf {leaves[k]} ({rows[k]} rows, {events[k]} events) are steps, as if times of "
+            "events were known to a tenth; new rows beside a step have almost no likelihood",
+            "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
+            "fused=0.1) or take a smaller depth",
+        )
+        for k in np.flatnonzero(late < _STEP * early)
+    ]
