@@ -59,6 +59,8 @@ class DatasetConfig:
     event_value: str | None = setting(None, "value of the event column that is an event, such as yes")
     missing: list[Any] = setting([], "values that stand for a missing one, such as [-999,unknown]")
     decimal: str = setting(".", "decimal sign")
+    cause: str | None = setting(None, "column of competing causes, in place of event")
+    causes: Any = setting("auto", "their names by value, such as {1: relapse, 2: death}")
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from sstorch.checks import names_text, nearest_text, wording
+from sstorch.data.causes import CauseNames
 from sstorch.data.pysurvival import PYSURVIVAL_SETS
 from sstorch.data.sources import (
     LIFELINES_SETS,
@@ -51,6 +52,8 @@ def load_file(
     event_value: object = None,
     missing: Iterable[object] = (),
     decimal: str = ".",
+    cause: str | None = None,
+    causes: CauseNames = "auto",
 ) -> SurvivalData:
     """Read survival data from a file with one row a person and a header.
 
@@ -73,6 +76,9 @@ def load_file(
         event_value: Value of the event column that stands for an event, such as ``"yes"``.
         missing: Values that stand for a missing one, such as ``[-999, "unknown"]``, besides those above.
         decimal: Decimal sign of a text file, ``"."`` or ``","``.
+        cause: Column of the competing causes, in place of `event`.
+        causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
+            1 .. K, or text with the word censored.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -88,13 +94,14 @@ def load_file(
             return SurvivalData.from_frame(
                 frame,
                 time,
-                event,
+                event if cause is None else cause,
                 event_coding,
                 drop,
                 entry,
                 event_value=event_value,
                 missing=missing,
                 strict=strict,
+                causes=None if cause is None else causes,
             )
     except DataError as error:
         raise DataError(f"{file}: {error}") from error

@@ -11,6 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
+from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import (
     check_not_all_missing,
     check_same_order,
@@ -87,6 +88,9 @@ class SurvivalData:
             a column without values.
         sensitive: Group of each row (n,), for fairness, or the name of a column of `X`, which then is no
             feature.
+        causes: Asks for competing causes: `y` then holds times and causes. ``"auto"``, 0 for censored rows
+            and 1 .. K for causes, or names by value such as ``{1: "relapse", 2: "death"}``; see
+            `parse_causes`.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
@@ -96,6 +100,7 @@ class SurvivalData:
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
         groups: Sensitive groups of the rows; None if not given.
+        causes: Cause of each row's event; None if they were not asked for.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
@@ -112,6 +117,7 @@ class SurvivalData:
     sample_weight: FloatArray
     entry: FloatArray
     groups: Groups | None = None
+    causes: Causes | None = None
 
     def __init__(
         self,
@@ -124,9 +130,14 @@ class SurvivalData:
         require_events: bool = True,
         zero_time: float | None = None,
         sensitive: object = None,
+        causes: CauseNames | None = None,
     ) -> None:
         frame = clean_features(X)
-        time, event = parse_target(y, event_coding=event_coding)
+        if causes is None:
+            time, event = parse_target(y, event_coding=event_coding)
+        else:
+            time, self.causes = parse_causes(y, causes, require_all=require_events)
+            event = self.causes.codes > 0
         self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
         if require_events:
             tell(odd_columns(self.frame, time), strict=False, stacklevel=2)
@@ -179,6 +190,7 @@ class SurvivalData:
         event_value: object = None,
         missing: Iterable[object] = (),
         strict: bool = False,
+        causes: CauseNames | None = None,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
 
@@ -197,6 +209,7 @@ class SurvivalData:
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
                 identifiers, columns that tell the time, codes for missing values, and categories that differ
                 by case or blanks only.
+            causes: As for the class: the event column then holds causes.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
@@ -217,10 +230,16 @@ class SurvivalData:
             raise DataError(f"no feature column is left beside {time!r} and {event!r}")
         with wording(options=""):
             frame = set_missing(frame, missing)
-            times, events = parse_target(
-                frame, time=time, event=event, event_coding=event_coding, event_value=event_value
-            )
             data = cls.__new__(cls)
+            if causes is None:
+                times, events = parse_target(
+                    frame, time=time, event=event, event_coding=event_coding, event_value=event_value
+                )
+            else:
+                if event_value is not None or event_coding != "auto":
+                    raise ConfigError("causes say what values of the event column are; leave the others out")
+                times, data.causes = parse_causes(frame, causes, time=time, cause=event)
+                events = data.causes.codes > 0
             entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
             features = frame.iloc[:, keep]
             data._set(clean_features(features), features, None, times, events, None, entries, True)
@@ -315,7 +334,46 @@ class SurvivalData:
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
         part.entry = self.entry[index]
         part.groups = None if self.groups is None else self.groups.subset(index)
+        part.causes = None if self.causes is None else self.causes.subset(index)
         return part
+
+    @property
+    def cause(self) -> IntArray:
+        """Cause of each row's event (n,), 1 .. K, 0 where it was censored.
+
+        Raises:
+            DataError: Causes were not asked for.
+        """
+        return self._known_causes.codes
+
+    @property
+    def cause_names(self) -> tuple[str, ...]:
+        """Names of the K causes.
+
+        Raises:
+            DataError: Causes were not asked for.
+        """
+        return self._known_causes.names
+
+    def of_cause(self, cause: int | str) -> Self:
+        """The same rows with one event, a cause by number or name; rows with another are censored there.
+
+        What is learned from them is the cause's own hazard; 1 - S of it is no probability of the cause, since
+        it tells of a world without the others.
+
+        Raises:
+            DataError: Causes were not asked for.
+            ConfigError: There is no such cause.
+        """
+        part = self.subset(np.arange(len(self)))
+        part.event, part.causes = self.cause == self._known_causes.number(cause), None
+        return part
+
+    @property
+    def _known_causes(self) -> Causes:
+        if self.causes is None:
+            raise DataError("the data tell no causes: ask for them with causes='auto', or names by value")
+        return self.causes
 
     def reweighted(self, factor: npt.ArrayLike) -> Self:
         """The same rows with their weights multiplied; those of factor zero are left out.
@@ -342,10 +400,14 @@ class SurvivalData:
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         n_late = int(np.count_nonzero(self.entry))
         late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
+        causes = ""
+        if self.causes is not None:
+            counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
+            causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
         return (
             f"{n} row{'s' * (n > 1)}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
-            f"{self.n_events} events ({100 * self.event.mean():.1f} %), "
+            f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
             f"times {self.time.min():g} to {self.time.max():g}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )

@@ -145,8 +145,8 @@ def parse_target(
         raise ConfigError(
             "event_value says what an event is, and so does event_coding; leave one of them out"
         )
-    time_column, time_where, event_column, event_where = _split(y, time, event)
-    times = _times(time_column, time_where)
+    time_column, time_where, event_column, event_where = split_target(y, time, event)
+    times = times_of(time_column, time_where)
     if event_value is None:
         events = _events(event_column, event_where, event_coding)
     else:
@@ -156,7 +156,7 @@ def parse_target(
     return times, events
 
 
-def _split(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:
+def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:
     """Time column, its name for messages, event column, its name."""
     if y is None:
         raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
@@ -177,8 +177,8 @@ def _split(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series,
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
-    check_same_order(("time", y[0]), ("event", y[1]))
-    return _column(y[0], "time"), "time", _column(y[1], "event"), "event"
+    check_same_order((time, y[0]), (event, y[1]))
+    return _column(y[0], time), time, _column(y[1], event), event
 
 
 def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, str]:
@@ -199,19 +199,21 @@ def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, s
 
 
 def _column(values: object, where: str) -> pd.Series:
-    if not isinstance(values, (pd.Series, pd.Index)) and hasattr(values, "__array__"):
+    own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
+    if not isinstance(values, own) and hasattr(values, "__array__"):
         values = np.asarray(values)  # a column of another library, such as a polars Series
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
         return pd.Series(values)
-    if isinstance(values, (pd.Series, pd.Index, list, tuple, pd.api.extensions.ExtensionArray)):
+    if isinstance(values, (*own, list, tuple)):
         # An empty list has no type of its own.
         return pd.Series(values, dtype=None if len(values) else np.float64)
     raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
 
 
-def _times(column: pd.Series, where: str) -> FloatArray:
+def times_of(column: pd.Series, where: str) -> FloatArray:
+    """Times (n,) >= 0 of a column, which messages call ``where``."""
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
     times = numeric_values(column, where, "correct or remove these rows")

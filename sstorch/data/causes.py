@@ -1,0 +1,153 @@
+"""Competing causes of an event: which one ended each row's time, if any did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from pandas.api import types as pdt
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import names_text, option_text, rows_text
+from sstorch.data.columns import label, labels, vocabulary
+from sstorch.data.target import split_target, times_of
+from sstorch.exceptions import ConfigError, DataError
+
+# Values of a column of causes: their names by value, or "auto" where codes or levels speak for themselves.
+CauseNames = Mapping[object, str] | str
+# More causes than this are values of a measurement.
+_MAX_CAUSES = 20
+_CENSORED = ("censored", "censor", "none")
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The cause of the event of every row.
+
+    Attributes:
+        coding: name of each cause by its value, as text; with it other rows are read alike.
+        codes: cause of each row, 1 .. K in the order of ``names``, 0 where it was censored; shape (n,).
+    """
+
+    coding: Mapping[str, str]
+    codes: IntArray
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the causes, K of them; a subset of the rows keeps them all."""
+        return tuple(self.coding.values())
+
+    def subset(self, index: IntArray) -> Causes:
+        """The causes of the rows at positions ``index``."""
+        return Causes(self.coding, self.codes[index])
+
+    def number(self, cause: int | str) -> int:
+        """Number of a cause, 1 .. K, by itself or by its name.
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        if isinstance(cause, str) and cause in self.names:
+            return self.names.index(cause) + 1
+        if isinstance(cause, int | np.integer) and 1 <= cause <= len(self.names):
+            return int(cause)
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names, 1))
+        raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
+
+
+def parse_causes(
+    y: object,
+    causes: CauseNames = "auto",
+    *,
+    time: str = "time",
+    cause: str = "cause",
+    require_all: bool = True,
+) -> tuple[FloatArray, Causes]:
+    """Read times and causes from any of the accepted forms of y.
+
+    Args:
+        y: a tuple (time, cause), a DataFrame with columns ``time`` and ``cause``, or a structured array with
+            such fields.
+        causes: names of the causes by their values, such as ``{1: "relapse", 2: "death"}``; the one value
+            that is not named is that of censored rows. With ``"auto"`` numbers are 0 for censored rows and
+            1 .. K; of a column of categories the first one means censored, as in R's ``Surv``; of text the
+            word ``censored``.
+        time: column of the times.
+        cause: column of the causes.
+        require_all: False where rows are only scored: some causes may then have ended none of them.
+
+    Returns:
+        times (n,) float64 >= 0, zeros kept, and the causes.
+
+    Raises:
+        DataError: the form is not accepted, lengths differ, or a value is missing or has no meaning.
+        ConfigError: ``causes`` gives two values one name, or names one that never occurs.
+    """
+    time_column, time_where, cause_column, where = split_target(y, time, cause)
+    times = times_of(time_column, time_where)
+    if len(times) != len(cause_column):
+        raise DataError(f"{len(times)} times but {len(cause_column)} causes; give one of each for every row")
+    column = cause_column.reset_index(drop=True)
+    words = list(labels(column))
+    if (missing := np.array([word is None for word in words], dtype=bool)).any():
+        raise DataError(f"{where} is missing in {rows_text(missing)}; remove these rows")
+    if isinstance(causes, str) and causes != "auto":
+        raise ConfigError(f"causes must be 'auto' or names by value, got {causes!r}")
+    censored, named = (
+        _coded(column, words, where) if isinstance(causes, str) else _named(words, causes, where)
+    )
+    number = {censored: 0} | {value: k for k, value in enumerate(named, 1)}
+    codes = np.array([number[word] for word in words], dtype=np.int64)
+    _check_names(tuple(named.values()), codes if require_all else None, where)
+    return times, Causes(named, codes)
+
+
+def _named(words: list[str], causes: Mapping[object, str], where: str) -> tuple[str, dict[str, str]]:
+    """The value of censored rows, and names by value as the user gives them."""
+    named = {label(value): str(name) for value, name in causes.items()}
+    others = sorted(set(words) - set(named))
+    if len(others) > 1:
+        raise DataError(
+            f"{where} holds {names_text(others)} beside the causes that are named; one value is that of "
+            f"censored rows: name the other causes with {option_text('causes', dict(causes), 'causes')}"
+        )
+    return (others or [""])[0], named
+
+
+def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[str, str]]:
+    """The value of censored rows, and names by value where codes or levels speak for themselves."""
+    remedy = f"name the causes by their values with {option_text('causes', {1: 'NAME'}, 'causes={1: ...}')}"
+    if pdt.is_bool_dtype(column.dtype):
+        raise DataError(f"{where} is boolean, which tells no cause; give 0 for censored, 1 .. K for causes")
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        first, *levels = [label(level) for level in column.cat.categories]
+        return first, {level: level for level in levels}
+    if pdt.is_numeric_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64)
+        if (bad := (values != np.round(values)) | (values < 0) | (values > _MAX_CAUSES)).any():
+            raise DataError(
+                f"{where} is {values[bad][0]:g} in {rows_text(bad)}; causes are 1 .. K (at most "
+                f"{_MAX_CAUSES}), 0 is censored: {remedy}"
+            )
+        return "0", {str(k): str(k) for k in range(1, int(values.max()) + 1)}
+    censored = [word for word in set(words) if word.lower() in _CENSORED]
+    if len(censored) != 1:
+        raise DataError(f"{where} has no value 'censored' that stands for no event; {remedy}")
+    return censored[0], {word: word for word in vocabulary(column) if word != censored[0]}
+
+
+def _check_names(names: tuple[str, ...], codes: IntArray | None, where: str) -> None:
+    if not names:
+        raise DataError(f"{where} names no cause: all rows are censored")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
+    if codes is None:
+        return
+    counts = np.bincount(codes, minlength=len(names) + 1)[1:]
+    if (absent := counts == 0).any():
+        raise DataError(
+            f"no row of {where} has cause {names_text([names[k] for k in np.flatnonzero(absent)])}; "
+            "codes of causes are consecutive: 1 .. K"
+        )

@@ -1,0 +1,102 @@
+"""Competing causes: what y may look like, what is refused, what a subset keeps."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SurvivalData
+from sstorch.data import load_file
+from sstorch.data.causes import parse_causes
+from sstorch.exceptions import ConfigError, DataError
+
+TIME = np.array([5.0, 3.0, 8.0, 2.0, 7.0])
+CODES = [0, 2, 1, 1, 0]
+NAMES = {1: "relapse", 2: "death"}
+X = np.arange(10.0).reshape(5, 2) ** 2
+
+
+@pytest.mark.parametrize(
+    ("column", "causes", "names"),
+    [
+        (CODES, "auto", ("1", "2")),
+        (np.array(CODES, dtype=float), NAMES, ("relapse", "death")),
+        (pd.Categorical.from_codes(CODES, ["alive", "relapse", "death"]), "auto", ("relapse", "death")),
+        (np.array(["Censored", "r", "d"])[CODES], "auto", ("d", "r")),
+        (np.array(["alive", "r", "d"])[CODES], {"r": "relapse", "d": "death"}, ("relapse", "death")),
+    ],
+)
+def test_forms_of_causes(column: object, causes: object, names: tuple[str, ...]) -> None:
+    for y in ((TIME, column), pd.DataFrame({"time": TIME, "cause": column})):
+        time, found = parse_causes(y, causes)
+        np.testing.assert_array_equal(time, TIME)
+        assert found.names == names
+        expected = CODES if names != ("d", "r") else [0, 1, 2, 2, 0]
+        np.testing.assert_array_equal(found.codes, expected)
+
+
+def test_a_structured_array_holds_causes() -> None:
+    y = np.array(list(zip(CODES, TIME, strict=True)), dtype=[("status", int), ("days", float)])
+    time, found = parse_causes(y)
+    np.testing.assert_array_equal(time, TIME)
+    np.testing.assert_array_equal(found.codes, CODES)
+
+
+@pytest.mark.parametrize(
+    ("column", "causes", "said"),
+    [
+        ([True, False, True, True, False], "auto", "boolean, which tells no cause"),
+        ([0, 3, 1, 1, 0], "auto", "no row of cause has cause '2'"),
+        ([0, 2.5, 1, 1, 0], "auto", r"cause is 2.5 in 1 row \(0-based position 1\)"),
+        ([0, np.nan, 1, 1, 0], "auto", "cause is missing in 1 row"),
+        (["a", "b", "c", "a", "a"], "auto", "no value 'censored'"),
+        ([0, 2, 1, 3, 0], NAMES, "'0', '3' beside the causes"),
+        ([0, 2, 1, 1, 0], {1: "death", 2: "death"}, "have one name"),
+        ([0, 0, 0, 0, 0], "auto", "names no cause"),
+        ([0, 2, 1, 1, 0], "codes", "causes must be 'auto'"),
+    ],
+)
+def test_what_is_no_cause_is_refused(column: list[object], causes: object, said: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=said):
+        SurvivalData(X, (TIME, column), causes=causes)
+
+
+def test_causes_go_with_their_rows() -> None:
+    data = SurvivalData(X, (TIME, CODES), causes=NAMES)
+    assert data.cause_names == ("relapse", "death")
+    np.testing.assert_array_equal(data.event, [False, True, True, True, False])
+    part = data.subset([1, 4])
+    np.testing.assert_array_equal(part.cause, [2, 0])
+    assert part.cause_names == data.cause_names
+    assert "3 events (60.0 %: 2 relapse, 1 death)" in data.describe()
+    death = data.of_cause("death")
+    np.testing.assert_array_equal(death.event, [False, True, False, False, False])
+    np.testing.assert_array_equal(data.of_cause(1).event, [False, False, True, True, False])
+    with pytest.raises(ConfigError, match=r"no cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
+        data.of_cause("infection")
+    with pytest.raises(DataError, match="tell no causes"):
+        death.cause  # noqa: B018
+
+
+def test_rows_that_are_scored_are_read_as_those_of_training() -> None:
+    words = np.array(["alive", "r", "d"])[CODES]
+    data = SurvivalData(X, (TIME, words), causes={"r": "relapse", "d": "death"})
+    assert data.causes is not None
+    some = SurvivalData(X[:1], (TIME[:1], ["d"]), causes=data.causes.coding, require_events=False)
+    np.testing.assert_array_equal(some.cause, [2])
+
+
+def test_codes_stay_refused_where_causes_are_not_asked_for() -> None:
+    with pytest.raises(DataError, match="with competing events"):
+        SurvivalData(X, (TIME, CODES))
+
+
+def test_files_hold_causes(tmp_path: Path) -> None:
+    table = pd.DataFrame({"age": [50.5, 61.0, 47.2, 70.1, 66.6], "days": TIME, "status": CODES})
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    data = load_file(tmp_path / "cohort.csv", time="days", cause="status", causes=NAMES)
+    assert data.feature_names == ["age"]
+    np.testing.assert_array_equal(data.cause, CODES)
+    with pytest.raises(ConfigError, match="leave the others out"):
+        load_file(tmp_path / "cohort.csv", time="days", cause="status", event_value="2")
