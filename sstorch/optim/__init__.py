@@ -16,7 +16,14 @@ from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
 from sstorch.optim.run import Heats, Race, Trainer, TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
-from sstorch.optim.starts.distilled import Distillation, GateColumns, initialize_distilled
+from sstorch.optim.starts.distilled import (
+    Distillation,
+    GateColumns,
+    distil_gates,
+    initialize_distilled,
+    initialize_regression,
+    set_gates,
+)
 from sstorch.optim.starts.grown import initialize_grown
 from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.steps import minimize_step
@@ -45,6 +52,7 @@ __all__ = [
     "Thresholds",
     "Trainer",
     "TrainingRun",
+    "distil_gates",
     "greedy_tree",
     "initialize_cox",
     "initialize_distilled",
@@ -53,7 +61,9 @@ __all__ = [
     "initialize_hard",
     "initialize_kmeans",
     "initialize_random",
+    "initialize_regression",
     "minimize",
     "minimize_step",
     "problem_seed",
+    "set_gates",
 ]

@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, Prediction, SoftTree, make_family
+from sstorch.nn import DesignMatrix, GateParameters, Prediction, SoftTree, make_family
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
@@ -43,7 +43,9 @@ from sstorch.optim import (
     initialize_grown,
     initialize_kmeans,
     initialize_random,
+    initialize_regression,
     problem_seed,
+    set_gates,
 )
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import BatchSettings, Coefficients
@@ -133,6 +135,7 @@ def train_batch(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
+    gates: GateParameters | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
@@ -147,6 +150,8 @@ def train_batch(
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
         coefficients: of the penalties, each for every split and start; those of the settings if None. Only
             starts with the same coefficients race.
+        gates: of each split, weights (n_splits, B, q) and biases (n_splits, B), instead of those of a start;
+            leaves then begin as the regression without gates.
 
     Raises:
         ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
@@ -154,7 +159,7 @@ def train_batch(
         DataError: the rows of a split are all of one group.
         FormatError: the checkpoint is truncated or altered.
     """
-    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients)[0]
+    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients, gates)[0]
 
 
 def train_encoded(
@@ -164,6 +169,7 @@ def train_encoded(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
+    gates: GateParameters | None = None,
 ) -> tuple[TrainedBatch, Tensor]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up."""
     settings = settings.for_events(min(int(data.event.sum()) for data in splits))
@@ -173,8 +179,10 @@ def train_encoded(
     with nullcontext() if checkpoint is None else Checkpoint.of(checkpoint).held() as held:
         if held is not None:
             # Before initial solutions are made, which can take long.
-            held.identify(settings=settings.facts(), trainer=settings.trainer, coefficients=coefficients)
-        return _train(splits, settings, schema, callbacks, held, coefficients)
+            given = {} if gates is None else {"gates": [part.tolist() for part in (gates.weight, gates.bias)]}
+            facts = settings.facts()
+            held.identify(settings=facts, trainer=settings.trainer, coefficients=coefficients, **given)
+        return _train(splits, settings, schema, callbacks, held, coefficients, gates)
 
 
 def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
@@ -193,6 +201,7 @@ def _train(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
     coefficients: tuple[Coefficients, ...],
+    gates: GateParameters | None,
 ) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     preprocessors = _preprocessors(splits, settings, schema)
@@ -231,14 +240,18 @@ def _train(
         for _ in coefficients
         for start in range(settings.n_starts)
     ]
-    if settings.init == "kmeans":
+    if gates is not None:
+        initialize_regression(tree, plain, sample)
+        n_problems = len(coefficients) * settings.n_starts
+        set_gates(tree, gates.select(torch.arange(len(splits)).repeat_interleave(n_problems)))
+    elif settings.init == "kmeans":
         initialize_kmeans(tree, plain, sample, seeds)
     elif settings.init == "greedy":
         initialize_greedy(tree, plain, sample, seeds)
     elif settings.init == "grown":
         initialize_grown(tree, plain, sample, seeds)
     elif settings.init == "distilled":
-        columns = _gate_columns(preprocessors[0])
+        columns = gate_columns(preprocessors[0])
         initialize_distilled(tree, plain, sample, columns, settings.distillation)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds, curved)
@@ -271,7 +284,7 @@ def _preprocessors(
     return fitted
 
 
-def _gate_columns(preprocessor: Preprocessor) -> GateColumns:
+def gate_columns(preprocessor: Preprocessor) -> GateColumns:
     """The raw columns of the features that gates see."""
     places: dict[tuple[str, ...], list[int]] = {}
     straight_first = sorted(enumerate(preprocessor.gate_features), key=lambda each: each[1].curved)

@@ -28,7 +28,7 @@ from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import HazardFamily, Prediction, SoftTree, Spline, make_family
+from sstorch.nn import GateParameters, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Engine, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
@@ -660,6 +660,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         data: SurvivalData,
         schema: Schema | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        gates: GateParameters | None = None,
     ) -> Self:
         """:meth:`fit` to rows of positive weight.
 
@@ -667,9 +668,10 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             data: rows.
             schema: columns and vocabulary; taken from the rows if None.
             checkpoint: file that is written after every pass of the training.
+            gates: instead of those of ``init``, for encoded features: weights (1, B, q) and biases (1, B).
         """
         callbacks = [ProgressBar()] if self.verbose else []
-        batch, x = train_encoded([data], self.settings(), schema, callbacks, checkpoint)
+        batch, x = train_encoded([data], self.settings(), schema, callbacks, checkpoint, gates=gates)
         self.adopt(batch, data, 0, batch.best_start(0))
         self.warn_of_step_curves(data, x[0])
         self._make_node_table(x[0])

@@ -37,7 +37,7 @@ def test_the_regression_tree_is_that_of_scikit_learn(depth: int) -> None:
     rng = np.random.default_rng(depth)
     x = rng.normal(size=(300, 4)).round(1)
     target = x[:, 0] + np.sin(3 * x[:, 1]) + 0.1 * rng.normal(size=300)
-    ours = regression_tree(x, target, np.full(300, 1 / 300), numbers(4), Topology(depth), 0.08)
+    ours = regression_tree(x, target[None], np.full(300, 1 / 300), numbers(4), Topology(depth), 0.08)
     theirs = (
         DecisionTreeRegressor(max_depth=depth, min_samples_leaf=0.08, random_state=0).fit(x, target).tree_
     )
@@ -66,7 +66,7 @@ def test_categories_are_cut_into_the_best_two_sets() -> None:
     weight = rng.uniform(0.5, 1.5, 400)
     weight /= weight.sum()
     (split,) = regression_tree(
-        x, target, weight, GateColumns((np.arange(6),), (True,)), Topology(1), 0.0
+        x, target[None], weight, GateColumns((np.arange(6),), (True,)), Topology(1), 0.0
     ).values()
     left = x @ split.slope + split.constant >= 0
 

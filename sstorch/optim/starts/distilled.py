@@ -94,6 +94,33 @@ def initialize_distilled(
         Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network"; Breiman, Friedman,
         Olshen and Stone (1984), Classification and Regression Trees, for the regression tree.
     """
+    teacher = initialize_regression(tree, objective, sample)
+    if not tree.topology.branches:
+        return
+    target, weight = predicted_log_time(teacher, sample).double(), sample.weight.double()
+    x = first_features(sample.x, tree.n_gate_features).matrices.double()
+    split = torch.repeat_interleave(torch.tensor(sample.x.counts))
+    # Starts of a split with the same penalties have the same teacher, and so the same gates.
+    keys = [
+        (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight)))
+        for problem, number in enumerate(split.tolist())
+    ]
+    position = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+    place = torch.tensor([position[key] for key in keys])
+    problems = torch.tensor([keys.index(key) for key in position])
+    different = split[problems], target[problems, None], weight[problems]
+    gates = distil_gates(x, *different, columns, tree.topology, distillation)
+    set_gates(tree, gates.select(place))
+
+
+def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
+    """Leaves that are all the regression without gates; it is returned as a tree of depth 0.
+
+    Args:
+        tree: R problems; its leaves are changed in place.
+        objective: its penalties on leaves act.
+        sample: training rows.
+    """
     teacher = SoftTree(
         tree.n_features,
         0,
@@ -108,26 +135,16 @@ def initialize_distilled(
     Joint().train(teacher, objective, sample)
     for node in tree.topology.leaves:
         tree.leaf(node).load_state_dict(teacher.leaf(1).state_dict())
-    if not tree.topology.branches:
-        return
-    target, weight = predicted_log_time(teacher, sample).double(), sample.weight.double()
-    x = first_features(sample.x, tree.n_gate_features).matrices.double()
-    split = torch.repeat_interleave(torch.tensor(sample.x.counts))
-    # Starts of a split with the same penalties have the same teacher, and so the same gates.
-    keys = [
-        (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight)))
-        for problem, number in enumerate(split.tolist())
-    ]
-    position = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-    place = torch.tensor([position[key] for key in keys])
-    problems = torch.tensor([keys.index(key) for key in position])
-    different = split[problems], target[problems], weight[problems]
-    gates = _distil(x, *different, columns, tree.topology, distillation)
-    with torch.no_grad():
-        for node in tree.topology.branches:
-            gate = tree.gate(node)
-            gate.weight.copy_(gates.weight[place, node - 1].to(gate.weight))
-            gate.bias.copy_(gates.bias[place, node - 1].to(gate.bias))
+    return teacher
+
+
+@torch.no_grad()
+def set_gates(tree: SoftTree, gates: GateParameters) -> None:
+    """Give R problems their gates, weights (R, B, q) and biases (R, B), in place."""
+    for node in tree.topology.branches:
+        gate = tree.gate(node)
+        gate.weight.copy_(gates.weight[:, node - 1])
+        gate.bias.copy_(gates.bias[:, node - 1])
 
 
 @torch.no_grad()
@@ -171,14 +188,15 @@ def regression_tree(
     topology: Topology,
     min_leaf: float,
 ) -> dict[int, Split]:
-    """The greedy least-squares tree of a target, by node.
+    """The greedy least-squares tree of targets, by node.
 
     A number is cut halfway between two values, a column of categories into two sets by the means of the
-    target in each; rows without any category are one more.
+    target in each, of several targets by their first principal component; rows without any category are one
+    more. Gains of several targets are summed.
 
     Args:
         x: features of gates, (n, q).
-        target: shape (n,).
+        target: shape (J, n).
         weight: >= 0, with sum one, shape (n,).
         columns: of the features.
         topology: of the tree.
@@ -195,7 +213,7 @@ def regression_tree(
         if rows is None or len(rows) == 0:
             continue
         best, found = _LEAST_GAIN, None
-        w, t = weight[rows], target[rows]
+        w, t = weight[rows], target[:, rows]
         for number, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
             block = x[np.ix_(rows, places)]
             value = block[:, 0] if not categorical else _category_means(block, t, w)
@@ -221,31 +239,40 @@ def regression_tree(
 
 
 def _category_means(block: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
-    """Mean target of each row's category, those without one together, (n,)."""
+    """Mean target of each row's category, those without one together, (n,).
+
+    Of several targets, (J, n), it is the first principal component of their means, which orders the
+    categories.
+    """
     which = np.where(block.any(axis=1), block.argmax(axis=1), block.shape[1])
     total = np.bincount(which, weight, block.shape[1] + 1)
-    sums = np.bincount(which, weight * target, block.shape[1] + 1)
-    means: FloatArray = (sums / np.where(total > 0, total, 1.0))[which]
-    return means
+    sums = np.stack([np.bincount(which, weight * each, block.shape[1] + 1) for each in target])
+    means: FloatArray = sums / np.where(total > 0, total, 1.0)
+    if len(means) > 1:
+        centred = means - (means @ total / total.sum())[:, None]
+        direction = np.linalg.svd(centred * np.sqrt(total))[0][:, 0]
+        return np.asarray((direction @ centred)[which])
+    return np.asarray(means[0][which])
 
 
 def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: float) -> tuple[float, float]:
-    """Reduction of the weighted sum of squares by the best cut, and the cut; (0, 0) if there is none."""
+    """Reduction of the weighted sums of squares by the best cut, and the cut; (0, 0) if there is none."""
     order = np.argsort(value, kind="stable")
-    value, w, wt = value[order], weight[order].cumsum(), (weight * target)[order].cumsum()
+    value, w, wt = value[order], weight[order].cumsum(), (weight * target)[:, order].cumsum(axis=1)
     whole = w[-1]
     # Differences that only rounding makes in means of categories are none.
     cuts = np.flatnonzero(np.diff(value) > _CONSTANT * (1 + np.abs(value[:-1])))
     cuts = cuts[(w[cuts] >= least - _CONSTANT) & (whole - w[cuts] >= least - _CONSTANT)]
     if len(cuts) == 0:
         return 0.0, 0.0
-    right = wt[-1] - wt[cuts]
-    gain = wt[cuts] ** 2 / w[cuts] + right**2 / (whole - w[cuts]) - wt[-1] ** 2 / whole
+    left, all_rows = wt[:, cuts], wt[:, -1:]
+    gains = left**2 / w[cuts] + (all_rows - left) ** 2 / (whole - w[cuts]) - all_rows**2 / whole
+    gain = gains.sum(axis=0)
     best = cuts[gain.argmax()]
     return float(gain.max()), float(value[best] + value[best + 1]) / 2
 
 
-def _distil(
+def distil_gates(
     x: Tensor,
     split: Tensor,
     target: Tensor,
@@ -254,7 +281,23 @@ def _distil(
     topology: Topology,
     distillation: Distillation,
 ) -> GateParameters:
-    """Gates of K problems, (K, B, q), from the features of splits (S, n, q) and targets (K, n)."""
+    """Gates of K problems that divide rows by targets, such as what regressions predict for them.
+
+    A regression tree, whose gates are then moved and get further columns, as in
+    :func:`initialize_distilled`. Of several targets those with the larger variance count more.
+
+    Args:
+        x: features of gates in each split, shape (S, n, q).
+        split: that of each problem, shape (K,).
+        target: shape (K, J, n).
+        weight: of rows, >= 0, shape (K, n).
+        columns: of the features.
+        topology: of the trees.
+        distillation: how.
+
+    Returns:
+        weights (K, B, q) and biases (K, B).
+    """
     weight = weight / weight.sum(-1, keepdim=True)
     gates, trees = [], []
     for problem, number in enumerate(split.tolist()):
@@ -297,7 +340,7 @@ class _Polish:
 
     Args:
         x: features of gates, (K, n, q).
-        target: shape (K, n).
+        target: shape (K, J, n).
         weight: with sum one, shape (K, n).
         columns: of the features.
         topology: of the tree.
@@ -320,9 +363,12 @@ class _Polish:
         deviation = torch.einsum("kn,knq->kq", weight, (x - mean[:, None]) ** 2).sqrt()
         self._deviation = torch.where(deviation > _CONSTANT, deviation, torch.inf)
         self._z = (x - mean[:, None]) / self._deviation[:, None]
-        centre = (weight * target).sum(-1, keepdim=True)
-        scale = (weight * (target - centre) ** 2).sum(-1, keepdim=True).sqrt()
+        centre = (weight[:, None] * target).sum(-1, keepdim=True)
+        scale = (weight[:, None] * (target - centre) ** 2).sum(-1, keepdim=True).sqrt()
         self._target = (target - centre) / torch.where(scale > _CONSTANT, scale, torch.ones_like(scale))
+        # A distribution that fits its scale would count all targets alike.
+        variance = scale.square()
+        self._share = variance / variance.sum(1, keepdim=True).clamp(min=_CONSTANT**2)
         # Columns of each feature, (C, q), and of each gate, (K, B, C).
         belongs = torch.zeros(len(columns.places), x.shape[-1], dtype=torch.bool, device=x.device)
         for number, places in enumerate(columns.places):
@@ -347,7 +393,8 @@ class _Polish:
             logits = torch.matmul(weight, self._z.mT) + bias[..., None]
             inside = log_path_probability(self._topology, logits).exp() * self._weight[:, None]
             total = inside.sum(-1)
-            level = (inside * self._target[:, None]).sum(-1) / total.clamp(min=_CONSTANT)
+            level = (inside[:, None] * self._target[:, :, None]).sum(-1) / total.clamp(min=_CONSTANT)[:, None]
+        level = level.flatten(1)
         theta = torch.cat([weight.flatten(1), bias, level, torch.full_like(level, 0.5)], dim=1)
         n_columns = self._distillation.gate_features
         if n_columns is None:
@@ -396,17 +443,20 @@ class _Polish:
 
     def _value(self, theta: Tensor, problems: Tensor, mask: Tensor) -> Tensor:
         weight, bias = self._gates(theta, mask[problems], problems)
-        level, log_shape = theta[:, -2 * len(self._topology.leaves) :].chunk(2, dim=1)
+        n_targets, n_leaves = self._target.shape[1], len(self._topology.leaves)
+        level, log_shape = theta[:, -2 * n_targets * n_leaves :].unflatten(1, (2, n_targets, -1)).unbind(1)
         rows = self._weight[problems][:, None]
         logits = torch.matmul(weight, self._z[problems].mT) + bias[..., None]
         inside = log_path_probability(self._topology, logits).exp() * rows
         log_shape = log_shape.clamp(-5, 5)[..., None]
-        scaled = log_shape.exp() * (self._target[problems][:, None] - level[..., None])
-        loss = (inside * (2 * softplus(scaled) - scaled - log_shape)).sum((-2, -1))
+        scaled = log_shape.exp() * (self._target[problems][:, :, None] - level[..., None])
+        losses = (inside[:, None] * (2 * softplus(scaled) - scaled - log_shape)).sum((-2, -1))
+        loss: Tensor = (self._share[problems, :, 0] * losses).sum(-1)
         short = torch.where(
             self._reached[problems], (self._distillation.min_leaf - inside.sum(-1)).clamp(min=0), 0.0
         )
-        return loss + TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
+        loss += TOO_SMALL * short.square().sum(-1) + _GATE_RIDGE / 2 * weight.square().sum((-2, -1))
+        return loss
 
 
 def _is_leaf(leaf: int, splits: dict[int, Split]) -> bool:
