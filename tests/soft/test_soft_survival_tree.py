@@ -500,6 +500,7 @@ def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
     np.testing.assert_array_equal(copy.predict(x), search.predict(x))
 
 
+@pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.parametrize(("depth", "n_starts"), [(1, 2), nightly(2, 3)])
 def test_sparse_gates_forget_features_that_do_not_help(
     depth: int, n_starts: int, small_data: SurvivalData
