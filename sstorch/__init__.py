@@ -15,9 +15,10 @@ if TYPE_CHECKING:
         OptimalTreeClassifier,
         OptimalTreeRegressor,
     )
-    from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV
+    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV
 
 __all__ = [
+    "CompetingRisksTree",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
@@ -36,7 +37,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
-    **dict.fromkeys(("SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
+    **dict.fromkeys(("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
 }
 
 

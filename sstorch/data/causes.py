@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from sstorch.data.target import split_target, times_of
 from sstorch.exceptions import ConfigError, DataError
 
 # Values of a column of causes: their names by value, or "auto" where codes or levels speak for themselves.
-CauseNames = Mapping[object, str] | str
+CauseNames = Mapping[Any, str] | str
 # More causes than this are values of a measurement.
 _MAX_CAUSES = 20
 _CENSORED = ("censored", "censor", "none")
@@ -104,7 +105,7 @@ def parse_causes(
     return times, Causes(named, codes)
 
 
-def _named(words: list[str], causes: Mapping[object, str], where: str) -> tuple[str, dict[str, str]]:
+def _named(words: list[str], causes: Mapping[Any, str], where: str) -> tuple[str, dict[str, str]]:
     """The value of censored rows, and names by value as the user gives them."""
     named = {label(value): str(name) for value, name in causes.items()}
     others = sorted(set(words) - set(named))

@@ -57,6 +57,7 @@ from sstorch.metrics.groups import (
     concordance_of_groups,
     logrank_test,
 )
+from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.integrated_brier import (
     evaluation_times,
     integrated_brier_score,
@@ -75,6 +76,7 @@ __all__ = [
     "ResampledTTest",
     "RiskScore",
     "SurvivalScorer",
+    "aalen_johansen",
     "adjusted_rand_index",
     "brier_score",
     "calibration_curve",

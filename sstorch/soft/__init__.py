@@ -1,6 +1,7 @@
 """The soft survival tree: estimators, their batch, their search and their reading."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.competing_risks_tree import CompetingRisksTree
 from sstorch.soft.group_validation import GroupValidation
 from sstorch.soft.groups import Stability
 from sstorch.soft.merging import MergedLeaves
@@ -16,6 +17,7 @@ __all__ = [
     "Band",
     "BatchSettings",
     "Coefficients",
+    "CompetingRisksTree",
     "Explanation",
     "GroupValidation",
     "MergedLeaves",

@@ -204,7 +204,7 @@ def _train(
     gates: GateParameters | None,
 ) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
-    preprocessors = _preprocessors(splits, settings, schema)
+    preprocessors = fit_preprocessors(splits, settings, schema)
     features = preprocessors[0].features
     curved = np.array([feature.curved for feature in features])
     if settings.fairness is not None:
@@ -267,7 +267,7 @@ def _train(
     return batch, sample.x.matrices
 
 
-def _preprocessors(
+def fit_preprocessors(
     splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
 ) -> tuple[Preprocessor, ...]:
     """Of every split, fitted to its rows; all make the same features."""

@@ -274,7 +274,11 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
         lines.append("No gate divides the training rows: one leaf has them all")
     if share := tree.shares_slopes(shown):
         where = "Within every group" if len(shown) > 1 else "In the leaf"
-        lines += ["", f"{where}, what changes most over the training range first", *_slopes(tree, shown[0])]
+        lines += [
+            "",
+            f"{where}, what changes most over the training range first",
+            *slope_lines(tree, shown[0]),
+        ]
     text = _groups(tree, nodes, shown, share).to_string(
         index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
     )
@@ -316,7 +320,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
     return table[[*first, *table.columns.difference(first, sort=False)]]
 
 
-def _slopes(tree: FittedTree, leaf: int) -> list[str]:
+def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
     """The slopes of a leaf, the largest effects first, as lines of text.
 
     The most frequent category of a column in the training rows is its reference.
@@ -343,7 +347,13 @@ def _slopes(tree: FittedTree, leaf: int) -> list[str]:
 
 def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
     """Rules, indented by level."""
-    leaves = leaf_texts(tree, nodes)
+    return rules_text(nodes, rules, n_terms, leaf_texts(tree, nodes))
+
+
+def rules_text(
+    nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None, leaves: Mapping[int, str]
+) -> str:
+    """Rules, indented by level, above a text for each leaf that has rows, by node."""
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
         node = shown_node(nodes, node)

@@ -1,0 +1,573 @@
+"""A soft tree for competing risks: one set of gates, the hazard of every cause in each leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch import metrics
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import CurveKind, SurvivalEstimator, Times
+from sstorch.checks import check_device
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.causes import CauseNames, Causes
+from sstorch.data.encodings import NumericEncodings
+from sstorch.data.oddities import Oddity, few_events, tell
+from sstorch.data.preprocessing import Categorical, Numeric
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.files import read_folder, reading, write_folder
+from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
+from sstorch.optim import Engine, distil_gates
+from sstorch.soft.batch import fit_preprocessors, gate_columns
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.incidence import cumulative_incidence, log_time_panels
+from sstorch.soft.reading import rules_text, shown_leaves, slope_lines
+from sstorch.soft.rules import Explanation, explain_row
+from sstorch.soft.tree import SoftSurvivalTree
+
+FORMAT, FORMAT_VERSION = "sstorch.competing_risks_tree", 1
+# Of rows whose hazard underflows.
+_LEAST_HAZARD = 1e-12
+# Terms of a rule that a summary writes out.
+_SUMMARY_TERMS = 4
+
+
+class CompetingRisksTree(SurvivalEstimator):
+    """Soft tree for competing risks: one set of gates, and in each leaf a hazard for every cause.
+
+    Its gates divide people into groups that differ in what happens to them, and its leaves say how fast each
+    cause comes: with cause-specific hazards h_k the likelihood is a product over causes, in each of which the
+    events of the others are censored. So each cause has a :class:`~sstorch.SoftSurvivalTree` of its own, and
+    all have the same gates. What a person can expect is the cumulative incidence of a cause, the integral of
+    h_k S, where S falls by all causes together; 1 - S_k of a single cause would tell of a world in which the
+    others do not exist.
+
+    Gates are distilled, as those of ``SoftSurvivalTree()``, from one regression a cause without gates: from
+    log cumulative hazards of the rows at the mean log time, each with the weight of its number of events.
+
+    Args:
+        depth: gates on every path, 0 (no gate: a regression of every cause) to 6.
+        leaf: hazard family, for all causes or by name of the cause; curves that can rise are refused.
+        causes: how causes are coded in ``y``: ``"auto"`` (0 censored, 1 .. K), or names by value, such as
+            ``{1: "relapse", 2: "death"}``.
+        ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
+        fused: as in :class:`~sstorch.SoftSurvivalTree`, and so the following.
+        numeric: what the leaves see of numeric columns.
+        gate_numeric: what the gates see of them.
+        interactions: pairs of columns whose products the leaves see.
+        roughness: of curves.
+        offset: of the levels of the leaves.
+        fused_shape: of their shapes.
+        gate_features: columns of a gate.
+        min_leaf: least share of the training rows in a leaf.
+        missing_numbers: what replaces a missing number.
+        missing_categories: what replaces a missing category.
+        device: ``"cpu"`` or a CUDA device.
+        dtype: ``"float64"`` or ``"float32"``.
+        engine: what trains.
+
+    Attributes:
+        trees_: tree of each cause, by name; its survival function is that of a world without the others.
+        causes_: names of the K causes.
+        event_times_: distinct times of any event, original units, increasing.
+        zero_time_: what replaces a time of zero when rows are scored.
+        horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
+        group_table_: rows, events and incidences, predicted and by Aalen-Johansen, of the training rows of
+            each leaf that has some.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+
+    References:
+        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), "The analysis of failure times
+        in the presence of competing risks", Biometrics 34, 541-554.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 2))
+    >>> first, second = rng.exponential(np.exp(x[:, 0])), rng.exponential(np.exp(x[:, 1]))
+    >>> cause = np.where(first < second, 1, 2) * (np.minimum(first, second) < 2)
+    >>> time = np.minimum(np.minimum(first, second), 2)
+    >>> tree = CompetingRisksTree(depth=1, causes={1: "relapse", 2: "death"}).fit(x, (time, cause))
+    >>> incidence = tree.predict_cumulative_incidence(x[:3], times=[0.5, 1.0])
+    >>> incidence.shape
+    (3, 2, 2)
+    >>> bool(np.allclose(incidence.sum(axis=1) + tree.predict_survival_function(x[:3], [0.5, 1.0]), 1))
+    True
+    """
+
+    trees_: dict[str, SoftSurvivalTree]
+    causes_: tuple[str, ...]
+    horizon_: float
+    group_table_: pd.DataFrame
+
+    def __init__(
+        self,
+        depth: int = 2,
+        leaf: str | HazardFamily | Mapping[str, str | HazardFamily] = "log_logistic",
+        causes: CauseNames = "auto",
+        ridge: float = 1e-3,
+        fused: float | None = None,
+        numeric: NumericEncodings | None = None,
+        gate_numeric: NumericEncodings = "linear",
+        interactions: Sequence[tuple[str, str]] = (),
+        roughness: float = 1e-2,
+        offset: float | None = None,
+        fused_shape: float | None = None,
+        gate_features: int | None = 2,
+        min_leaf: float = 0.1,
+        missing_numbers: Numeric = "mean",
+        missing_categories: Categorical = "zeros",
+        device: str = "cpu",
+        dtype: str = "float64",
+        engine: Engine = "torch",
+    ) -> None:
+        self.depth = depth
+        self.leaf = leaf
+        self.causes = causes
+        self.ridge = ridge
+        self.fused = fused
+        self.numeric = numeric
+        self.gate_numeric = gate_numeric
+        self.interactions = interactions
+        self.roughness = roughness
+        self.offset = offset
+        self.fused_shape = fused_shape
+        self.gate_features = gate_features
+        self.min_leaf = min_leaf
+        self.missing_numbers = missing_numbers
+        self.missing_categories = missing_categories
+        self.device = device
+        self.dtype = dtype
+        self.engine = engine
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
+        """Train the regressions of the causes, gates that divide by all of them, and leaves.
+
+        Args:
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
+                array (n, p).
+            y: a (time, cause) tuple, a DataFrame with the columns ``time`` and ``cause``, or a structured
+                array with such fields; see ``causes``.
+            sample_weight: (n,), >= 0.
+            entry: (n,), times from which rows were observed (left truncation); None if from time zero.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist, or ``causes`` do not fit the data.
+        """
+        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, causes=self.causes)
+        return self.fit_data(data if data.sample_weight.all() else data.subset(data.sample_weight > 0))
+
+    def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
+        """:meth:`fit` to rows of positive weight whose causes are known.
+
+        Args:
+            data: rows.
+            schema: columns and vocabulary; taken from the rows if None.
+        """
+        schema = Schema.of(data.frame) if schema is None else schema
+        parts = {name: data.of_cause(name) for name in data.cause_names}
+        estimators = {name: self._estimator(name, data.cause_names) for name in parts}
+        for estimator in estimators.values():
+            estimator.settings()  # every parameter is checked before any work starts
+        _warn_of_rare_causes(parts)
+        gates = self._gates(parts, estimators, schema)
+        self.trees_ = {
+            name: estimators[name].fit_data(part, schema, gates=gates) for name, part in parts.items()
+        }
+        self.causes_, self._coding = data.cause_names, dict(data.causes.coding if data.causes else {})
+        self.event_times_ = np.unique(data.time[data.event])
+        self.horizon_ = float(np.median(data.time[data.event]))
+        self.zero_time_ = data.zero_time
+        self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
+        self.n_features_in_ = len(data.feature_names)
+        self.group_table_ = self._group_table(data, self._horizons())
+        return self
+
+    def _estimator(self, cause: str, names: tuple[str, ...]) -> SoftSurvivalTree:
+        """The tree of one cause, untrained."""
+        leaf = self.leaf
+        if isinstance(leaf, Mapping):
+            if set(leaf) != set(names):
+                raise ConfigError(
+                    f"leaf has families of {', '.join(leaf)}; the causes are {', '.join(names)}"
+                )
+            leaf = leaf[cause]
+        if make_family(leaf).can_rise:
+            raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
+        own = ("depth", "causes", "leaf", "min_leaf")
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
+        return SoftSurvivalTree(self.depth, leaf, min_leaf=self.min_leaf, **shared)
+
+    def _gates(
+        self, parts: Mapping[str, SurvivalData], estimators: Mapping[str, SoftSurvivalTree], schema: Schema
+    ) -> GateParameters | None:
+        """Gates distilled from a regression of every cause, (1, B, q); None at depth 0."""
+        if self.depth == 0:
+            return None
+        target = [
+            _risk(clone(estimators[name]).set_params(depth=0).fit_data(part, schema)._tree, part)
+            for name, part in parts.items()
+        ]
+        name, rows = next(iter(parts.items()))
+        settings = estimators[name].settings().for_events(rows.n_events)
+        (preprocessor,) = fit_preprocessors([rows], settings, schema)
+        x = torch.as_tensor(preprocessor.transform(rows.frame)[:, : len(preprocessor.gate_features)])
+        return distil_gates(
+            x[None],
+            torch.zeros(1, dtype=torch.long),
+            torch.as_tensor(np.stack(target))[None],
+            torch.as_tensor(rows.sample_weight)[None],
+            gate_columns(preprocessor),
+            Topology(self.depth),
+            settings.distillation,
+        )
+
+    # ------------------------------------------------------------------ predict
+
+    @overload
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Probability that each cause has ended a row's time by t, given that others may come first.
+
+        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding. Each is
+        an integral by Gauss-Legendre quadrature in log time, whose error is below 1e-8.
+
+        Args:
+            X: rows with the training columns.
+            times: as in :meth:`predict_survival_function`.
+            as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``.
+
+        Raises:
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+        """
+        check_is_fitted(self, "trees_")
+        grid = self._grid(times)
+        rows = [tree._encode_new(X) if k == 0 else tree._encode(X) for k, tree in enumerate(self._each)]
+        found = cumulative_incidence(self._fitted, rows, grid, self._panels)
+        if not as_frame:
+            return found
+        columns = pd.MultiIndex.from_product([self.causes_, grid], names=["cause", "time"])
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
+
+    def predict(self, X: object, cause: int | str = 1, horizon: float | None = None) -> FloatArray:
+        """Risk of a cause: its cumulative incidence at a horizon.
+
+        Args:
+            X: rows with the training columns.
+            cause: by number, 1 .. K, or by name; by default the first.
+            horizon: time, original units; ``horizon_`` if None.
+
+        Returns:
+            shape (n,), in [0, 1]; higher = more probable.
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        check_is_fitted(self, "trees_")
+        number = self._causes(np.zeros(0, dtype=np.int64)).number(cause)
+        times = [self.horizon_ if horizon is None else horizon]
+        return np.asarray(self.predict_cumulative_incidence(X, times)[:, number - 1, 0])
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
+        check_is_fitted(self, "trees_")
+        return self._each[0].apply(X)
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves of any event as scores need them, (n, n_times), times increasing."""
+        check_is_fitted(self, "trees_")
+        return np.asarray(np.prod([tree.falling_curves(X, times) for tree in self._each], axis=0))
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        """Of any event: hazards of the causes are summed."""
+        part: CurveKind = "cumulative_hazard" if kind == "survival" else kind
+        total = np.sum([tree._curves(part, X, times) for tree in self._each], axis=0)
+        return np.asarray(np.exp(-total) if kind == "survival" else total)
+
+    # ------------------------------------------------------------------ score
+
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Mean over causes of the cause-specific concordance of their incidences.
+
+        Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
+        censored at their time: see :func:`sstorch.metrics.concordance_harrell`. A cause that no row has is
+        left out.
+
+        Args:
+            X: rows with the training columns.
+            y: their times and causes, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+
+        Raises:
+            DataError: the data cannot be used, or no two rows can be compared.
+        """
+        data = self._scored(X, y, sample_weight=sample_weight)
+        if not data.event.any():
+            raise DataError("no row has an event, so no two rows can be compared; score more rows")
+        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
+        incidence = self.predict_cumulative_incidence(data.frame, times)
+        weight = None if sample_weight is None else data.sample_weight
+        scores = [
+            metrics.concordance_harrell(
+                data.time, data.cause == k, 1 - incidence[:, k - 1], times, sample_weight=weight
+            )
+            for k in range(1, len(self.causes_) + 1)
+            if (data.cause == k).any()
+        ]
+        return float(np.mean(scores))
+
+    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+        """Mean log-likelihood per row, sum over causes of c_k log h_k - H_k + H_k(entry), original units."""
+        data = self._scored(X, y, entry)
+        return sum(
+            tree._tree.log_likelihood(tree._encode(data.frame), part.time, part.event, part.entry)
+            for name, tree in self.trees_.items()
+            for part in [data.of_cause(name)]
+        )
+
+    def _scored(
+        self, X: object, y: object, entry: object = None, sample_weight: object = None
+    ) -> SurvivalData:
+        check_is_fitted(self, "trees_")
+        frame = self._schema.frame_of(X)
+        return SurvivalData(
+            # The numbered rows of an array are no labels that those of y could contradict.
+            frame if isinstance(X, pd.DataFrame) else X,
+            y,
+            sample_weight=sample_weight,
+            entry=entry,
+            require_events=False,
+            zero_time=self.zero_time_,
+            causes=self._coding,
+        )
+
+    # ------------------------------------------------------------------ read
+
+    def group_table(self, X: object, y: object, horizons: npt.ArrayLike | None = None) -> pd.DataFrame:
+        """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
+
+        Args:
+            X: rows, best others than those of training: gates were placed where these differ.
+            y: their times and causes, as in ``fit``.
+            horizons: times of the incidences; if None two times that divide the training event times into
+                three.
+
+        Returns:
+            A row for each leaf with rows, indexed by ``group``, columns of two levels: ``rows``; of each
+            cause ``events`` and, by horizon t, ``F(t)``, the mean predicted incidence, and ``AJ F(t)``, that
+            of Aalen and Johansen in these rows, nan beyond the last of them.
+
+        Raises:
+            DataError: the data cannot be used, or times are no numbers.
+        """
+        data = self._scored(X, y)
+        return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
+
+    def _horizons(self) -> FloatArray:
+        return np.unique(np.quantile(self.event_times_, [1 / 3, 2 / 3], method="inverted_cdf"))
+
+    def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
+        leaf = self.apply(data.frame)
+        predicted = self.predict_cumulative_incidence(data.frame, horizons)
+        rows: dict[int, dict[tuple[str, str], float]] = {}
+        for group in np.unique(leaf):
+            inside = leaf == group
+            part = data.subset(inside)
+            observed = metrics.aalen_johansen(part.time, part.cause, horizons, len(self.causes_))
+            row = rows[int(group)] = {("", "rows"): int(inside.sum())}
+            for k, name in enumerate(self.causes_):
+                row[name, "events"] = int((part.cause == k + 1).sum())
+                for t, time in enumerate(horizons):
+                    row[name, f"F({time:g})"] = float(predicted[inside, k, t].mean())
+                    known = time <= part.time.max()
+                    row[name, f"AJ F({time:g})"] = float(observed[k, t]) if known else np.nan
+        return _as_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])
+
+    def summary(self) -> str:
+        """Rules at the gates, a table of the groups, and of each cause the slopes that all leaves share."""
+        check_is_fitted(self, "trees_")
+        first, table = self._each[0], self.group_table_
+        nodes, rules = first.node_table_, first._gate_rules
+        shown = list(shown_leaves(nodes))
+        counts = [f"{int(table[name, 'events'].sum())} {name}" for name in self.causes_]
+        families = [tree.module.family.name for tree in self._fitted]
+        leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
+        lines = [
+            f"Competing risks tree: depth {first.depth}, {leaves} leaves, {table['', 'rows'].sum()} rows, "
+            + ", ".join(counts)
+        ]
+        texts = {node: self._leaf_text(node - 2**first.depth) for node in shown}
+        lines.append(rules_text(nodes, rules, _SUMMARY_TERMS, texts))
+        for name, tree in zip(self.causes_, self._fitted, strict=True):
+            if tree.shares_slopes(shown):
+                where = "within every group" if len(shown) > 1 else "in the leaf"
+                lines += ["", f"Hazard of {name} {where}, what changes most over the training range first"]
+                lines += slope_lines(tree, shown[0])
+        lines += [
+            "",
+            "Groups; F(t) is the mean predicted incidence of a cause, AJ that of Aalen and Johansen",
+        ]
+        lines.append("in the rows that have placed the gates")
+        for name in self.causes_:
+            part = table[name].reset_index()
+            text = part.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
+            lines += [name, text]
+        return "\n".join(lines)
+
+    def _leaf_text(self, leaf: int) -> str:
+        table = self.group_table_
+        counts = [f"{table[name, 'events'][leaf]:g} {name}" for name in self.causes_]
+        return f"leaf {leaf}: {table['', 'rows'][leaf]:g} rows, {', '.join(counts)}"
+
+    def explain(self, x: object, cause: int | str = 1) -> Explanation:
+        """Path of one person, and what adds to the hazard of a cause in the leaf.
+
+        Args:
+            x: a single row, such as ``X.iloc[[0]]``.
+            cause: by number or name.
+
+        Raises:
+            DataError: it is not one row.
+            ConfigError: there is no such cause.
+        """
+        check_is_fitted(self, "trees_")
+        number = self._causes(np.zeros(0, dtype=np.int64)).number(cause)
+        tree = self._each[number - 1]
+        return explain_row(tree._tree, tree._cleaned(x))
+
+    # ------------------------------------------------------------------ keep
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree into a folder, the tree of each cause into one of its own, no pickle.
+
+        Raises:
+            ConfigError: the folder cannot be written, or a leaf is not registered.
+        """
+        check_is_fitted(self, "trees_")
+        folder = Path(path)
+        for number, tree in enumerate(self._each, 1):
+            tree.save(folder / f"cause_{number}")
+        table = self.group_table_
+        state = {
+            "coding": [[value, name] for value, name in self._coding.items()],
+            "horizon": self.horizon_,
+            "parameters": {"min_leaf": self.min_leaf},
+            "group_table": {
+                "index": [int(group) for group in table.index],
+                "columns": [list(column) for column in table.columns],
+                "values": table.astype(object).where(table.notna(), None).to_numpy().tolist(),
+            },
+        }
+        write_folder(
+            folder, FORMAT, FORMAT_VERSION, state, {"event_times": torch.as_tensor(self.event_times_)}
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """Read a tree written by :meth:`save`, onto the given device.
+
+        Raises:
+            FormatError: files are missing, altered or of an unknown format version.
+            ConfigError: torch does not see the device.
+        """
+        check_device(device)
+        folder = Path(path)
+        state, tensors = read_folder(folder, FORMAT, (FORMAT_VERSION,))
+        with reading(folder):
+            coding = {str(value): str(name) for value, name in state["coding"]}
+            names = tuple(coding.values())
+            trees = [
+                SoftSurvivalTree.load(folder / f"cause_{number}", device)
+                for number in range(1, len(names) + 1)
+            ]
+            leaves = [tree.leaf for tree in trees]
+            first = trees[0]
+            own = set(cls._get_param_names()) - {"leaf", "causes", "min_leaf"}
+            shared = {name: value for name, value in first.get_params(deep=False).items() if name in own}
+            same = all(repr(leaf) == repr(leaves[0]) for leaf in leaves)
+            leaf = leaves[0] if same else dict(zip(names, leaves, strict=True))
+            estimator = cls(leaf=leaf, causes=coding, min_leaf=state["parameters"]["min_leaf"], **shared)
+            estimator.trees_ = dict(zip(names, trees, strict=True))
+            estimator.causes_, estimator._coding = names, coding
+            estimator.event_times_ = tensors["event_times"].numpy()
+            estimator.horizon_ = float(state["horizon"])
+            table = state["group_table"]
+            estimator.group_table_ = _as_frame(table["index"], table["columns"], table["values"])
+            estimator.zero_time_ = first.zero_time_
+            estimator.feature_names_in_ = first.feature_names_in_
+            estimator.n_features_in_ = first.n_features_in_
+        return estimator
+
+    # ------------------------------------------------------------------ internals
+
+    @property
+    def _each(self) -> list[SoftSurvivalTree]:
+        return list(self.trees_.values())
+
+    @property
+    def _fitted(self) -> list[FittedTree]:
+        return [tree._tree for tree in self._each]
+
+    @property
+    def _schema(self) -> Schema:
+        return self._each[0]._schema
+
+    @property
+    def _panels(self) -> FloatArray:
+        """Between which hazards are smooth, log times."""
+        bends = [tree.module.family.corners() + tree.module.log_time_scale for tree in self._fitted]
+        corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
+        return log_time_panels(self.event_times_, corners)
+
+    def _causes(self, codes: IntArray) -> Causes:
+        return Causes(self._coding, codes)
+
+
+def _as_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:
+    """A table of groups with columns of two levels, counts as integers."""
+    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns])
+    frame = pd.DataFrame(values, index=pd.Index(groups, name="group"), columns=names, dtype=np.float64)
+    return frame.astype({name: int for name in names if name[1] in ("rows", "events")})
+
+
+def _risk(tree: FittedTree, data: SurvivalData) -> FloatArray:
+    """Log cumulative hazard of each row at the median time of events, times the root of their number, (n,).
+
+    The likelihood weighs squared differences of log hazards by events.
+    """
+    at = np.array([np.median(data.time[data.event])])
+    hazard = tree.curves(tree.encode(data.frame), at, "cumulative_hazard")[:, 0]
+    n_events = data.sample_weight[data.event].sum()
+    return np.asarray(np.sqrt(n_events) * np.log(np.clip(hazard, _LEAST_HAZARD, None)))
+
+
+def _warn_of_rare_causes(parts: Mapping[str, SurvivalData]) -> None:
+    """Warn of each cause with fewer than ten events, or fewer than encoded columns."""
+    for name, part in parts.items():
+        told = few_events(part.frame, part.event)
+        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in told], False, stacklevel=4)
