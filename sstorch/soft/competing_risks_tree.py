@@ -22,8 +22,8 @@ from sstorch.data.causes import CauseNames, Causes
 from sstorch.data.encodings import NumericEncodings
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.files import read_folder, reading, write_folder
+from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.files import checksum, read_folder, reading, write_folder
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
 from sstorch.optim import Engine, distil_gates
 from sstorch.soft.batch import fit_preprocessors, gate_columns
@@ -187,7 +187,7 @@ class CompetingRisksTree(SurvivalEstimator):
         }
         self.causes_, self._coding = data.cause_names, dict(data.causes.coding if data.causes else {})
         self.event_times_ = np.unique(data.time[data.event])
-        self.horizon_ = float(np.median(data.time[data.event]))
+        self.horizon_ = _median_event_time(data)
         self.zero_time_ = data.zero_time
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
@@ -199,9 +199,7 @@ class CompetingRisksTree(SurvivalEstimator):
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if set(leaf) != set(names):
-                raise ConfigError(
-                    f"leaf has families of {', '.join(leaf)}; the causes are {', '.join(names)}"
-                )
+                raise ConfigError(f"leaf names {', '.join(leaf)}; the causes are {', '.join(names)}")
             leaf = leaf[cause]
         if make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
@@ -476,6 +474,7 @@ class CompetingRisksTree(SurvivalEstimator):
         state = {
             "coding": [[value, name] for value, name in self._coding.items()],
             "horizon": self.horizon_,
+            "trees_sha256": _checksums(folder, len(self.causes_)),
             "parameters": {"min_leaf": self.min_leaf},
             "group_table": {
                 "index": [int(group) for group in table.index],
@@ -501,6 +500,8 @@ class CompetingRisksTree(SurvivalEstimator):
         with reading(folder):
             coding = {str(value): str(name) for value, name in state["coding"]}
             names = tuple(coding.values())
+            if _checksums(folder, len(names)) != state["trees_sha256"]:
+                raise FormatError(f"{folder} holds the tree of another model")
             trees = [
                 SoftSurvivalTree.load(folder / f"cause_{number}", device)
                 for number in range(1, len(names) + 1)
@@ -548,6 +549,12 @@ class CompetingRisksTree(SurvivalEstimator):
         return Causes(self._coding, codes)
 
 
+def _checksums(folder: Path, n_causes: int) -> list[str]:
+    """Of the trees of the causes in a folder, all of whose files their own ``model.json`` knows."""
+    files = [folder / f"cause_{number}" / "model.json" for number in range(1, n_causes + 1)]
+    return [checksum(file.read_bytes()) for file in files]
+
+
 def _as_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:
     """A table of groups with columns of two levels, counts as integers."""
     names = pd.MultiIndex.from_tuples([tuple(column) for column in columns])
@@ -560,10 +567,18 @@ def _risk(tree: FittedTree, data: SurvivalData) -> FloatArray:
 
     The likelihood weighs squared differences of log hazards by events.
     """
-    at = np.array([np.median(data.time[data.event])])
+    at = np.array([_median_event_time(data)])
     hazard = tree.curves(tree.encode(data.frame), at, "cumulative_hazard")[:, 0]
     n_events = data.sample_weight[data.event].sum()
     return np.asarray(np.sqrt(n_events) * np.log(np.clip(hazard, _LEAST_HAZARD, None)))
+
+
+def _median_event_time(data: SurvivalData) -> float:
+    """Median of the observed event times, by weight; one of them."""
+    time, weight = data.time[data.event], data.sample_weight[data.event]
+    order = np.argsort(time, kind="stable")
+    share = weight[order].cumsum()
+    return float(time[order][np.searchsorted(share, share[-1] / 2)])
 
 
 def _warn_of_rare_causes(parts: Mapping[str, SurvivalData]) -> None:

@@ -1,0 +1,222 @@
+"""One set of gates, the hazard of every cause in each leaf: curves, groups, what is refused, what is kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, SurvivalData, metrics
+from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.nn import FAMILIES, Spline
+from sstorch.soft.incidence import cumulative_incidence, log_time_panels
+from tests.conftest import nightly_but
+
+CAUSES = {1: "relapse", 2: "death"}
+FAMILIES_THAT_FALL = [name for name in sorted(FAMILIES) if not FAMILIES[name]().can_rise]
+TIMES = np.array([0.0, 1e-3, 30.0, 400.0, 900.0, 2500.0, 6000.0])
+
+
+def simulated(n: int, seed: int = 0) -> SurvivalData:
+    """Relapse by size and grade, death by age: what divides people by one says nothing of the other."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=["age", "size", "marker"])
+    frame["grade"] = pd.Categorical(rng.choice(["I", "II", "III"], n))
+    grade = frame["grade"].cat.codes
+    relapse = np.exp(-0.7 * frame["size"] - 0.4 * grade) * rng.weibull(1.3, n) * 1200
+    death = np.exp(-0.7 * frame["age"]) * rng.weibull(1.8, n) * 1500
+    censored = rng.uniform(100, 3000, n)
+    time = np.ceil(np.minimum(np.minimum(relapse, death), censored))
+    cause = np.select([relapse <= np.minimum(death, censored), death <= censored], [1, 2], 0)
+    return SurvivalData(frame, (time, cause), causes=CAUSES)
+
+
+@pytest.fixture(scope="module")
+def data() -> SurvivalData:
+    return simulated(400)
+
+
+@pytest.fixture(scope="module")
+def tree(data: SurvivalData) -> CompetingRisksTree:
+    return CompetingRisksTree(causes=CAUSES).fit(data.frame, (data.time, data.cause))
+
+
+@pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES_THAT_FALL))
+def test_depth_0_is_a_regression_of_every_cause(leaf: str, data: SurvivalData) -> None:
+    model = CompetingRisksTree(depth=0, leaf=leaf, causes=CAUSES).fit_data(data)
+    for cause in model.causes_:
+        alone = SoftSurvivalTree(depth=0, leaf=leaf).fit_data(data.of_cause(cause))
+        np.testing.assert_allclose(
+            model.trees_[cause].predict_cumulative_hazard_function(data.frame, TIMES),
+            alone.predict_cumulative_hazard_function(data.frame, TIMES),
+            rtol=1e-8,
+        )
+
+
+@pytest.mark.parametrize("leaf", nightly_but(("log_logistic", "piecewise_exponential"), FAMILIES_THAT_FALL))
+def test_incidences_are_the_integrals(leaf: str, data: SurvivalData) -> None:
+    """Against the same integral on panels of a fifth of their width, with twice the nodes."""
+    model = CompetingRisksTree(depth=1, leaf=leaf, causes=CAUSES).fit_data(data)
+    rows = data.frame.iloc[:20]
+    found = model.predict_cumulative_incidence(rows, TIMES)
+    survival = model.predict_survival_function(rows, TIMES)
+    np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-12)
+    assert (found[:, :, 0] == 0).all()
+    assert (np.diff(found, axis=2) >= 0).all()
+    fine = np.unique(np.concatenate([model._panels + k * 0.05 for k in range(5)]))
+    parts = [each.encode(rows) for each in model._fitted]
+    np.testing.assert_allclose(found, _dense(model, parts, fine), atol=1e-8)
+
+
+def _dense(model: CompetingRisksTree, rows: list[torch.Tensor], edges: np.ndarray) -> np.ndarray:
+    """Incidences by twenty nodes a panel, without the shares of what S loses."""
+    asked = np.log(TIMES[1:])
+    edges = np.unique(np.concatenate([edges, asked, np.arange(edges[-1], asked[-1], 0.05)]))
+    points, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    at = (edges[:-1, None] + half * (1 + points)).ravel()
+    trees = list(zip(model._fitted, rows, strict=True))
+    hazard = np.stack([tree.curves(x, np.exp(at), "log_hazard") for tree, x in trees], 1)
+    total = sum(tree.curves(x, np.exp(at), "cumulative_hazard") for tree, x in trees)
+    mass = np.exp(hazard + at - total[:, None]).reshape(len(rows[0]), 2, -1, 20) @ weights * half[:, 0]
+    sums = np.concatenate([np.zeros((len(rows[0]), 2, 1)), np.cumsum(mass, axis=2)], axis=2)
+    return sums[..., np.concatenate([[0], np.searchsorted(edges, asked)])]
+
+
+def test_curves_of_random_leaves_rise_and_fall() -> None:
+    """Ten thousand persons in leaves whose parameters are drawn at random, far beyond what is ever fitted."""
+    data = simulated(100)
+    model = CompetingRisksTree(leaf={"relapse": "weibull", "death": "gompertz"}, causes=CAUSES).fit_data(data)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(500, model._fitted[0].module.n_gate_features, generator=generator, dtype=torch.float64)
+    panels = log_time_panels(model.event_times_, np.zeros(0))
+    for _ in range(20):
+        for fitted in model._fitted:
+            with torch.no_grad():
+                for parameter in fitted.module.parameters():
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        rows = [
+            torch.cat([x, torch.zeros(500, max(0, f.module.n_features - x.shape[1]), dtype=x.dtype)], 1)
+            for f in model._fitted
+        ]
+        found = cumulative_incidence(model._fitted, rows, TIMES, panels)
+        hazard = sum(
+            f.curves(r, TIMES, "cumulative_hazard") for f, r in zip(model._fitted, rows, strict=True)
+        )
+        assert np.isfinite(found).all()
+        assert (np.diff(found, axis=2) >= 0).all()
+        np.testing.assert_allclose(found.sum(axis=1) + np.exp(-hazard), 1, atol=1e-9)
+
+
+def test_gates_divide_by_every_cause(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    relapse, death = tree.trees_.values()
+    np.testing.assert_array_equal(relapse.apply(data.frame), death.apply(data.frame))
+    columns = {name for rule in relapse.gate_table()["features"] for name in rule}
+    assert "age" in columns
+    assert "size" in columns
+    table = tree.group_table(data.frame, (data.time, data.cause), [800.0])
+    for cause in tree.causes_:
+        seen, predicted = table[cause, "AJ F(800)"], table[cause, "F(800)"]
+        assert seen.max() - seen.min() > 0.2
+        assert (seen - predicted).abs().max() < 0.08
+    assert table["", "rows"].sum() == len(data)
+    assert table["", "rows"].min() >= 0.1 * len(data)
+
+
+def test_the_table_of_groups_is_that_of_aalen_and_johansen(
+    tree: CompetingRisksTree, data: SurvivalData
+) -> None:
+    table = tree.group_table(data.frame, (data.time, data.cause), [300.0, 1e5])
+    inside = tree.apply(data.frame) == table.index[0]
+    expected = metrics.aalen_johansen(data.time[inside], data.cause[inside], [300.0])
+    assert table["death", "AJ F(300)"].iloc[0] == expected[1, 0]
+    assert table["relapse", "AJ F(100000)"].isna().all()
+
+
+def test_predictions_and_scores(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    y = (data.time, data.cause)
+    np.testing.assert_array_equal(
+        tree.predict(data.frame), tree.predict(data.frame, "relapse", tree.horizon_)
+    )
+    some = data.frame.iloc[:3]
+    frame = tree.predict_cumulative_incidence(some, [100.0, 200.0], as_frame=True)
+    np.testing.assert_allclose(frame["death", 200.0], tree.predict(some, "death", 200.0), rtol=1e-9)
+    by_cause = [
+        metrics.concordance_harrell_risk(data.time, data.cause == k, tree.predict(data.frame, k))
+        for k in (1, 2)
+    ]
+    assert tree.score(data.frame, y) == pytest.approx(np.mean(by_cause), abs=0.02)
+    assert min(by_cause) > 0.65
+    single = [
+        model.log_likelihood(data.frame, (data.time, data.cause == k))
+        for k, model in enumerate(tree.trees_.values(), 1)
+    ]
+    assert tree.log_likelihood(data.frame, y) == pytest.approx(sum(single), abs=1e-12)
+    total = sum(each.predict_cumulative_hazard_function(data.frame, TIMES) for each in tree.trees_.values())
+    np.testing.assert_allclose(tree.predict_survival_function(data.frame, TIMES), np.exp(-total), atol=1e-14)
+    np.testing.assert_allclose(tree.falling_curves(data.frame, TIMES), np.exp(-total), atol=1e-14)
+    assert 0 < tree.explain(data.frame.iloc[[0]], "death").leaf_probability.max() <= 1
+
+
+def test_it_says_what_it_found(tree: CompetingRisksTree) -> None:
+    text = tree.summary()
+    for part in ("relapse", "Hazard of death within every group", "left if", "AJ F("):
+        assert part in text
+
+
+def test_it_comes_back_from_its_folder(tree: CompetingRisksTree, data: SurvivalData, tmp_path: Path) -> None:
+    tree.save(tmp_path / "tree")
+    again = CompetingRisksTree.load(tmp_path / "tree")
+    np.testing.assert_array_equal(
+        again.predict_cumulative_incidence(data.frame), tree.predict_cumulative_incidence(data.frame)
+    )
+    assert again.summary() == tree.summary()
+    assert again.score(data.frame, (data.time, data.cause)) == tree.score(data.frame, (data.time, data.cause))
+    SoftSurvivalTree(depth=0).fit_data(data.of_cause(1)).save(tmp_path / "tree" / "cause_2")
+    with pytest.raises(FormatError, match="another"):
+        CompetingRisksTree.load(tmp_path / "tree")
+
+
+def test_weights_count_rows(data: SurvivalData) -> None:
+    weight = np.random.default_rng(0).integers(0, 3, len(data)).astype(float)
+    rows = np.repeat(np.arange(len(data)), weight.astype(int))
+    options = {"depth": 1, "numeric": "linear", "causes": CAUSES}
+    weighted = CompetingRisksTree(**options).fit(data.frame, (data.time, data.cause), sample_weight=weight)
+    some = data.subset(rows)
+    repeated = CompetingRisksTree(**options).fit(some.frame, (some.time, some.cause))
+    np.testing.assert_allclose(
+        weighted.predict_cumulative_incidence(data.frame, TIMES),
+        repeated.predict_cumulative_incidence(data.frame, TIMES),
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"leaf": {"relapse": "weibull"}}, "leaf names relapse; the causes are relapse, death"),
+        ({"leaf": Spline(monotone=False)}, "cannot rise"),
+        ({"depth": 9}, "depth"),
+        ({"causes": {1: "relapse", 3: "death"}}, "'0', '2' beside the causes"),
+        ({"min_leaf": 0.7}, "min_leaf"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, object], said: str, data: SurvivalData) -> None:
+    model = CompetingRisksTree(**({"causes": CAUSES} | options))
+    with pytest.raises((ConfigError, DataError), match=said):
+        model.fit(data.frame, (data.time, data.cause))
+
+
+def test_rare_causes_and_unknown_ones(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    with pytest.raises(ConfigError, match=r"no cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
+        tree.predict(data.frame, 3)
+    cause = np.where((data.cause == 2) & (np.cumsum(data.cause == 2) > 6), 0, data.cause)
+    with pytest.warns(DataWarning, match=r"cause death: 6 events in 400 rows"):
+        CompetingRisksTree(depth=1, causes=CAUSES).fit(data.frame, (data.time, cause))
+
+
+def test_it_is_cloned_as_any_estimator(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    again = clone(tree).fit(data.frame, (data.time, data.cause))
+    np.testing.assert_array_equal(again.predict(data.frame), tree.predict(data.frame))
