@@ -9,6 +9,7 @@ import pandas as pd
 
 from sstorch.checks import names_text, nearest_text, wording
 from sstorch.data.causes import CauseNames
+from sstorch.data.competing import COMPETING_SETS
 from sstorch.data.pysurvival import PYSURVIVAL_SETS
 from sstorch.data.sources import (
     LIFELINES_SETS,
@@ -27,6 +28,7 @@ ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in sorted(
         (
+            *COMPETING_SETS,
             *LIFELINES_SETS,
             *PYSURVIVAL_SETS,
             *SCIKIT_SURVIVAL_SETS,

