@@ -446,7 +446,7 @@ def _from_curves(
     check_same_order(time=time, survival=survival)
     check_grid_unit(row_time, row_event, grid)
     column = np.searchsorted(grid, row_time[pairs.events], side="right") - 1
-    return _share(*pairs.count_curves(curves, column), total, tied_risk)
+    return share_of_pairs(*pairs.count_curves(curves, column), total, tied_risk)
 
 
 def _from_risk(pairs: ComparablePairs, time: npt.ArrayLike, risk: npt.ArrayLike, tied_risk: str) -> float:
@@ -454,7 +454,7 @@ def _from_risk(pairs: ComparablePairs, time: npt.ArrayLike, risk: npt.ArrayLike,
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     values = check_vector(risk, "risk", pairs.order.size)
     total = _total(pairs)
-    return _share(*pairs.count_risk(values), total, tied_risk)
+    return share_of_pairs(*pairs.count_risk(values), total, tied_risk)
 
 
 def _total(pairs: ComparablePairs) -> float:
@@ -468,7 +468,8 @@ def _total(pairs: ComparablePairs) -> float:
     return total
 
 
-def _share(concordant: float, tied: float, total: float, tied_risk: str) -> float:
+def share_of_pairs(concordant: float, tied: float, total: float, tied_risk: str) -> float:
+    """Share of concordant pairs of a total weight, tied ones as `tied_risk` has it."""
     if tied_risk == "exclude":
         total -= tied
         if total <= _ROUNDING * (total + tied):

@@ -1,0 +1,378 @@
+"""Scores of predicted cumulative incidences: one cause among several that compete.
+
+A row is known to have had cause k by time t, or not to have had it: a row that another cause has ended can
+no longer have it. Rows censored before t are left out, and the others stand for them, with weights 1 / G, G
+being the censoring distribution of the TRAINING rows, whose observation every cause ends as an event does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import (
+    as_numbers,
+    blocks,
+    check_choice,
+    check_grid_unit,
+    check_horizon,
+    check_same_order,
+    check_same_unit,
+    check_time_event,
+    check_times,
+    check_train,
+    check_vector,
+    check_weight,
+    rows_text,
+)
+from sstorch.exceptions import DataError
+from sstorch.metrics.brier import BLOCK_ELEMENTS
+from sstorch.metrics.censoring import Ipcw, censoring_distribution, censoring_floor, ipcw_weights
+from sstorch.metrics.concordance import (
+    ComparablePairs,
+    TiedRisk,
+    TiedTime,
+    concordance_harrell_risk,
+    share_of_pairs,
+)
+
+# Of predicted probabilities.
+_ROUNDING = 1e-9
+
+
+def concordance_cause_specific(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    risk: npt.ArrayLike,
+    which: int = 1,
+    *,
+    tied_time: TiedTime = "exclude",
+    tied_risk: TiedRisk = "half",
+    tau: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Harrell's concordance of a risk with the events of one cause, those of the others being censored.
+
+    Rows that another cause has ended are compared while they were under observation only. It asks whether the
+    hazard of the cause is ordered, and so suits predictions of hazards; :func:`concordance_wolbers` asks
+    whether its probability is. comprisk's ``concordance_index_cr`` is this number.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        risk: higher where the cause is expected earlier, shape (n,).
+        which: the cause.
+        tied_time: as in :func:`concordance_harrell_risk`.
+        tied_risk: as there.
+        tau: pairs count only if the event was before it.
+        sample_weight: weights of the rows, shape (n,).
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
+
+    Examples:
+        >>> concordance_cause_specific([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
+        0.75
+    """
+    codes = _codes(cause, np.size(time))
+    return concordance_harrell_risk(
+        time,
+        codes == which,
+        risk,
+        tied_time=tied_time,
+        tied_risk=tied_risk,
+        tau=tau,
+        sample_weight=sample_weight,
+    )
+
+
+def concordance_wolbers(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    risk: npt.ArrayLike,
+    which: int = 1,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    tau: float | None = None,
+    tied_risk: TiedRisk = "half",
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+) -> float:
+    """Concordance of a risk with who has the cause first, of Wolbers and others.
+
+    Over the pairs with the cause in i at t_i < tau, and in j either nothing until t_i (A: t_i < t_j, or
+    censored at t_i) or another cause before (B: t_j <= t_i), so that j can never have it: the mean of
+    1[r_i > r_j] + 0.5 1[r_i = r_j]. With ``train`` pairs weigh 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B).
+    It is hazardous' ``concordance_index_incidence``.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        risk: such as the predicted incidence at ``tau``, shape (n,).
+        which: the cause.
+        train: times and causes of the training rows, which give G; None for pairs that count alike.
+        tau: horizon; None counts all events.
+        tied_risk: as in :func:`concordance_harrell_risk`.
+        ipcw: G just before an event or at it, see `ipcw_weights`.
+        min_censoring_prob: floor under G, see `censoring_floor`.
+
+    Returns:
+        C in [0, 1]: 1 is perfect order, 0.5 no order.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
+
+    References:
+        Wolbers, Blanche, Koller, Witteman and Gerds (2014), "Concordance for prognostic models with competing
+        risks", Biostatistics 15, 526-539.
+
+    Examples:
+        >>> concordance_wolbers([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
+        0.6
+    """
+    codes = _codes(cause, np.size(time))
+    row_time, row_event = check_time_event(time, codes > 0)
+    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
+    horizon = None if tau is None else check_horizon(tau, "tau")
+    values = check_vector(risk, "risk", row_time.size)
+    weight = np.ones(row_time.size)
+    if train is not None:
+        weight = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
+    interest, other = codes == which, row_event & (codes != which)
+    # Of an event at t_i another cause at the same time is no later one.
+    earlier = np.where(other, np.nextafter(row_time, -np.inf), row_time)
+    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, weight * weight)
+    # Rows with another cause at or before t_i: in reversed time those that follow.
+    counted = interest if horizon is None else interest & (row_time < horizon)
+    before = ComparablePairs.of(-row_time, counted, "censored_later", None, weight)
+    before = replace(before, row_weight=(weight * other)[before.order])
+    total = later.total() + before.total()
+    if total == 0:
+        raise DataError(
+            f"no comparable pair among {row_time.size} rows, {int(interest.sum())} of them with cause {which}"
+        )
+    parts = np.array([pairs.count_risk(values) for pairs in (later, before)]).sum(axis=0)
+    return share_of_pairs(float(parts[0]), float(parts[1]), total, tied_risk)
+
+
+def brier_score_incidence(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    incidence: npt.ArrayLike,
+    times: npt.ArrayLike,
+    which: int = 1,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Brier score of the incidence of a cause at each time, under censoring.
+
+    BS(t) = (1/n) sum_i w_i(t) (1[t_i <= t, cause k] - F_i(t))^2 with w_i(t) = 1 / G(t_i-) for rows that any
+    cause has ended by t, 1 / G(t) for those still under observation, and 0 for those censored before.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
+        times: strictly increasing, shape (n_times,), in the unit of ``time``.
+        which: the cause.
+        train: times and causes of the training rows, which give G.
+        ipcw: G just before an event or at it, see `ipcw_weights`. "G(t)" with ``min_censoring_prob=.05`` is
+            the number of hazardous where no event and censoring share a time.
+        min_censoring_prob: floor under G, see `censoring_floor`.
+        sample_weight: weights of the rows, shape (n,).
+
+    Returns:
+        shape (n_times,), >= 0, 0 is best.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses.
+
+    References:
+        Gerds and Schumacher (2006), Biometrical Journal 48, 1029-1040. Schoop, Beyersmann, Schumacher and
+        Binder (2011), "Quantifying the predictive accuracy of time-to-event models in the presence of
+        competing risks", Biometrical Journal 53, 88-112.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
+        >>> brier_score_incidence(*rows, [[0.5], [0.2], [0.1]], times=[2.5], train=rows).round(6).tolist()
+        [0.1]
+    """
+    codes = _codes(cause, np.size(time))
+    row_time, row_event = check_time_event(time, codes > 0)
+    grid = check_times(times)
+    curves = _incidences(incidence, row_time.size, grid.size)
+    falls = np.asarray((np.diff(curves, axis=1) < -_ROUNDING).any(axis=1))
+    if falls.any():
+        raise DataError(f"incidence falls with t in {rows_text(falls)}; pass incidences, not survival")
+    check_same_order(time=time, cause=cause, incidence=incidence, sample_weight=sample_weight)
+    check_grid_unit(row_time, row_event, grid)
+    share = check_weight(sample_weight, row_time.size)
+    share = np.ones(row_time.size) if share is None else share
+    at_event = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
+    at_risk = _risk_weights(train, grid, min_censoring_prob)
+    total = np.zeros(grid.size)
+    for rows in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
+        ended = row_time[rows, None] <= grid
+        weight = np.where(ended, at_event[rows, None], at_risk)
+        happened = ended & (codes[rows] == which)[:, None]
+        total += share[rows] @ (weight * (happened - curves[rows]) ** 2)
+    return np.asarray(total / share.sum())
+
+
+def integrated_brier_score_incidence(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    incidence: npt.ArrayLike,
+    times: npt.ArrayLike,
+    which: int = 1,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """:func:`brier_score_incidence`, its mean from the first to the last of the times, by trapezoids.
+
+    Arguments and errors are those of :func:`brier_score_incidence`; there must be two times.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
+        >>> curves = [[0.5, 0.5], [0.2, 0.2], [0.1, 0.1]]
+        >>> round(integrated_brier_score_incidence(*rows, curves, times=[1.0, 2.5], train=rows), 6)
+        0.1
+    """
+    grid = check_times(times)
+    if grid.size < 2:
+        raise DataError("times: an integral needs two of them")
+    scores = brier_score_incidence(
+        time,
+        cause,
+        incidence,
+        times,
+        which,
+        train=train,
+        ipcw=ipcw,
+        min_censoring_prob=min_censoring_prob,
+        sample_weight=sample_weight,
+    )
+    return float((np.diff(grid) * (scores[1:] + scores[:-1]) / 2).sum() / (grid[-1] - grid[0]))
+
+
+def cumulative_dynamic_auc_incidence(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    incidence: npt.ArrayLike,
+    times: npt.ArrayLike,
+    which: int = 1,
+    *,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw = "G(t-)",
+    min_censoring_prob: float | None = None,
+) -> FloatArray:
+    """Area under the ROC curve of who has had a cause by each time.
+
+    Cases had the cause by t; controls are all others whose state at t is known, rows that another cause has
+    ended included: the second definition of Blanche, Dartigues and Jacqmin-Gadda, and riskRegression's.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        incidence: predicted F_i(t_k) of the cause, or another risk in [0, 1], shape (n, n_times).
+        times: strictly increasing, shape (n_times,).
+        which: the cause.
+        train: times and causes of the training rows, which give G.
+        ipcw: G just before an event or at it, see `ipcw_weights`.
+        min_censoring_prob: floor under G, see `censoring_floor`.
+
+    Returns:
+        shape (n_times,), in [0, 1]; nan at a time without cases or without controls.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses.
+
+    References:
+        Blanche, Dartigues and Jacqmin-Gadda (2013), "Estimating and comparing time-dependent areas under
+        receiver operating characteristic curves for censored event times with competing risks", Statistics in
+        Medicine 32, 5381-5397.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0, 4.0], [1, 2, 0, 1])
+        >>> risk = [[0.6], [0.2], [0.7], [0.1]]
+        >>> cumulative_dynamic_auc_incidence(*rows, risk, times=[2.5], train=rows).round(3).tolist()
+        [0.667]
+    """
+    codes = _codes(cause, np.size(time))
+    row_time, row_event = check_time_event(time, codes > 0)
+    grid = check_times(times)
+    curves = _incidences(incidence, row_time.size, grid.size)
+    check_same_order(time=time, cause=cause, incidence=incidence)
+    at_event = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
+    at_risk = _risk_weights(train, grid, min_censoring_prob)
+    areas = np.full(grid.size, np.nan)
+    for k, t in enumerate(grid):
+        ended = row_time <= t
+        weight = np.where(ended, at_event, at_risk[k])
+        case = ended & (codes == which)
+        rank = np.unique(curves[:, k], return_inverse=True)[1]
+        cases = np.bincount(rank, weight * case)
+        controls = np.bincount(rank, weight * ~case)
+        whole = cases.sum() * controls.sum()
+        if whole > 0:
+            areas[k] = (cases * (np.cumsum(controls) - 0.5 * controls)).sum() / whole
+    return areas
+
+
+def _codes(cause: npt.ArrayLike, n_rows: int) -> IntArray:
+    """Causes as integers, (n,)."""
+    values = as_numbers(cause, "cause")
+    if values.shape != (n_rows,):
+        raise DataError(f"cause has shape {values.shape}; give one for each of {n_rows} rows")
+    if (bad := (values != np.round(values)) | (values < 0)).any():
+        raise DataError(f"cause is no integer >= 0 in {rows_text(bad)}; 0 is censored, causes are 1 .. K")
+    return values.astype(np.int64)
+
+
+def _incidences(incidence: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
+    """Probabilities of rows at times, (n, n_times)."""
+    curves = as_numbers(incidence, "incidence")
+    if curves.shape != (n_rows, n_times):
+        raise DataError(f"incidence has shape {curves.shape}; give one row a person, ({n_rows}, {n_times})")
+    bad = np.asarray(~((curves >= -_ROUNDING) & (curves <= 1 + _ROUNDING)).all(axis=1))
+    if bad.any():
+        raise DataError(f"incidence is no probability in {rows_text(bad)}")
+    return curves
+
+
+def _event_weights(
+    time: FloatArray,
+    event: BoolArray,
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    ipcw: Ipcw,
+    min_censoring_prob: float | None,
+) -> FloatArray:
+    """1 / G at the rows' own times, 0 where they were censored, (n,)."""
+    train_time, train_event = _training(train)
+    check_same_unit(time, train_time, ("time", "train time"))
+    rows = train_time, train_event
+    return ipcw_weights(time, event, train=rows, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+
+
+def _risk_weights(
+    train: tuple[npt.ArrayLike, npt.ArrayLike], grid: FloatArray, min_censoring_prob: float | None
+) -> FloatArray:
+    """1 / G(t) of rows under observation at the times of a grid."""
+    censoring = censoring_distribution(*_training(train))
+    return np.asarray(1.0 / np.maximum(censoring.at(grid), censoring_floor(censoring, min_censoring_prob)))
+
+
+def _training(train: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[FloatArray, BoolArray]:
+    """Times of the training rows, and whether any cause has ended them."""
+    time, cause = train
+    return check_train((time, _codes(cause, np.size(time)) > 0))

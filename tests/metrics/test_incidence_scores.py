@@ -1,0 +1,153 @@
+"""Scores of incidences: by their definitions, pair by pair, and against hazardous."""
+
+import numpy as np
+import pytest
+
+from sstorch.exceptions import DataError
+from sstorch.metrics import (
+    brier_score,
+    brier_score_incidence,
+    concordance_cause_specific,
+    concordance_harrell_risk,
+    concordance_wolbers,
+    cumulative_dynamic_auc_incidence,
+    integrated_brier_score_incidence,
+)
+
+TIMES = np.array([2.0, 5.0, 9.0, 14.0])
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def draw(n: int, rng: np.random.Generator, ties: bool = False) -> Rows:
+    first, second, censored = rng.exponential(10, n), rng.exponential(15, n), rng.uniform(1, 30, n)
+    time = np.minimum(np.minimum(first, second), censored)
+    cause = np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
+    return (np.ceil(time) if ties else time), cause
+
+
+@pytest.fixture(scope="module")
+def cohort() -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    train, test = draw(150, rng), draw(120, rng)
+    risk = rng.uniform(size=120)
+    return train, test, risk, np.clip(risk[:, None] * (1 - np.exp(-TIMES / 12)), 0, 1)
+
+
+# hazardous 0.2.0 on the same rows: brier_score_incidence, integrated_brier_score_incidence at TIMES, and
+# concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights.
+HAZARDOUS = {
+    1: (
+        [0.18134889060478018, 0.2788750346825251, 0.3344251302564069, 0.34373154800000855],
+        0.30102732612082167,
+        0.51806316,
+        0.52397981,
+    ),
+    2: (
+        [0.09499110538960157, 0.17720249359566895, 0.2076613598369375, 0.2600781767704608],
+        0.19561391223846789,
+        0.4947865,
+        0.48713491,
+    ),
+}
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
+    train, test, _, incidence = cohort
+    brier, integrated, weighted, plain = HAZARDOUS[which]
+    options = {"train": train, "min_censoring_prob": 0.05}
+    found = brier_score_incidence(*test, incidence, TIMES, which, **options)
+    np.testing.assert_allclose(found, brier, rtol=1e-12)
+    mean = integrated_brier_score_incidence(*test, incidence, TIMES, which, **options)
+    assert mean == pytest.approx(integrated, rel=1e-12)
+    risk = incidence[:, 2]
+    assert concordance_wolbers(*test, risk, which, tau=9.0, **options) == pytest.approx(weighted, abs=1e-8)
+    assert concordance_wolbers(*test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
+
+
+def test_concordance_of_wolbers_pair_by_pair() -> None:
+    rng = np.random.default_rng(1)
+    (time, cause), train = draw(80, rng, ties=True), draw(100, rng, ties=True)
+    risk = rng.integers(0, 12, 80).astype(float)
+    weight = {}
+    for t in np.unique(time):  # G(t-), events before censorings
+        g = 1.0
+        for s in np.unique(train[0][train[0] < t]):
+            at_risk = (train[0] > s).sum() + ((train[0] == s) & (train[1] == 0)).sum()
+            g *= 1 - ((train[0] == s) & (train[1] == 0)).sum() / max(at_risk, 1)
+        weight[t] = 1 / g if g else np.inf  # beyond the horizon
+    for with_train in (True, False):
+        whole = concordant = 0.0
+        for i in np.flatnonzero((cause == 1) & (time < 20)):
+            for j in range(80):
+                later = time[j] > time[i] or (time[j] == time[i] and cause[j] == 0)
+                before = cause[j] == 2 and time[j] <= time[i]
+                if not (later or before):
+                    continue
+                pair = weight[time[i]] * weight[time[i] if later else time[j]] if with_train else 1.0
+                whole += pair
+                concordant += pair * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+        found = concordance_wolbers(time, cause, risk, tau=20.0, train=train if with_train else None)
+        assert found == pytest.approx(concordant / whole, rel=1e-12)
+
+
+def test_one_cause_alone_is_survival(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
+    train, (time, cause), risk, incidence = cohort
+    single, alone = np.minimum(cause, 1), (train[0], np.minimum(train[1], 1))
+    np.testing.assert_allclose(
+        brier_score_incidence(time, single, incidence, TIMES, train=alone),
+        brier_score(time, single, 1 - incidence, TIMES, train=alone),
+        rtol=1e-12,
+    )
+    harrell = concordance_harrell_risk(time, single, risk)
+    assert concordance_wolbers(time, single, risk) == pytest.approx(harrell, rel=1e-12)
+    assert concordance_cause_specific(time, cause, risk, 2) == concordance_harrell_risk(
+        time, cause == 2, risk
+    )
+
+
+def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
+    train, (time, cause), risk, _ = cohort
+    risk = np.round(risk, 1)
+    uncensored = np.full(len(train[0]), 1)
+    found = cumulative_dynamic_auc_incidence(
+        time, cause, np.tile(risk[:, None], 4), TIMES, train=(train[0], uncensored)
+    )
+    for t, area in zip(TIMES, found, strict=True):  # without censoring in training all weigh alike
+        case = (time <= t) & (cause == 1)
+        control = (time > t) | (cause == 2)
+        pairs = risk[case][:, None] - risk[control]
+        assert area == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean(), rel=1e-12)
+
+
+def test_the_truth_scores_best() -> None:
+    rng = np.random.default_rng(0)
+    risk = np.exp(rng.normal(size=4000))
+    first, second, censored = rng.exponential(10 / risk), rng.exponential(10, 4000), rng.uniform(0, 25, 4000)
+    time = np.minimum(np.minimum(first, second), censored)
+    cause = np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
+    hazard = risk[:, None] / 10 + 1 / 10
+    truth = risk[:, None] / 10 / hazard * (1 - np.exp(-hazard * TIMES))
+    train = (time, cause)
+    best = integrated_brier_score_incidence(time, cause, truth, TIMES, train=train)
+    for factor in (0.8, 1.2):
+        other = np.clip(factor * truth, 0, 1)
+        assert integrated_brier_score_incidence(time, cause, other, TIMES, train=train) > best
+    naive = 1 - np.exp(-risk[:, None] / 10 * TIMES)  # of a world without the other cause
+    assert integrated_brier_score_incidence(time, cause, naive, TIMES, train=train) > best + 0.01
+
+
+def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
+    train, (time, cause), risk, incidence = cohort
+    with pytest.raises(DataError, match="no comparable pair"):
+        concordance_wolbers(time, cause, risk, 3)
+    with pytest.raises(DataError, match="cause is no integer"):
+        brier_score_incidence(time, cause + 0.5, incidence, TIMES, train=train)
+    with pytest.raises(DataError, match="one for each of 120 rows"):
+        concordance_cause_specific(time, cause[:3], risk)
+    with pytest.raises(DataError, match="falls with t"):
+        brier_score_incidence(time, cause, 1 - incidence, TIMES, train=train)
+    with pytest.raises(DataError, match="no probability in 120 rows"):
+        brier_score_incidence(time, cause, incidence + 2, TIMES, train=train)
+    with pytest.raises(DataError, match="two of them"):
+        integrated_brier_score_incidence(time, cause, incidence[:, :1], TIMES[:1], train=train)
