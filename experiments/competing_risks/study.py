@@ -1,0 +1,167 @@
+"""One readable tree for competing causes beside regressions, forests and boosting, on five folds.
+
+python experiments/competing_risks/study.py train [--sets NAME ...]  # results.csv: folds, models, causes
+python experiments/competing_risks/study.py report                   # tables of the README
+python experiments/competing_risks/study.py draw                     # mgus2.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.model_selection import StratifiedKFold
+
+from sstorch import CompetingRisksTree, SurvivalData, load_dataset, metrics
+from sstorch.data import Schema
+from sstorch.evaluation.baselines import make_baseline
+from sstorch.evaluation.baselines.competing import AalenJohansen, CauseSpecific, Incidences, SurvivalBoost
+from sstorch.exceptions import DataWarning
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.csv"
+SETS = ["mgus2", "pbc", "ebmt1", "transplant", "melanoma", "weibull"]
+PEERS = {
+    "aalen_johansen": AalenJohansen(),
+    "cox": CauseSpecific(make_baseline("cox")),
+    "forest": CauseSpecific(make_baseline("rsf", n_trees=200)),
+    "boosting": SurvivalBoost(),
+}
+# The tree as it comes, and the same leaves without gates; nothing is chosen.
+TREES = {"regression": {"depth": 0}, "tree": {}}
+N_TIMES = 100
+# Of the simulated cohort: shapes and scales of the causes.
+SHAPES, SCALES = (0.7, 1.8), (9.0, 12.0)
+
+
+def simulated(n: int = 3000, seed: int = 0) -> SurvivalData:
+    """Two Weibull hazards whose scales depend on thresholds and lines of four columns; uniform censoring."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 6)), columns=["a", "b", "c", "d", "noise", "noise2"])
+    first, second = (
+        scale * np.exp(-risk) * rng.weibull(shape, n)
+        for scale, shape, risk in zip(SCALES, SHAPES, risks(frame), strict=True)
+    )
+    censored = rng.uniform(2, 25, n)
+    time = np.minimum(np.minimum(first, second), censored)
+    cause = np.select([first <= time, second <= time], [1, 2], 0)
+    return SurvivalData(frame, (time, cause), causes={1: "first", 2: "second"})
+
+
+def risks(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Log risks of the two causes in the simulated cohort."""
+    first = 0.8 * (frame["a"] > 0.3) + 0.4 * frame["b"]
+    second = 0.6 * frame["c"] * (frame["a"] > 0.3) + 0.5 * (frame["d"] > 0)
+    return first.to_numpy(), second.to_numpy()
+
+
+def truth(frame: pd.DataFrame, times: np.ndarray) -> np.ndarray:
+    """Incidences in the simulated cohort, (n, 2, n_times), by a fine trapezoid rule in log time."""
+    fine = np.exp(np.linspace(np.log(1e-9), np.log(times[-1]), 4000))
+    scale = np.stack([s * np.exp(-r) for s, r in zip(SCALES, risks(frame), strict=True)], 1)[..., None]
+    shape = np.array(SHAPES)[:, None]
+    hazard = (fine / scale) ** shape
+    density = shape * hazard * np.exp(-hazard.sum(axis=1, keepdims=True))  # per unit of log time
+    steps = np.diff(np.log(fine)) * (density[..., 1:] + density[..., :-1]) / 2
+    curve = np.concatenate([hazard[..., :1], hazard[..., :1] + np.cumsum(steps, axis=-1)], axis=-1)
+    return curve[..., np.searchsorted(fine, times * (1 - 1e-12))]
+
+
+def evaluation_times(train: SurvivalData) -> np.ndarray:
+    """Times of events of training rows, from the 2 to the 90 % quantile."""
+    return np.unique(np.quantile(train.time[train.event], np.linspace(0.02, 0.9, N_TIMES)))
+
+
+def scores(model: Incidences, test: SurvivalData, train: SurvivalData) -> list[dict[str, object]]:
+    """Brier score over time and the concordances of every cause."""
+    times = evaluation_times(train)
+    incidence = model.predict_cumulative_incidence(test.frame, times)
+    rows, known = (test.time, test.cause), (train.time, train.cause)
+    found = []
+    for k, name in enumerate(test.cause_names, 1):
+        curve, risk = incidence[:, k - 1], incidence[:, k - 1, -1]
+        row: dict[str, object] = {"cause": name, "events": int((test.cause == k).sum())}
+        row["ibs"] = metrics.integrated_brier_score_incidence(*rows, curve, times, k, train=known)
+        row["c_wolbers"] = metrics.concordance_wolbers(*rows, risk, k, tau=times[-1], train=known)
+        row["c_cause"] = metrics.concordance_cause_specific(*rows, risk, k)
+        found.append(row)
+    return found
+
+
+def train_set(name: str) -> list[dict[str, object]]:
+    """Every model on the five folds of a data set, which are stratified by cause."""
+    data = simulated() if name == "weibull" else load_dataset(name)
+    schema, rows = Schema.of(data.frame), []
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    for fold, (inside, outside) in enumerate(folds.split(np.zeros((len(data), 1)), data.cause)):
+        train, test = data.subset(inside), data.subset(outside)
+        for model in (*PEERS, *TREES):
+            start = time.process_time()
+            if model in TREES:
+                fitted = CompetingRisksTree(**TREES[model]).fit_data(train, schema)
+            else:
+                fitted = PEERS[model].fit(train, schema)
+            seconds = time.process_time() - start
+            about = {"dataset": name, "fold": fold, "model": model, "seconds": round(seconds, 3)}
+            if model == "tree":
+                about["leaves"] = len(np.unique(fitted.apply(train.frame)))
+            if name == "weibull":
+                times = evaluation_times(train)
+                error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
+                about["error"] = float(np.abs(error).mean())
+            rows += [about | row for row in scores(fitted, test, train)]
+    return rows
+
+
+def report(table: pd.DataFrame) -> str:
+    """Tables of the README."""
+    order = [*PEERS, *TREES]
+    by_cause = table.groupby(["dataset", "cause", "model"], sort=False)[["ibs", "c_wolbers"]].mean()
+    parts = []
+    for score in ("ibs", "c_wolbers"):
+        wide = by_cause[score].unstack("model")[order]
+        wide.loc[("mean of causes, mean of sets", "")] = wide.groupby("dataset").mean().mean()
+        parts.append(f"{score}\n{wide.round(4).to_markdown()}")
+    tree = table[table["model"] == "tree"].groupby("dataset")
+    parts.append("leaves " + tree["leaves"].mean().round(1).to_dict().__repr__())
+    known = table.dropna(subset="error").groupby("model")["error"].mean()[order]
+    parts.append("mean absolute error against the truth, simulated cohort\n" + known.round(4).to_string())
+    parts.append("CPU seconds a fit\n" + table.groupby("model")["seconds"].median()[order].to_string())
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("step", choices=["train", "report", "draw"])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.step == "train":
+        warnings.filterwarnings("ignore", category=DataWarning)
+        for name in options.sets:
+            old = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": []})
+            table = pd.concat([old[old["dataset"] != name], pd.DataFrame(train_set(name))])
+            table.to_csv(RESULTS, index=False, float_format="%.6g")
+            print(f"done: {name}")
+    elif options.step == "report":
+        print(report(pd.read_csv(RESULTS)))
+    else:
+        from sstorch.plots import plot_incidence
+
+        mpl.use("Agg")
+        data = load_dataset("mgus2")
+        tree = CompetingRisksTree(causes=dict(data.causes.coding)).fit_data(data)
+        axes = plot_incidence(tree, data.frame, (data.time, data.cause), time_unit="months")
+        axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
