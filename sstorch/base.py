@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.columns import clean_features
-from sstorch.exceptions import DataError
+from sstorch.data.columns import clean_features, to_rows
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.
 Times = npt.ArrayLike | Literal["events"] | None
@@ -59,6 +60,11 @@ class SurvivalEstimator(FrameEstimator):
     event_times_: FloatArray
     zero_time_: float
 
+    @property
+    def unique_times_(self) -> FloatArray:
+        """`event_times_` under scikit-survival's name: times where step functions jump."""
+        return self.event_times_
+
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing."""
@@ -69,62 +75,117 @@ class SurvivalEstimator(FrameEstimator):
 
     @overload
     def predict_survival_function(
-        self, X: object, times: Times = None, as_frame: Literal[False] = False
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: Literal[True] | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_survival_function(
-        self, X: object, times: Times = None, *, as_frame: Literal[True]
+        self, X: object, times: Times = None, *, as_frame: Literal[True], return_array: None = None
     ) -> pd.DataFrame: ...
 
+    @overload
     def predict_survival_function(
-        self, X: object, times: Times = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: Literal[False],
+    ) -> npt.NDArray[np.object_]: ...
+
+    def predict_survival_function(
+        self, X: object, times: Times = None, as_frame: bool = False, *, return_array: bool | None = None
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Survival function S(t | x), evaluated exactly at the given times.
 
         Beyond the last training event the curve of a soft tree's leaf goes on as its family says, and that of
         an exact tree keeps its value: both are extrapolations.
 
         Args:
-            X: rows with the training columns.
-            times: (n_times,), >= 0, original units; ``"events"`` for the distinct training event times. By
-                default 100 quantiles of these, or all of them if they are no more.
+            X: rows with the training columns, or one row as a Series or a dictionary.
+            times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
+                times. By default 100 quantiles of these, or all of them if they are no more.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
+            return_array: for tools of scikit-survival, which says it so: True for an array, False for a
+                :class:`~sstorch.step_function.StepFunction` for each row; with either, the default of
+                ``times`` is ``unique_times_``.
 
         Returns:
-            shape (n_samples, n_times), in [0, 1], falling with t.
+            shape (n_samples, n_times), in [0, 1], falling with t; or (n_samples,) of functions.
 
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+            ConfigError: ``as_frame`` and ``return_array`` contradict each other.
         """
-        return self._predict_curves("survival", X, times, as_frame)
+        return self._predict_curves("survival", X, times, as_frame, return_array)
 
     @overload
     def predict_cumulative_hazard_function(
-        self, X: object, times: Times = None, as_frame: Literal[False] = False
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: Literal[True] | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_cumulative_hazard_function(
-        self, X: object, times: Times = None, *, as_frame: Literal[True]
+        self, X: object, times: Times = None, *, as_frame: Literal[True], return_array: None = None
     ) -> pd.DataFrame: ...
 
+    @overload
     def predict_cumulative_hazard_function(
-        self, X: object, times: Times = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: Literal[False],
+    ) -> npt.NDArray[np.object_]: ...
+
+    def predict_cumulative_hazard_function(
+        self, X: object, times: Times = None, as_frame: bool = False, *, return_array: bool | None = None
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
 
         It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
         Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
         """
-        return self._predict_curves("cumulative_hazard", X, times, as_frame)
+        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array)
+
+    @overload
+    def _predict_curves(
+        self, kind: Literal["hazard"], X: object, times: Times, as_frame: bool
+    ) -> FloatArray | pd.DataFrame: ...
+
+    @overload
+    def _predict_curves(
+        self, kind: CurveKind, X: object, times: Times, as_frame: bool, return_array: bool | None
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]: ...
 
     def _predict_curves(
-        self, kind: CurveKind, X: object, times: Times, as_frame: bool
-    ) -> FloatArray | pd.DataFrame:
+        self, kind: CurveKind, X: object, times: Times, as_frame: bool, return_array: bool | None = None
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         check_is_fitted(self)
-        grid = self._grid(times)
+        if as_frame and return_array is not None:
+            raise ConfigError(
+                "as_frame asks for a DataFrame, and return_array for none; leave one of them out"
+            )
+        if return_array is not None and times is None:
+            times = "events"
+        X, grid = to_rows(X), self._grid(times)
         curves = self._curves(kind, X, grid)
+        if return_array is False:
+            start = 1.0 if kind == "survival" else 0.0
+            functions = np.empty(len(curves), dtype=object)
+            functions[:] = [StepFunction(grid, curve, start) for curve in curves]
+            return functions
         if not as_frame:
             return curves
         return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
@@ -175,13 +236,15 @@ class SurvivalEstimator(FrameEstimator):
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
-    """Times of predictions as an array.
+    """Times of predictions as an array (n_times,), one time as an array of one.
 
     Raises:
-        DataError: no list of finite numbers >= 0.
+        DataError: neither a finite number >= 0 nor a list of them.
     """
+    if isinstance(times, bool):
+        raise DataError(f"times is {times}; times are numbers: name the argument that {times} is meant for")
     try:
-        grid = np.asarray(times, dtype=np.float64)
+        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise DataError(f"times must be numbers, or 'events': {error}") from error
     if grid.ndim != 1 or grid.size == 0:

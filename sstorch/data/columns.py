@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -54,6 +54,25 @@ def to_pandas(values: object) -> object:
         return values
     frame: pd.DataFrame = pa.table(values).to_pandas()
     return frame
+
+
+def to_rows(X: object) -> object:
+    """Rows to predict; one row, a Series or a dictionary of its values, becomes a frame of one.
+
+    Raises:
+        DataError: A dictionary has more than one value for a column.
+    """
+    if isinstance(X, pd.Series):
+        return X.to_frame().T.infer_objects()
+    if not isinstance(X, Mapping):
+        return to_pandas(X)
+    for name, value in X.items():
+        if not pdt.is_scalar(value):
+            raise DataError(
+                f"X is a dictionary whose {name!r} is a {type(value).__name__}; give one value for each "
+                "column, or pd.DataFrame(X) for several rows"
+            )
+    return pd.DataFrame([dict(X)])
 
 
 def as_frame(X: object) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from sstorch.data.columns import (
     kind_of,
     labels,
     numeric_values,
-    to_pandas,
+    to_rows,
     vocabulary,
 )
 from sstorch.data.encodings import Basis, Encodings, Feature
@@ -99,12 +99,13 @@ class Schema:
         """Take the columns of a model from rows: text names, in order, the index of a DataFrame kept.
 
         Args:
-            X: DataFrame, other columns in it ignored; or, if the schema was read from an array, array (n, p).
+            X: DataFrame, other columns in it ignored; one row as a Series or a dictionary; or, if the schema
+                was read from an array, array (n, p).
 
         Raises:
             DataError: A column is missing, or an array cannot stand for the columns.
         """
-        X = to_pandas(X)
+        X = to_rows(X)
         frame = as_frame(X)
         if not isinstance(X, pd.DataFrame):
             if not self.takes_arrays:

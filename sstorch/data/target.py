@@ -174,6 +174,8 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
     if isinstance(y, np.ndarray):
         raise DataError(f"y is a plain array of shape {y.shape}, which does not say what is time; {_FORMS}")
+    if isinstance(y, str):
+        raise DataError(f"y is {y!r}; to name columns of X, write duration_col={y!r}, event_col=...")
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.metrics import get_scorer_names
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon
@@ -140,6 +141,16 @@ class RiskScore:
         return concordance_uno_risk(
             time, event, y_pred, train=train, tau=self.tau, sample_weight=sample_weight
         )
+
+
+def remedy_for_names(scoring: object) -> str:
+    """What to write instead of a scoring of scikit-learn's own, given by name; empty for all else."""
+    if scoring not in get_scorer_names():
+        return ""
+    return (
+        f"; {scoring!r} of scikit-learn knows neither times nor censoring, "
+        "sstorch.metrics.SurvivalScorer('ibs_graf', all_rows=y) does"
+    )
 
 
 def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:

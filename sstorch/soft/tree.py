@@ -23,6 +23,7 @@ from sstorch.base import CurveKind, SurvivalEstimator, Times, check_times
 from sstorch.checks import check_device, check_integer
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
+from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.exceptions import ConfigError, DataWarning
@@ -624,11 +625,16 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     def fit(
         self,
         X: object,
-        y: object,
+        y: object = None,
         sample_weight: object = None,
         entry: object = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         sensitive: object = None,
+        *,
+        duration_col: str | None = None,
+        event_col: str | None = None,
+        weights_col: str | None = None,
+        entry_col: str | None = None,
     ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
@@ -645,6 +651,11 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
             sensitive: group of each row (n,), for ``fairness``; or the name of a column of ``X``, which then
                 is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
+            duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
+                of features and of the columns named here, and predictions take it as it is.
+            event_col: column of the events; None if every row has one.
+            weights_col: column of the weights, instead of ``sample_weight``.
+            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -652,7 +663,17 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 parameters or data.
             FormatError: the checkpoint is truncated or altered.
         """
-        data = training_rows(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
+        rows = split_columns(
+            X,
+            y,
+            sample_weight,
+            entry,
+            duration_col=duration_col,
+            event_col=event_col,
+            weights_col=weights_col,
+            entry_col=entry_col,
+        )
+        data = training_rows(*rows, sensitive=sensitive)
         return self.fit_data(data, checkpoint=checkpoint)
 
     def fit_data(

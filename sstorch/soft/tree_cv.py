@@ -17,9 +17,11 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.encodings import NumericEncodings
+from sstorch.data.named_columns import split_columns
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
+from sstorch.metrics.scoring import remedy_for_names
 from sstorch.nn import HazardFamily, Prediction
 from sstorch.optim import Engine, Trainer
 from sstorch.soft.batch import training_rows
@@ -222,7 +224,18 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        entry: object = None,
+        *,
+        duration_col: str | None = None,
+        event_col: str | None = None,
+        weights_col: str | None = None,
+        entry_col: str | None = None,
+    ) -> Self:
         """Choose a candidate and train it on all rows.
 
         Args:
@@ -233,13 +246,28 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             sample_weight: (n,), >= 0; scores are weighted, too.
             entry: (n,), times from which rows were observed (left truncation), below their own times; None if
                 all were from time zero. Needs ``scoring="log_likelihood"``.
+            duration_col: column of X with the times, instead of ``y``; this and the next three as in
+                :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            event_col: column of the events; None if every row has one.
+            weights_col: column of the weights, instead of ``sample_weight``.
+            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.
             ConfigError: a parameter has a value that does not exist.
             TrainingError: no candidate has a finite score.
         """
-        data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
+        rows = split_columns(
+            X,
+            y,
+            sample_weight,
+            entry,
+            duration_col=duration_col,
+            event_col=event_col,
+            weights_col=weights_col,
+            entry_col=entry_col,
+        )
+        data = training_rows(*rows)
         return self.fit_data(data)
 
     def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
@@ -286,7 +314,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         if self.scoring not in SCORINGS and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be one of {', '.join(SCORINGS)}, or a scorer of scikit-learn, called with "
-                f"(tree, X, y), got {self.scoring!r}"
+                f"(tree, X, y), got {self.scoring!r}{remedy_for_names(self.scoring)}"
             )
         check_integer("cv", self.cv, 2)
         leaves, encodings = (

@@ -16,8 +16,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import DataError
+from sstorch import (
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+    SurvivalData,
+)
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 
 _PLAIN_Y = "y of this check is one plain column, which does not say what is time and what is an event"
@@ -278,3 +284,37 @@ def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:
     exact = OptimalSurvivalTree(1).fit(X, y)
     np.testing.assert_array_equal(exact.apply(X), exact.apply(frame))
     assert theirs.score(X, y) > 0.6
+
+
+@pytest.mark.parametrize("kind", ["soft", "exact"])
+def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
+    """A row of a frame, or its values by name, is a frame of one row."""
+    tree = SoftSurvivalTree(depth=0) if kind == "soft" else OptimalSurvivalTree(1)
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    frame = gbsg2.frame.iloc[[3]]
+    expected = tree.predict_survival_function(frame, [365.0])
+    for person in (frame.iloc[0], frame.iloc[0].to_dict(), {**frame.iloc[0], "name": "not a feature"}):
+        np.testing.assert_array_equal(tree.predict(person), tree.predict(frame))
+        np.testing.assert_array_equal(tree.apply(person), tree.apply(frame))
+        np.testing.assert_array_equal(tree.predict_rmst(person, 365.0), tree.predict_rmst(frame, 365.0))
+        np.testing.assert_array_equal(tree.predict_survival_function(person, 365), expected)
+    assert tree.predict_survival_function(frame.iloc[0], 365, as_frame=True).index.tolist() == [3]
+    unknown = frame.iloc[0].to_dict() | {"pnodes": None, "horTh": None}
+    missing = frame.assign(pnodes=np.nan, horTh=pd.Categorical([None], gbsg2.frame["horTh"].cat.categories))
+    np.testing.assert_array_equal(tree.predict(unknown), tree.predict(missing))
+    with pytest.raises(DataError, match="no column 'horTh'"):
+        tree.predict({"age": 50})
+    with pytest.raises(DataError, match="'age' is a list; give one value for each column"):
+        tree.predict({"age": [50, 60]})
+
+
+@pytest.mark.parametrize("estimator", [SoftSurvivalTreeCV, OptimalSurvivalTreeCV])
+def test_scorings_that_know_no_times_are_refused_in_one_line(
+    estimator: Any, small_data: SurvivalData
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"'neg_brier_score' of scikit-learn knows neither times nor"
+    ) as info:
+        estimator(scoring="neg_brier_score").fit(small_data.frame, (small_data.time, small_data.event))
+    assert "SurvivalScorer('ibs_graf', all_rows=y)" in str(info.value)
+    assert "\n" not in str(info.value)

@@ -17,6 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.base import CurveKind, SurvivalEstimator
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
+from sstorch.data.named_columns import split_columns
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.search import Questions, SearchSettings
@@ -298,7 +299,14 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         self.min_events = min_events
         self.n_buckets = n_buckets
 
-    def fit(self, X: object, y: object) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        *,
+        duration_col: str | None = None,
+        event_col: str | None = None,
+    ) -> Self:
         """Search for the tree; all rows count alike and are taken as observed from time zero.
 
         Args:
@@ -306,12 +314,16 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
                 columns ``time`` and ``event``.
+            duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
+                of features and of the columns named here, and predictions take it as it is.
+            event_col: column of the events; None if every row has one.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
+        X, y, _, _ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
         data = SurvivalData(X, y)
         data.warn_of_few_events()
         return self._set_search(self._check().search(data))

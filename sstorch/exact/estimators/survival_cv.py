@@ -15,6 +15,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData, stratified_folds
+from sstorch.data.named_columns import split_columns
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.search import answers
 from sstorch.exact.estimators.survival import (
@@ -26,6 +27,7 @@ from sstorch.exact.estimators.survival import (
 )
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.scoring import remedy_for_names
 
 Choice = Literal["nodes", "depth", "budget", "leaf_penalty"]
 
@@ -118,9 +120,17 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         self.one_standard_error = one_standard_error
         self.random_state = random_state
 
-    def fit(self, X: object, y: object) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        *,
+        duration_col: str | None = None,
+        event_col: str | None = None,
+    ) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
         settings: SurvivalSettings = self._check()
+        X, y, _, _ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
         data = SurvivalData(X, y)
         data.warn_of_few_events()
         n_folds = check_integer("n_folds", self.n_folds, 2)
@@ -162,7 +172,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         if self.scoring != "loss" and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
-                f"{self.scoring!r}"
+                f"{self.scoring!r}{remedy_for_names(self.scoring)}"
             )
         return super()._check()
 
