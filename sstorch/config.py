@@ -17,6 +17,7 @@ from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import optional_columns
 from sstorch.exceptions import ConfigError
+from sstorch.installing import checkout
 from sstorch.nn import make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
@@ -461,10 +462,8 @@ def config_path() -> str:
 
     A package that was installed elsewhere must not lend its configuration to a checkout.
     """
-    root = Path(__file__).parents[1]
-    if (root / "pyproject.toml").is_file() and (root / "configs" / "config.yaml").is_file():
-        return str(root / "configs")
-    return "pkg://sstorch.configs"
+    root = checkout()
+    return "pkg://sstorch.configs" if root is None else str(root / "configs")
 
 
 def register_schemas() -> None:

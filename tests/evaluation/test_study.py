@@ -257,9 +257,9 @@ def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytes
     monkeypatch.setenv("PATH", "")  # no Rscript
     # What another test has found out of this machine's R is not to be known here.
     monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
-    with pytest.warns(DataWarning, match="rpart is left out: .*install_r"):
+    with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
         assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
-    with pytest.raises(ConfigError, match="install_r"):
+    with pytest.raises(ConfigError, match="install R with"):
         baseline_models({"rpart": {"depth": 2}}, 0)[0].check()
 
 

@@ -16,8 +16,8 @@ from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
-from sstorch.data.sources import pip_install
 from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.installing import install_extra, pip_install
 from sstorch.metrics.censoring import risk_sets
 
 # Largest rise of a curve that is taken for rounding; some packages predict in float32.
@@ -49,13 +49,18 @@ class Requirement:
 
     distribution: str
     module: str
-    install: str  # what to install to have it, for instance an extra of this package
+    extra: str | None = None  # of this package, which brings it; None for what is always installed
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return pip_install(self.distribution) if self.extra is None else install_extra(self.extra)
 
 
-LIFELINES = Requirement("lifelines", "lifelines", "lifelines")
-SKSURV = Requirement("scikit-survival", "sksurv", "sstorch[baselines]")
-PYCOX = Requirement("pycox", "pycox", "pycox")
-TORCHTUPLES = Requirement("torchtuples", "torchtuples", "torchtuples")
+LIFELINES = Requirement("lifelines", "lifelines")
+SKSURV = Requirement("scikit-survival", "sksurv", "baselines")
+PYCOX = Requirement("pycox", "pycox")
+TORCHTUPLES = Requirement("torchtuples", "torchtuples")
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Baseline(ABC):
             if importlib.util.find_spec(package.module) is None:
                 raise ConfigError(
                     f"the baseline {self.name!r} needs the package {package.distribution}; install it: "
-                    f"{pip_install(package.install)}"
+                    f"{package.install}"
                 )
 
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves:

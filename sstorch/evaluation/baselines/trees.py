@@ -141,7 +141,10 @@ def _run(*arguments: str) -> str:
 @functools.cache
 def _r_versions() -> dict[str, str]:
     """Versions of R and of the packages that are used, all of which must be there."""
-    remedy = "install R with its packages rpart, party and pec: bash scripts/install_r (Debian, as root)"
+    remedy = (
+        "install R with its packages rpart, party and pec; on Debian, as root: "
+        "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
+    )
     if shutil.which("Rscript") is None:
         raise ConfigError(f"there is no Rscript; {remedy}")
     try:

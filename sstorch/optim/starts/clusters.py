@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import davies_bouldin_score
 from torch import Tensor
@@ -188,6 +187,8 @@ def _best_partitions(
 def _partition(
     topology: Topology, x: NDArray[np.float64], states: np.random.RandomState
 ) -> NDArray[np.int64]:
+    from sklearn.cluster import KMeans  # takes as long to load as pandas, and only this start needs it
+
     node = np.ones(len(x), dtype=np.int64)
     for branch in topology.branches:
         rows = np.flatnonzero(node == branch)

@@ -98,5 +98,5 @@ def test_the_remedy_is_said_without_r(gbsg2: SurvivalData, monkeypatch: pytest.M
     monkeypatch.setattr(r_trees.shutil, "which", lambda _: None)
     r_trees._r_versions.cache_clear()
     for name in ("rpart", "ctree"):
-        with pytest.raises(ConfigError, match=r"no Rscript; .*scripts/install_r"):
+        with pytest.raises(ConfigError, match=r"no Rscript; .*apt-get install r-base-core"):
             make_baseline(name).fit(gbsg2, Schema.of(gbsg2.frame))

@@ -1,0 +1,30 @@
+"""Commands that install what is missing: for the Python that runs, from whatever folder it was started in."""
+
+import shlex
+import sys
+from importlib import metadata
+from pathlib import Path
+
+
+def checkout() -> Path | None:
+    """The repository that this package runs from; None where it was installed without it."""
+    root = Path(__file__).parents[1]
+    complete = (root / "pyproject.toml").is_file() and (root / "configs" / "config.yaml").is_file()
+    return root if complete else None
+
+
+def pip_install(*requirements: str) -> str:
+    """The command that installs something for the Python that runs, active environment or not."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+
+
+def install_extra(extra: str) -> str:
+    """The command that installs what an extra of this package adds.
+
+    From a checkout it names its folder, otherwise the packages of the extra: an index need not have this one.
+    """
+    root = checkout()
+    if root is not None:
+        return pip_install("-e", f"{root}[{extra}]")
+    split = (line.replace('"', "'").partition(";") for line in metadata.requires("sstorch") or ())
+    return pip_install(*(name.strip() for name, _, marker in split if f"extra == '{extra}'" in marker))
