@@ -21,6 +21,7 @@ from sstorch.base import CurveKind
 from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
+from sstorch.quadrature import sum_rule
 
 METADATA = "sstorch.json"
 
@@ -94,11 +95,15 @@ class FittedTree:
         return curves
 
     def risk(self, x: Tensor, times: FloatArray) -> FloatArray:
-        """Sum of the cumulative hazard over some times, shape (n,)."""
-        at = torch.as_tensor(times, device=x.device)
-        return self._by_chunk(
-            lambda x: self.module.cumulative_hazard(x, at, self.prediction).sum(-1), len(at), x
-        )
+        """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
+        nodes, weights = sum_rule(times)
+        at, weight = torch.as_tensor(nodes, device=x.device), torch.as_tensor(weights).to(x)
+
+        def total(x: Tensor) -> Tensor:
+            hazard = self.module.cumulative_hazard(x, at, self.prediction)
+            return hazard.sum(-1) if nodes is times else hazard @ weight
+
+        return self._by_chunk(total, len(at), x)
 
     def log_likelihood(
         self,

@@ -64,7 +64,8 @@ class SoftEstimator(SurvivalEstimator):
         """Risk of each row: expected number of events up to the last training event time.
 
         Returns:
-            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event.
+            Sum of H(t | x) over the distinct training event times, shape (n,); higher = earlier event. Over
+            more than 4096 times it is taken by a quadrature of 512 terms, to about seven digits.
         """
         return self._tree.risk(self._encode_new(X), self.event_times_)
 

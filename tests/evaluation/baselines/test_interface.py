@@ -210,7 +210,5 @@ def test_a_missing_package_is_said_with_the_remedy(
         "packages",
         (Requirement("no-such-package", "no_such_package"),),
     )
-    with pytest.raises(
-        ConfigError, match=r"needs the package no-such-package; .*pip install no-such"
-    ):
+    with pytest.raises(ConfigError, match=r"needs the package no-such-package; .*pip install no-such"):
         make_baseline("kaplan_meier").fit(data, Schema.of(data.frame))
