@@ -25,6 +25,7 @@ import torch
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.memory import at_once
 
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
@@ -542,7 +543,7 @@ def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -
 
 
 def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
-    """Slices of consecutive rows, each with at most so many elements (but at least one row).
+    """Slices of consecutive rows, each with at most so many elements, within the limit of memory.
 
     The default is 8 MB of float64, so that a few such arrays are small beside the curves themselves.
 
@@ -550,7 +551,7 @@ def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
         >>> list(blocks(5, width=10, elements=30))
         [slice(0, 3, None), slice(3, 6, None)]
     """
-    step = max(1, elements // width)
+    step = at_once(width, elements)
     return (slice(start, start + step) for start in range(0, n_rows, step))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import platform
 import re
 import signal
 import subprocess
@@ -457,15 +458,20 @@ def test_a_killed_run_goes_on_in_its_folder(
         # While it runs nobody else may.
         assert _sstorch(monkeypatch, folder, *overrides) == 2
         assert "another run is writing beside" in capsys.readouterr().err
+        assert RunFolder(folder).status == "running"
         process.kill()
     assert process.returncode == -signal.SIGKILL
     assert 3 <= n_passes() < 12
-    assert json.loads((folder / "status.json").read_text()) == {"status": "running"}
+    status = json.loads((folder / "status.json").read_text())
+    assert status == {"status": "running", "process": process.pid, "host": platform.node()}
+    assert RunFolder(folder).status == "killed"
 
     assert _sstorch(monkeypatch, folder, *overrides, "cv.seed=1") == 2
     assert "config.cv.seed is 0 there and 1 here. Repeat that one" in capsys.readouterr().err
     assert _sstorch(monkeypatch, folder, *overrides) == 0
-    assert f"resume   goes on from {checkpoint}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"resume   goes on from {checkpoint}" in out
+    assert f"the run here was killed (process {process.pid} on {platform.node()})" in out
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
     for name in ("model/tensors.safetensors", "scores.csv", "folds.csv", "tree.txt"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from sstorch.evaluation.cross_validation import CrossValidation
 from sstorch.evaluation.scores import leaf_table
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
-from sstorch.optim.checkpoint import differences, fingerprint
+from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_survival_by_leaf
 from sstorch.soft.settings import SETTINGS, completed
 
@@ -120,14 +122,25 @@ class RunFolder:
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.yaml", config_text.encode())
-        self.write_status("running")
+        self.write_status("running", process=os.getpid(), host=platform.node())
         self._begun = True
         return self.checkpoint.exists()
 
     @property
     def status(self) -> str:
-        """The status in ``status.json``: running, completed, interrupted or failed."""
-        return str(self._read_status()["status"])
+        """Running, completed, interrupted, failed, or killed: begun, and held by no process any more."""
+        status = str(self._read_status()["status"])
+        return "killed" if status == "running" and not Checkpoint(self.checkpoint).is_held else status
+
+    def killed(self) -> str | None:
+        """Who began a run here and did not live to end it; asked while this process holds the checkpoint.
+
+        Returns:
+            the process in words; None if no run was killed here.
+        """
+        if not self.is_taken or (status := self._read_status())["status"] != "running":
+            return None
+        return f"process {status.get('process', 'unknown')} on {status.get('host', 'an unknown machine')}"
 
     def _read_status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
@@ -146,7 +159,7 @@ class RunFolder:
         """
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
-        if not self._begun or self.status != "running":
+        if not self._begun or self._read_status()["status"] != "running":
             return False
         self.write_status(status, **facts)
         return True

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sstorch._types import FloatArray
+from sstorch.memory import set_limit
 
 # Curves are read at every time of a grid while rows x times are no more: a GiB of float64.
 WHOLE_ELEMENTS = 2**27
@@ -18,7 +19,8 @@ def thinned(times: FloatArray, n_rows: int) -> FloatArray:
     Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, it is the grid that is given.
     Beyond, it is at most 512 of its times, fewer where 512 would be more than 2^26 values, but at least 32:
     one half are quantiles of the grid, its ends included, the other the first at or after equal steps, since
-    few times may be late and far apart. It depends on rows and times alone, not on the machine.
+    few times may be late and far apart. It depends on rows and times, and on a limit of memory that was set
+    (:func:`sstorch.memory.memory`) if that allows fewer values; never on what the machine has free.
 
     Args:
         times: the grid, increasing, shape (n_times,).
@@ -33,9 +35,14 @@ def thinned(times: FloatArray, n_rows: int) -> FloatArray:
         >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
         [300000, 512, 67, 32]
     """
-    if n_rows * times.size <= WHOLE_ELEMENTS:
+    limit = set_limit()
+    whole, most = (
+        elements if limit is None else min(elements, limit // 8)
+        for elements in (WHOLE_ELEMENTS, MOST_ELEMENTS)
+    )
+    if n_rows * times.size <= whole:
         return times
-    count = min(times.size, max(LEAST_TIMES, min(MOST_TIMES, MOST_ELEMENTS // n_rows)))
+    count = min(times.size, max(LEAST_TIMES, min(MOST_TIMES, most // n_rows)))
     quantiles = np.linspace(0, times.size - 1, count - count // 2).round().astype(np.int64)
     steps = np.searchsorted(times, np.linspace(times[0], times[-1], count // 2 + 2)[1:-1])
     return times[np.union1d(quantiles, steps)]

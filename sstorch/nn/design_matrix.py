@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
+from sstorch.memory import at_once
 
 # Where copies of the rows of each problem cost more than they save.
 MAX_TILE_FEATURES = 32
@@ -141,7 +142,7 @@ class DesignMatrix(Batched):
         n_features = self.matrices.shape[-1]
         tiles = None
         few = n_features <= MAX_TILE_FEATURES or 2 * rows.shape[-1] <= self.matrices.shape[1]
-        if few and rows.numel() * n_features <= MAX_TILE_ELEMENTS:
+        if few and rows.numel() * n_features <= at_once(1, MAX_TILE_ELEMENTS):
             counts = torch.tensor(self.counts, device=rows.device)
             split = torch.arange(len(counts), device=rows.device).repeat_interleave(
                 counts, output_size=len(rows)

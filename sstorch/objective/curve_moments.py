@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sstorch.batched import Batched
+from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
@@ -121,7 +122,7 @@ class CurveRows(Batched):
     def chunks(self, n_nodes: int) -> Iterator[tuple[slice, CurveRows]]:
         """Consecutive rows, few enough at a time for the memory budget."""
         n_problems, n_leaves, n_rows = self.linear.shape
-        size = max(1, CHUNK_ELEMENTS // max(1, n_problems * n_leaves * n_nodes))
+        size = at_once(n_problems * n_leaves * n_nodes, CHUNK_ELEMENTS)
         for begin in range(0, n_rows, size):
             yield slice(begin, begin + size), self.take(slice(begin, begin + size))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import ConfigError
+from sstorch.memory import at_once
 from sstorch.nn import DesignMatrix
 
 # Elements of the largest intermediate, (problems, leaves, rows). On the CPU blocks that fit the second level
@@ -26,8 +27,7 @@ def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> li
 
     Each has at least one problem; there is a single one if K is 0.
     """
-    budget = CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS
-    size = max(1, budget // max(1, n_elements))
+    size = at_once(n_elements, CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS)
     return [slice(first, min(first + size, n_problems)) for first in range(0, max(1, n_problems), size)]
 
 

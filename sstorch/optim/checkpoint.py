@@ -22,7 +22,7 @@ from safetensors.numpy import save as dump_arrays
 from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.files import take_lock, unlock, write_whole
+from sstorch.files import take_lock, try_lock, unlock, write_whole
 from sstorch.nn import HazardFamily, SoftTree
 
 Plain = bool | int | float | str | None
@@ -155,6 +155,20 @@ class Checkpoint:
         """The checkpoint itself, or the one at a path."""
         return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint)  # type: ignore[arg-type]
 
+    @property
+    def _lock_path(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.lock")
+
+    @property
+    def is_held(self) -> bool:
+        """True if a run, of this process or another, holds the file now."""
+        if not self._lock_path.exists():
+            return False
+        lock = try_lock(self._lock_path)
+        if lock is not None:  # its holder was killed
+            unlock(lock)
+        return lock is None
+
     @contextmanager
     def held(self) -> Iterator[Self]:
         """Keep other processes from the file; may be nested.
@@ -168,7 +182,7 @@ class Checkpoint:
                 if self.path.is_dir():
                     raise ConfigError(f"checkpoint {self.path} is a folder; name a file in it")
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock = take_lock(self.path.with_name(f".{self.path.name}.lock"))
+                self._lock = take_lock(self._lock_path)
             except OSError as error:
                 raise self._unwritable(error) from error
         self._depth += 1

@@ -20,6 +20,7 @@ from sstorch._version import __version__
 from sstorch.base import CurveKind
 from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError
+from sstorch.memory import at_once, check_room
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
 from sstorch.quadrature import sum_rule
 
@@ -157,12 +158,14 @@ class FittedTree:
         x = rows[0]
         if self.prediction == "mixture":
             row_elements *= self._n_leaves
-        size = max(1, (limit or _CHUNK_ELEMENTS) // max(1, row_elements, x.shape[1]))
+        size = at_once(max(row_elements, x.shape[1]), limit or _CHUNK_ELEMENTS)
         out = np.empty(0)
         with torch.no_grad():
             for start in range(0, max(1, len(x)), size):
                 part = function(*(tensor[start : start + size] for tensor in rows)).cpu().numpy()
-                if start == 0:  # the result is filled in place: a list of parts would need its memory twice
+                if start == 0:
+                    check_room(len(x), part[0].size if len(part) else 0, "times")
+                    # The result is filled in place: a list of parts would need its memory twice.
                     out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
                 out[start : start + size] = part
         return out

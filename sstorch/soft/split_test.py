@@ -19,6 +19,7 @@ from sstorch.checks import check_choice, check_integer, is_number_of, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.columns import labels
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
 from sstorch.soft.fitted import FittedTree
 
@@ -314,7 +315,7 @@ def _statistics(
         axis=1,
     )
     squares = np.empty((len(signs), len(sections) - column.is_ordered))
-    step = max(1, _ELEMENTS // max(taken[0].size, len(column.order)))
+    step = at_once(max(taken[0].size, len(column.order)), _ELEMENTS)
     for first in range(0, len(signs), step):
         flips = signs[first : first + step].astype(np.float64)
         process = np.stack([flips[:, rows] @ white[rows] for rows in sections], axis=1)

@@ -26,6 +26,7 @@ from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
+from sstorch.memory import check_room
 
 Objective = Literal["log_likelihood", "integrated_brier"]
 
@@ -168,6 +169,7 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         estimate of the leaf's rows, which is finite where S is 0.
         """
         leaf, curves = self.apply(X), self.curves_
+        check_room(len(leaf), len(times), "times")
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
         return at(times)[leaf]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.batched import SHARED, Batched
+from sstorch.memory import at_once
 from sstorch.nn import SoftTree, Spline
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
@@ -150,7 +151,7 @@ def initialize_cox(
     matrices = last_features(sample.x, tree.n_features).matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     # The leaves of a few problems at a time: their drawn rows are copied.
-    size = max(1, _ELEMENTS // (np.count_nonzero(event, axis=1).max() * matrices.shape[-1]))
+    size = at_once(int(np.count_nonzero(event, axis=1).max()) * matrices.shape[-1], _ELEMENTS)
     for first in range(0, len(seeds), size):
         drawn = _draw(tree, weight, event, seeds, range(first, min(first + size, len(seeds))))
         longest = max(len(rows) for _, _, rows in drawn)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.memory import at_once
 from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.functional import softplus
@@ -316,7 +317,7 @@ def distil_gates(
     )
     if distillation.gate_features != 1:
         # Few problems at a time: each has a copy of its rows.
-        size = max(1, _ELEMENTS // (x.shape[1] * x.shape[2]))
+        size = at_once(x.shape[1] * x.shape[2], _ELEMENTS)
         parts = []
         for begin in range(0, len(split), size):
             some = slice(begin, begin + size)

@@ -1,0 +1,168 @@
+"""How much memory a step of work may take: one limit, by which every block of rows or problems is cut."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+
+from sstorch.exceptions import ConfigError
+
+# The environment variable that sets the limit in every process, workers included.
+VARIABLE = "SSTORCH_MEMORY"
+# Of what is free, unless a limit is set.
+SHARE = 4
+# Taken as free where the system does not say.
+UNKNOWN = 4 * 2**30
+# Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
+BYTES_PER_ELEMENT = 4 * 8
+# Bytes of a result for which nobody asks what is free.
+_SMALL = 2**26
+# Seconds for which what is free is not asked again.
+_KNOWN_FOR = 10
+
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_limit: ContextVar[int | None] = ContextVar("sstorch_memory", default=None)
+
+
+@contextmanager
+def memory(limit: int | str) -> Iterator[None]:
+    """Bound what a step of work may take, within a ``with`` block.
+
+    The limit cuts blocks: of rows that are predicted, scored or compared, of problems that are trained at
+    once. Results whose size is asked for, such as curves at given times, are not cut, and neither is what the
+    data themselves take. Without a limit blocks take at most a quarter of what is free, and grids of times
+    (:func:`sstorch.metrics.thinned`) depend on rows and times alone; a limit that is set makes these coarser,
+    too, where they would not fit.
+
+    In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` says the same.
+
+    Args:
+        limit: bytes, or text such as ``"500MB"`` or ``"2GiB"``.
+
+    Raises:
+        ConfigError: no positive number of bytes.
+
+    >>> with memory("64MiB"):
+    ...     set_limit()
+    67108864
+    """
+    token = _limit.set(_bytes(limit, "memory"))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def set_limit() -> int | None:
+    """The limit that was set, in bytes; None if blocks follow what is free.
+
+    Raises:
+        ConfigError: the environment variable is no number of bytes.
+    """
+    given = _limit.get()
+    if given is not None:
+        return given
+    text = os.environ.get(VARIABLE)
+    return _bytes(text, VARIABLE) if text else None
+
+
+def at_once(width: int, most: int) -> int:
+    """How many rows or problems a block takes.
+
+    Args:
+        width: elements of one of them in the largest intermediate.
+        most: elements of a block that does not need less: what fills a cache, or what a vectorised call needs
+            to be worth its while.
+
+    Returns:
+        At least one.
+    """
+    limit = set_limit()
+    if limit is None:
+        limit = _free(int(time.monotonic() / _KNOWN_FOR)) // SHARE
+    return max(1, min(most, limit // BYTES_PER_ELEMENT) // max(1, width))
+
+
+def check_room(n_rows: int, n_columns: int, what: str) -> None:
+    """Refuse a result that memory cannot hold, before the system ends the process for it.
+
+    Args:
+        n_rows: of the result.
+        n_columns: of the result, float64.
+        what: its name for the message, such as "times".
+
+    Raises:
+        ConfigError: it is larger than what is free.
+    """
+    wanted = 8 * n_rows * n_columns
+    if wanted > _SMALL and wanted > (free := free_memory()):
+        raise ConfigError(
+            f"{n_rows} rows at {n_columns} {what} take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
+            f"are free; ask for fewer {what}, or for fewer rows at a time"
+        )
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take: of the machine, or of its control group if that allows less."""
+    amounts = [amount for amount in (_of_machine(), _of_group()) if amount is not None]
+    return min(amounts, default=UNKNOWN)
+
+
+@lru_cache(maxsize=1)
+def _free(moment: int) -> int:
+    del moment  # the key: another moment, another answer
+    return free_memory()
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 2**10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # no Linux: half of all memory, which systems say more readily
+        if sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        return None
+
+
+def _of_group() -> int | None:
+    """What a container leaves, by either version of Linux's control groups; None without a limit."""
+    for folder, most, used in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        try:
+            limit, usage = ((Path(folder) / name).read_text().strip() for name in (most, used))
+        except OSError:
+            continue
+        if limit.isdigit() and int(limit) < 2**60:
+            cached = _cached(Path(folder) / "memory.stat")
+            return max(0, int(limit) - int(usage) + cached)
+    return None
+
+
+def _cached(file: Path) -> int:
+    """Bytes of files that a group holds and gives up when it needs room."""
+    try:
+        facts = dict(line.split() for line in file.read_text().splitlines())
+    except OSError:
+        return 0
+    return int(facts.get("inactive_file", facts.get("total_inactive_file", 0)))
+
+
+def _bytes(value: int | str, name: str) -> int:
+    text = str(value).strip().lower()
+    digits = text.rstrip("kmgib ")
+    unit = text[len(digits) :].strip()
+    try:
+        amount = int(float(digits) * _UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        amount = 0
+    if amount <= 0:
+        raise ConfigError(f"{name} is {value!r}; give bytes, such as 2000000000, '500MB' or '2GiB'")
+    return amount

@@ -1,0 +1,108 @@
+"""One limit of memory: how it is said, what it cuts, and that it changes no result."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, memory, metrics
+from sstorch.exceptions import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (1000, 1000),
+        ("1000", 1000),
+        ("2e6", 2_000_000),
+        ("1.5GiB", 3 * 2**29),
+        ("64 MiB", 2**26),
+        ("5kb", 5000),
+    ],
+)
+def test_bytes_and_their_units(text: int | str, expected: int) -> None:
+    with memory.memory(text):
+        assert memory.set_limit() == expected
+        with memory.memory(1):
+            assert memory.set_limit() == 1
+        assert memory.set_limit() == expected
+    assert memory.set_limit() is None
+
+
+@pytest.mark.parametrize("text", ["much", "", "-1", "0", "5 parsecs", "nan", "inf", "GiB"])
+def test_what_is_no_number_of_bytes_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"memory is .*; give bytes"), memory.memory(text):
+        pass
+    if text:
+        monkeypatch.setenv(memory.VARIABLE, text)
+        with pytest.raises(ConfigError, match=f"{memory.VARIABLE} is .*; give bytes"):
+            memory.at_once(1, 10)
+
+
+def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 4 * 32 * 1000)
+    memory._free.cache_clear()
+    assert memory.at_once(10, 5000) == 100
+    assert memory.at_once(10, 500) == 50
+    assert memory.at_once(5000, 500) == 1
+    monkeypatch.setenv(memory.VARIABLE, "6400")
+    assert memory.at_once(10, 5000) == 20
+    with memory.memory(3200):  # nearer than the environment
+        assert memory.at_once(10, 5000) == 10
+    memory._free.cache_clear()
+
+
+def test_what_is_free_is_a_part_of_what_there_is() -> None:
+    free = memory.free_memory()
+    assert free > 0
+    if (file := Path("/proc/meminfo")).exists():
+        total = int(file.read_text().split()[1]) * 2**10
+        assert free <= total
+
+
+def test_a_group_of_processes_may_allow_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (
+        ("memory.max", "1000"),
+        ("memory.current", "700"),
+        ("memory.stat", "inactive_file 50\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "Path", lambda path: tmp_path if path == "/sys/fs/cgroup" else Path(path))
+    assert memory._of_group() == 350
+    assert memory.free_memory() == 350
+    (tmp_path / "memory.max").write_text("max")
+    assert memory._of_group() is None
+
+
+@pytest.mark.parametrize("estimator", [SoftSurvivalTree(depth=1), OptimalSurvivalTree(1)])
+def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    fitted = estimator.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+    def results() -> np.ndarray:
+        scores = metrics.evaluate(fitted, gbsg2, gbsg2, metrics=["c_harrell", "ibs_graf", "cd_auc"])
+        return np.concatenate([scores["value"], fitted.predict(gbsg2.frame)])
+
+    expected = results()
+    with memory.memory("4MiB"):
+        np.testing.assert_allclose(results(), expected, rtol=1e-12)
+
+
+def test_a_limit_makes_grids_coarser_where_they_would_not_fit() -> None:
+    times = np.arange(10_000.0)
+    assert metrics.thinned(times, 1000) is times
+    with memory.memory("40MB"):
+        assert 500 <= metrics.thinned(times, 1000).size <= 512
+    with memory.memory("2MB"):
+        assert 240 <= metrics.thinned(times, 1000).size <= 250
+
+
+def test_results_that_nothing_could_hold_are_refused(
+    gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 2**27)
+    times = np.linspace(1.0, 2000.0, 30_000)
+    for tree in (SoftSurvivalTree(depth=0), OptimalSurvivalTree(1)):
+        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are free"):
+            tree.predict_survival_function(gbsg2.frame, times)
+        assert tree.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
