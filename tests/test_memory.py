@@ -83,7 +83,7 @@ def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: 
         return np.concatenate([scores["value"], fitted.predict(gbsg2.frame)])
 
     expected = results()
-    with memory.memory("4MiB"):
+    with memory.memory("8MiB"):  # grids of 8 MB fit, blocks are halved
         np.testing.assert_allclose(results(), expected, rtol=1e-12)
 
 
