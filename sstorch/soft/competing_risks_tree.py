@@ -20,6 +20,7 @@ from sstorch.checks import check_device
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.causes import CauseNames, Causes
 from sstorch.data.encodings import NumericEncodings
+from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, DataError, FormatError
@@ -150,7 +151,18 @@ class CompetingRisksTree(SurvivalEstimator):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        entry: object = None,
+        *,
+        duration_col: str | None = None,
+        event_col: str | None = None,
+        weights_col: str | None = None,
+        entry_col: str | None = None,
+    ) -> Self:
         """Train the regressions of the causes, gates that divide by all of them, and leaves.
 
         Args:
@@ -160,11 +172,26 @@ class CompetingRisksTree(SurvivalEstimator):
                 array with such fields; see ``causes``.
             sample_weight: (n,), >= 0.
             entry: (n,), times from which rows were observed (left truncation); None if from time zero.
+            duration_col: column of X with the times, instead of ``y``; this and the next three as in
+                :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            event_col: column of the causes.
+            weights_col: column of the weights, instead of ``sample_weight``.
+            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist, or ``causes`` do not fit the data.
         """
+        X, y, sample_weight, entry = split_columns(
+            X,
+            y,
+            sample_weight,
+            entry,
+            duration_col=duration_col,
+            event_col=event_col,
+            weights_col=weights_col,
+            entry_col=entry_col,
+        )
         data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, causes=self.causes)
         return self.fit_data(data if data.sample_weight.all() else data.subset(data.sample_weight > 0))
 

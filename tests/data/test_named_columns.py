@@ -16,6 +16,7 @@ from sstorch import (
 )
 from sstorch.data.named_columns import split_columns
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.soft import CompetingRisksTree
 
 NOTHING: dict[str, Any] = {"duration_col": None, "event_col": None}
 
@@ -95,3 +96,12 @@ def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
     fitted = tree.fit(frame, duration_col="days", event_col="died", **columns)
     np.testing.assert_array_equal(fitted.predict(features), expected)
     assert not np.allclose(tree.fit(features, y).predict(features), expected, rtol=1e-3)
+
+
+def test_the_column_of_events_holds_causes(frame: pd.DataFrame) -> None:
+    rows = frame[["x0", "x1", "x2", "days"]].assign(cause=frame["died"] * (1 + (frame["x0"] > 0.5)))
+    tree = CompetingRisksTree(depth=0)
+    expected = tree.fit(rows[["x0", "x1", "x2"]], (rows["days"], rows["cause"])).predict(rows)
+    np.testing.assert_array_equal(
+        tree.fit(rows, duration_col="days", event_col="cause").predict(rows), expected
+    )
