@@ -62,6 +62,7 @@ class DatasetConfig:
     decimal: str = setting(".", "decimal sign")
     cause: str | None = setting(None, "column of competing causes, in place of event")
     causes: Any = setting("auto", "their names by value, such as {1: relapse, 2: death}")
+    time_unit: str | None = setting(None, "unit of the times, for texts and figures, such as days")
 
     @property
     def label(self) -> str:

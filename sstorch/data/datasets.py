@@ -56,6 +56,7 @@ def load_file(
     decimal: str = ".",
     cause: str | None = None,
     causes: CauseNames = "auto",
+    time_unit: str | None = None,
 ) -> SurvivalData:
     """Read survival data from a file with one row a person and a header.
 
@@ -81,6 +82,7 @@ def load_file(
         cause: Column of the competing causes, in place of `event`.
         causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
             1 .. K, or text with the word censored.
+        time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -104,6 +106,7 @@ def load_file(
                 missing=missing,
                 strict=strict,
                 causes=None if cause is None else causes,
+                time_unit=time_unit,
             )
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
@@ -124,7 +127,7 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
             stand beside the data without it. The others take none.
 
     Returns:
-        The data: numbers and categories as they are measured, missing values kept.
+        The data: numbers and categories as they are measured, missing values kept, with their unit of time.
 
     Raises:
         ConfigError: No such name, an option its loader does not have, or a package that is not installed; the
@@ -152,6 +155,7 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
     try:
         data = loader(**options)
         _check_as_listed(data, ENTRIES[name])
+        data.time_unit = ENTRIES[name].time_unit
     except (ConfigError, DataError) as error:
         raise type(error)(f"data set {name!r}: {error}") from error
     return data

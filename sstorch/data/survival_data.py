@@ -23,6 +23,7 @@ from sstorch.data.columns import (
 )
 from sstorch.data.oddities import few_events, odd_columns, repeated_rows, tell, uninformative
 from sstorch.data.target import Groups, parse_groups, parse_target
+from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # Below this many different times a feature can equal the times by chance.
@@ -91,6 +92,7 @@ class SurvivalData:
         causes: Asks for competing causes: `y` then holds times and causes. ``"auto"``, 0 for censored rows
             and 1 .. K for causes, or names by value such as ``{1: "relapse", 2: "death"}``; see
             `parse_causes`.
+        time_unit: Unit of the times as texts and figures name it, such as ``"days"``; None if not known.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
@@ -101,10 +103,11 @@ class SurvivalData:
         entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
         groups: Sensitive groups of the rows; None if not given.
         causes: Cause of each row's event; None if they were not asked for.
+        time_unit: Unit of the times; None if not known.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
-        ConfigError: `event_coding` does not exist.
+        ConfigError: `event_coding` does not exist, or `time_unit` is no text.
 
     >>> data = SurvivalData(np.array([[1.0], [2.0], [4.0]]), ([5.0, 3.0, 8.0], [1, 0, 1]))
     >>> data.describe()
@@ -118,6 +121,7 @@ class SurvivalData:
     entry: FloatArray
     groups: Groups | None = None
     causes: Causes | None = None
+    time_unit: str | None = None
 
     def __init__(
         self,
@@ -131,7 +135,9 @@ class SurvivalData:
         zero_time: float | None = None,
         sensitive: object = None,
         causes: CauseNames | None = None,
+        time_unit: str | None = None,
     ) -> None:
+        self.time_unit = check_time_unit(time_unit)
         frame = clean_features(X)
         if causes is None:
             time, event = parse_target(y, event_coding=event_coding)
@@ -191,6 +197,7 @@ class SurvivalData:
         missing: Iterable[object] = (),
         strict: bool = False,
         causes: CauseNames | None = None,
+        time_unit: str | None = None,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
 
@@ -210,11 +217,12 @@ class SurvivalData:
                 identifiers, columns that tell the time, codes for missing values, and categories that differ
                 by case or blanks only.
             causes: As for the class: the event column then holds causes.
+            time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: `time`, `event`, `entry` and `drop` overlap, or `event_value` does not go with
-                `event_coding`.
+            ConfigError: `time`, `event`, `entry` and `drop` overlap, `event_value` does not go with
+                `event_coding`, or `time_unit` is no text.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
@@ -240,6 +248,7 @@ class SurvivalData:
                     raise ConfigError("causes say what values of the event column are; leave the others out")
                 times, data.causes = parse_causes(frame, causes, time=time, cause=event)
                 events = data.causes.codes > 0
+            data.time_unit = check_time_unit(time_unit)
             entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
             features = frame.iloc[:, keep]
             data._set(clean_features(features), features, None, times, events, None, entries, True)
@@ -329,6 +338,7 @@ class SurvivalData:
         if index.min() < -n or index.max() >= n:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = type(self).__new__(type(self))
+        part.time_unit = self.time_unit
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         part.time, part.event = self.time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]

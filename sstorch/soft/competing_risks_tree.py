@@ -447,7 +447,7 @@ class CompetingRisksTree(SurvivalEstimator):
             + ", ".join(counts)
         ]
         texts = {node: self._leaf_text(node - 2**first.depth) for node in shown}
-        lines.append(rules_text(nodes, rules, _SUMMARY_TERMS, texts))
+        lines.append(rules_text(nodes, rules, _SUMMARY_TERMS, texts, {}))
         for name, tree in zip(self.causes_, self._fitted, strict=True):
             if tree.shares_slopes(shown):
                 where = "within every group" if len(shown) > 1 else "in the leaf"

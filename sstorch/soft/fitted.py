@@ -50,11 +50,13 @@ class FittedTree:
         module: the tree, without batch dimension.
         preprocessor: fitted on the training rows.
         prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
+        time_unit: of its times, as texts name it; None if not known.
     """
 
     module: SoftTree
     preprocessor: Preprocessor
     prediction: Prediction = "hbp"
+    time_unit: str | None = None
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Encoded features of rows, (n, p), on the device of the tree."""

@@ -87,9 +87,14 @@ def group_table(
 
 
 def groups_text(table: pd.DataFrame) -> str:
-    """A :func:`group_table` for readers: a column a quantity, each number with its interval."""
+    """A :func:`group_table` for readers: a column a quantity, each number with its interval.
+
+    Groups that live longest come first, by the mean of their predicted survival at the horizons.
+    """
     kind = "corrected" if ("median", "corrected") in table else "estimate"
     low, high = (f"corrected {end}" if kind == "corrected" else end for end in ("lower", "upper"))
+    survival = table.loc[:, table.columns.get_level_values(1) == "model"].mean(axis=1)
+    table = table.loc[survival.sort_values(ascending=False, kind="stable").index]
     text = pd.DataFrame({"rows": table["rows", ""], "events": table["events", ""]}).astype(int).astype(str)
     for name in table.columns.get_level_values(0).unique():
         if name in ("rows", "events"):

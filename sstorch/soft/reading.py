@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
+from sstorch.data.time_unit import round_horizons
 from sstorch.metrics import KaplanMeierBand
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
@@ -30,6 +30,7 @@ from sstorch.soft.rules import (
     conditions,
     explain_row,
     gate_rules,
+    median_text,
     simplify,
     terms_of,
     to_numbers,
@@ -51,10 +52,10 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
 
     Columns: ``median``, the time at which the mean predicted survival of the node's rows is 1/2, nan if that
-    is later than the last event; ``S(t)``, mean predicted survival of these rows at the quartiles t of the
-    event times. Of the same rows by Kaplan-Meier ``KM median`` with its limits of 95 %, nan where they are
-    not reached, and ``KM S(t)`` at the first and the last of these times, nan beyond the last row. Of a node
-    without rows all are nan. If sensitive groups are known, the share of each among the rows.
+    is later than the last event; ``S(t)``, mean predicted survival of these rows at round times t near the
+    quartiles of the event times. Of the same rows by Kaplan-Meier ``KM median`` with its limits of 95 %, nan
+    where they are not reached, and ``KM S(t)`` at the first and the last of these times, nan beyond the last
+    row. Of a node without rows all are nan. If sensitive groups are known, the share of each among the rows.
 
     Args:
         tree: trained on the rows.
@@ -63,7 +64,7 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
         event_times: distinct times of their events, increasing.
     """
     topology = tree.module.topology
-    times = np.quantile(event_times, [0.25, 0.5, 0.75])
+    times = round_horizons(event_times, tree.time_unit)
     curves = tree.curves(x, times)
     leaf = tree.apply(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
@@ -77,7 +78,7 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
             {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
             | {"median": float(medians[node])}
             | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
-            | _kaplan_meier(data, inside, times[[0, -1]])
+            | _kaplan_meier(data, inside, np.unique(times[[0, -1]]))
             | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
@@ -192,7 +193,8 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
     family = tree.module.family
     tables = {}
     for number, node in enumerate(tree.module.topology.leaves):
-        table = Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(node).slope)).table()
+        score = Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(node).slope))
+        table = _against_modes(tree, score)
         # With shapes that depend on x the ratio is another one at every time.
         if family.ratio is not None and family.ancillary == "constant":
             table[family.ratio] = np.exp(table["coefficient"])
@@ -219,7 +221,23 @@ def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.NDArray[np.ob
 
 
 def _gate(tree: FittedTree, node: int) -> pd.DataFrame:
-    return Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight)).table()
+    return _against_modes(tree, Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight)))
+
+
+def _against_modes(tree: FittedTree, score: Score) -> pd.DataFrame:
+    """The table of a score in which every category is compared with the most frequent one of its column.
+
+    That one, whose effect is none, is left out.
+    """
+    modes = {column: mode for column, mode in tree.preprocessor.mode_.items() if mode is not None}
+    references = [
+        term.name
+        for term in score.terms
+        if len(term.columns) == 1
+        and term.category is not None
+        and modes.get(term.columns[0]) == term.category
+    ]
+    return score.with_modes(modes).table().drop(index=references, errors="ignore")
 
 
 def _stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
@@ -240,6 +258,31 @@ def shown_node(nodes: pd.DataFrame, node: int) -> int:
             break
         (node,) = children
     return node
+
+
+def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
+    """By gate that divides the training rows the side, left or right, whose rows live longer.
+
+    That is the side with the higher mean of its predicted survival at the times of the node table.
+    """
+    survival = _mean_survival(nodes)
+    sides = {}
+    for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
+        difference = survival[2 * node] - survival[2 * node + 1]
+        if abs(difference) > 0:  # no side of nan
+            sides[int(node)] = "left" if difference > 0 else "right"
+    return sides
+
+
+def _mean_survival(nodes: pd.DataFrame) -> pd.Series:
+    """Predicted survival of the rows of each node, mean over the times of the node table; nan of no rows."""
+    return nodes[[name for name in nodes if str(name).startswith("S(")]].mean(axis=1)
+
+
+def _by_survival(nodes: pd.DataFrame, leaves: Iterable[int]) -> list[int]:
+    """Leaves, by node, with those that live longest first."""
+    survival = _mean_survival(nodes)
+    return sorted(leaves, key=lambda node: -survival[node])
 
 
 def shown_leaves(nodes: pd.DataFrame) -> dict[int, list[tuple[int, bool]]]:
@@ -269,7 +312,7 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     head = f"depth {module.topology.depth}, {module.family.name} leaves"
     lines = [f"Soft survival tree: {head}, {nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"]
     lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
-    shown = list(shown_leaves(nodes))
+    shown = _by_survival(nodes, shown_leaves(nodes))
     if len(shown) == 1 and module.topology.depth:
         lines.append("No gate divides the training rows: one leaf has them all")
     if share := tree.shares_slopes(shown):
@@ -285,7 +328,9 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
     where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
-    lines += ["", f"Leaves; S(t) is the mean predicted survival of their rows{where}"]
+    order = ", those that live longest first" if len(shown) > 1 else ""
+    in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
+    lines += ["", f"Leaves{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
     if _KM_MEDIAN[0] in nodes:
         lines.append(
             "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
@@ -305,8 +350,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         shown: the leaves, by node.
         share: whether their slopes are the same, so that intercepts can be compared.
     """
-    table = leaf_table(tree, nodes).reset_index()
-    table = table[table["node"].isin(shown)].drop(columns="node")
+    table = leaf_table(tree, nodes).reset_index().set_index("node").loc[shown].reset_index(drop=True)
     first = ["leaf", "rows", "events", *tree.module.family.shape_names]
     if share and len(shown) > 1:
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
@@ -325,13 +369,8 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
     The most frequent category of a column in the training rows is its reference.
     """
-    preprocessor, family = tree.preprocessor, tree.module.family
-    score = Score.of_leaf(preprocessor, to_numbers(tree.module.leaf(leaf).slope))
-    weight = score.weight.copy()
-    for column, mode in preprocessor.mode_.items():
-        block = [j for j, term in enumerate(score.terms) if term.columns == (column,)]
-        weight[block] -= sum(weight[j] for j in block if score.terms[j].category == mode)
-    table = replace(score, weight=weight).table()
+    family = tree.module.family
+    table = _against_modes(tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope)))
     table = table[table["effect"] != 0].drop(columns="column")
     if family.ratio is not None and family.ancillary == "constant":
         table[family.ratio] = np.exp(table["coefficient"])
@@ -347,19 +386,32 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
 def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
     """Rules, indented by level."""
-    return rules_text(nodes, rules, n_terms, leaf_texts(tree, nodes))
+    return rules_text(nodes, rules, n_terms, leaf_texts(tree, nodes), longer_sides(nodes))
 
 
 def rules_text(
-    nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None, leaves: Mapping[int, str]
+    nodes: pd.DataFrame,
+    rules: Mapping[int, GateRule],
+    n_terms: int | None,
+    leaves: Mapping[int, str],
+    longer: Mapping[int, str],
 ) -> str:
-    """Rules, indented by level, above a text for each leaf that has rows, by node."""
+    """Rules, indented by level, above a text for each leaf that has rows.
+
+    Args:
+        nodes: table of the nodes, of which the rows are read.
+        rules: of the gates.
+        n_terms: terms of a rule that are written out; None for all.
+        leaves: texts by node.
+        longer: by gate the side that lives longer; empty where that is no question.
+    """
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
         node = shown_node(nodes, node)
         if node in leaves:
             return [lead + leaves[node]]
         head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
+        head += f"; {longer[node]} lives longer" * (node in longer)
         left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
         return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
 
@@ -372,7 +424,9 @@ def as_sentences(
     """A line on each leaf that has rows: see :meth:`ReadableTree.describe`."""
     total, texts = int(nodes["rows"].iloc[0]), leaf_texts(tree, nodes)
     lines = []
-    for leaf, path in shown_leaves(nodes).items():
+    ways = shown_leaves(nodes)
+    for leaf in _by_survival(nodes, ways):
+        path = ways[leaf]
         who = conditions(path, rules, n_terms)
         name, facts = texts[leaf].replace("leaf", "Group").split(": ")
         facts = facts.replace(" ", f" of {total} ", 1) if path else f"all {facts}"
@@ -384,7 +438,7 @@ def as_graphviz(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> str:
     """A directed graph; the left child is where the rule holds."""
-    leaves = shown_leaves(nodes)
+    leaves, longer = shown_leaves(nodes), longer_sides(nodes)
     gates = sorted({node for path in leaves.values() for node, _ in path})
     lines = ["digraph soft_survival_tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
     for node in gates:
@@ -393,8 +447,9 @@ def as_graphviz(
     for node, text in leaf_texts(tree, nodes).items():
         lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
     for node in gates:
-        for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
-            lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{answer}"];')
+        for child, answer, side in ((2 * node, "yes", "left"), (2 * node + 1, "no", "right")):
+            label = f"{answer}, lives longer" if longer.get(node) == side else answer
+            lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{label}"];')
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -403,7 +458,7 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
     lines = {}
     for leaf, row in leaf_table(tree, nodes).iterrows():
         rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
-        reached = f"median {median:.4g}" if math.isfinite(median) else "median not reached"
+        reached = median_text(median, tree.time_unit)
         lines[int(row["node"])] = (
             f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
         )
@@ -473,7 +528,8 @@ class ReadableTree:
         A gate that sends all training rows one way is not shown, its child takes its place; leaves without
         rows are not shown either. Numbers of nodes and leaves stay those of the tree and of ``apply``. Slopes
         that all leaves share, or those of a single leaf, are written once, with the most frequent category of
-        a column as its reference.
+        a column as its reference. Gates say which side lives longer, and leaves are in that order, by the
+        mean of the predicted survival in the table.
         """
         return describe_tree(self._tree, self.node_table_, self._gate_rules)
 
@@ -481,7 +537,7 @@ class ReadableTree:
         """A sentence for each group: who is in it, how many they are, their events and median.
 
         Such as ``Group 0: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``. Groups are
-        the leaves that have training rows, with the numbers of ``apply``.
+        the leaves that have training rows, with the numbers of ``apply``, those that live longest first.
 
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
@@ -514,8 +570,9 @@ class ReadableTree:
 
         Returns:
             Indexed by node and encoded feature, the largest effect first: raw ``column``, ``coefficient``
-            (change of the gate's score per original unit, or where the category applies), ``effect`` (change
-            over the whole training range) and ``share`` of the gate's effects.
+            (change of the gate's score per original unit, or against the reference of a categorical column,
+            its most frequent category in training, which is left out), ``effect`` (change over the whole
+            training range) and ``share`` of the gate's effects.
         """
         return gate_coefficients(self._tree)
 
@@ -538,10 +595,10 @@ class ReadableTree:
 
         Returns:
             Indexed by leaf and encoded feature, the largest effect first: raw ``column``, ``coefficient`` per
-            original unit or for the category, ``effect`` over the training range, and the exponential of the
-            coefficient as ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has.
-            The ridge penalty shrinks them; categories have no reference, so compare two categories by the
-            quotient of their ratios.
+            original unit or of a category against the reference of its column (the most frequent in training,
+            which is left out), ``effect`` over the training range, and the exponential of the coefficient as
+            ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has. The ridge penalty
+            shrinks them.
         """
         return leaf_coefficients(self._tree)
 
@@ -595,7 +652,7 @@ class ReadableTree:
         return effects(self._tree, self._cleaned(X), columns, n_points, sample, level)
 
     def explain(self, x: object) -> Explanation:
-        """Path and contributions of one person.
+        """Path, contributions, and predicted median and survival of one person.
 
         With ``prediction="mixture"`` the prediction averages all leaves by ``leaf_probability``, and the path
         is that of the most probable branches all the same.
@@ -606,7 +663,9 @@ class ReadableTree:
         Raises:
             DataError: it is not one row, or columns are missing.
         """
-        return explain_row(self._tree, self._cleaned(x))
+        tree = self._tree
+        horizons = round_horizons(self.event_times_, tree.time_unit)
+        return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_))
 
     def simplify(self, X: object, tolerance: float = 0.01) -> SimplifiedRules:
         """Shorter rules that route nearly all rows as the gates do.

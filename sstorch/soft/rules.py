@@ -171,6 +171,20 @@ class Score:
         informative: pd.DataFrame = table.iloc[order[self.scale[order] != 0]]
         return informative
 
+    def with_modes(self, modes: Mapping[str, str]) -> Score:
+        """The same score of rows without missing categories, with a reference in every categorical column.
+
+        Args:
+            modes: by column the category whose weight becomes zero; the bias takes it over.
+        """
+        weight, bias = self.weight.copy(), self.bias
+        for column, mode in modes.items():
+            block = [j for j, term in enumerate(self.terms) if term.columns == (column,)]
+            reference = sum(weight[j] for j in block if self.terms[j].category == mode)
+            weight[block] -= reference
+            bias += float(reference)
+        return replace(self, weight=weight, bias=bias)
+
     def effect_by_column(self, columns: npt.ArrayLike) -> pd.Series:
         """Largest change of the score that each raw column can make within its training range.
 
@@ -568,7 +582,9 @@ class Explanation:
     Attributes:
         leaf: of the most probable path, 0 .. L - 1 from left to right.
         path: a row for each gate on the path, indexed by node: ``score``, ``left`` (probability of going
-            left), ``side`` taken, and ``reached``, the probability of everything up to and with this step.
+            left), ``side`` taken, ``reached``, the probability of everything up to and with this step, and
+            ``lives``, whether the training rows of that side live ``"longer"`` or ``"shorter"`` than those of
+            the other (predicted survival at round times, their mean), ``""`` if one side has none.
         leaf_probability: of all leaves, shape (L,).
         contributions: what each number, category, curve or product adds to the score of each gate on the path
             (columns ``"gate n"``) and to the linear predictor of the leaf (``"leaf k"``), with the last row
@@ -576,6 +592,9 @@ class Explanation:
             of a number, and from the absence of a category: the constant is the score of who has these.
         values: of these terms in original units, a category 1 where it applies, of a curve the number that it
             is of; imputed where missing.
+        median: predicted, +inf if survival stays above 1/2.
+        survival: predicted at some round times, which are its index.
+        time_unit: of these times; None if not known.
     """
 
     leaf: int
@@ -583,28 +602,59 @@ class Explanation:
     leaf_probability: pd.Series
     contributions: pd.DataFrame
     values: pd.Series
+    median: float
+    survival: pd.Series
+    time_unit: str | None = None
 
     def __str__(self) -> str:
         lines = []
         for node, step in zip(self.path.index, self.path.to_dict("records"), strict=True):
-            lines.append(
-                f"[{node}] {step['side']}, probability of left {step['left']:.3f}, score {step['score']:+.3g}"
-            )
-            lines += self._terms(f"gate {node}")
+            lives = f", which lives {step['lives']}" if step["lives"] else ""
+            lines.append(f"[{node}] {step['side']}{lives}; probability of left {step['left']:.3f}")
+            lines += self._terms(f"gate {node}", "score, left if >= 0")
         lines.append(f"leaf {self.leaf}, probability {self.leaf_probability[self.leaf]:.3f}")
-        return "\n".join([*lines, *self._terms(f"leaf {self.leaf}")])
+        lines += self._terms(f"leaf {self.leaf}", "linear predictor")
+        at = ", ".join(f"S({time:g}) = {value:.3f}" for time, value in self.survival.items())
+        return "\n".join([*lines, f"predicted {median_text(self.median, self.time_unit)}; {at}"])
 
-    def _terms(self, column: str) -> list[str]:
-        table = pd.DataFrame({"term": self.contributions[column], "value": self.values}).loc[
-            self.values.index
-        ]
-        table = table.iloc[np.argsort(-table["term"].abs().to_numpy(), kind="stable")][:_EXPLAINED_TERMS]
-        terms = zip(table.index, table["term"], table["value"], strict=True)
-        return [f"    {term:+.3g}  {name} = {value:.4g}" for name, term, value in terms if term]
+    def _terms(self, column: str, name: str) -> list[str]:
+        """The largest terms, what the others add up to, and their sum, all to the same decimals."""
+        terms = self.contributions[column]
+        size = terms[self.values.index].abs()
+        shown = size[size > 0].sort_values(ascending=False, kind="stable").index[:_EXPLAINED_TERMS]
+        n_others = int(size.gt(0).sum()) - len(shown)
+        total = float(terms.sum())
+        # Three digits of the largest number; the constant takes what rounding leaves, so that columns add up.
+        largest = max(float(terms.abs().max()), abs(total))
+        decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
+        rows = [(float(terms[term]), f"{term} = {self.values[term]:.4g}") for term in shown]
+        if n_others:
+            rest = float(terms[self.values.index].sum() - terms[shown].sum())
+            rows.append((rest, f"({n_others} smaller)"))
+        constant = round(total, decimals) - sum(round(value, decimals) for value, _ in rows)
+        lines = [*rows, (constant, "constant"), (total, f"= {name}")]
+        texts = [f"{value:+.{decimals}f}" for value, _ in lines]
+        width = max(map(len, texts))
+        return [f"    {text:>{width}}  {what}" for text, (_, what) in zip(texts, lines, strict=True)]
 
 
-def explain_row(tree: FittedTree, frame: pd.DataFrame) -> Explanation:
+def median_text(median: float, unit: str | None) -> str:
+    """A median in words, with its unit if that is known."""
+    if not math.isfinite(median):
+        return "median not reached"
+    return f"median {median:.4g}" + (f" {unit}" if unit else "")
+
+
+def explain_row(
+    tree: FittedTree, frame: pd.DataFrame, horizons: FloatArray, longer: Mapping[int, str]
+) -> Explanation:
     """Path and contributions of one row, of the columns of the preprocessing.
+
+    Args:
+        tree: trained.
+        frame: the row.
+        horizons: times at which its survival is predicted, increasing.
+        longer: by gate the side that lives longer, ``"left"`` or ``"right"``; none where that is not known.
 
     Raises:
         DataError: it is not one row.
@@ -636,7 +686,8 @@ def explain_row(tree: FittedTree, frame: pd.DataFrame) -> Explanation:
         left = float(torch.sigmoid(torch.tensor(value, dtype=torch.float64)))
         reached *= left if goes_left else 1 - left
         side = "left" if goes_left else "right"
-        steps.append({"score": value, "left": left, "side": side, "reached": reached})
+        lives = ("longer" if longer[branch] == side else "shorter") if branch in longer else ""
+        steps.append({"score": value, "left": left, "side": side, "reached": reached, "lives": lives})
     regression = module.leaf(node)
     score = Score.of_leaf(preprocessor, to_numbers(regression.slope), float(regression.intercept.detach()))
     add(f"leaf {leaf}", score, to_numbers(x[:, x.shape[1] - module.n_features :]))
@@ -644,11 +695,14 @@ def explain_row(tree: FittedTree, frame: pd.DataFrame) -> Explanation:
     names = pd.Index([*values, _CONSTANT], name="feature")
     return Explanation(
         leaf,
-        pd.DataFrame(steps, index=index, columns=["score", "left", "side", "reached"]),
+        pd.DataFrame(steps, index=index, columns=["score", "left", "side", "reached", "lives"]),
         pd.Series(probability, index=pd.RangeIndex(len(probability), name="leaf"), name="probability"),
         # A gate and a leaf may see a column in two ways: what one of them does not see adds nothing to it.
         pd.DataFrame(columns, index=names).fillna(0.0),
         pd.Series(values, index=pd.Index(values, name="feature"), name="value"),
+        float(tree.quantile(x, 0.5)[0]),
+        pd.Series(tree.curves(x, horizons)[0], index=pd.Index(horizons, name="time"), name="survival"),
+        tree.time_unit,
     )
 
 

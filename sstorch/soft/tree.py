@@ -26,6 +26,7 @@ from sstorch.data.encodings import ColumnEncodings, NumericEncodings
 from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.monitoring import History, ProgressBar
@@ -162,8 +163,8 @@ class SoftEstimator(SurvivalEstimator):
         Args:
             X: rows; with ``n_resamples`` those of training.
             y: their times and events, as in ``fit``.
-            horizons: times at which survival is given; if None two times that divide the training event times
-                into three.
+            horizons: times at which survival is given; if None two round times that divide the training event
+                times into about three.
             n_resamples: for the correction, 50 or more; 0 for none.
             confidence: of the intervals.
             sample_weight: (n,), >= 0: how often a row counts, for the intervals, too.
@@ -189,7 +190,7 @@ class SoftEstimator(SurvivalEstimator):
         """
         data = self._rows(X, y, sample_weight, entry)
         if horizons is None:
-            horizons = np.unique(np.quantile(self.event_times_, [1 / 3, 2 / 3], method="inverted_cdf"))
+            horizons = round_horizons(self.event_times_, self._tree.time_unit, (1 / 3, 2 / 3))
         if sample is None and check_integer("n_resamples", n_resamples, 0):
             sample = self._resampled(data, n_resamples)
         table = group_table(self._tree, data, horizons, confidence, sample)
@@ -486,6 +487,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ``init="distilled"``; every trainer that moves gates adds 10 times the sum over leaves of the
             squared share that each lacks of it, rows routed softly. None for .1 with ``init="distilled"``,
             and 0 otherwise.
+        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
+            (a year, half a year) follow it. None for that of the data, where these know it.
 
     Attributes:
         module_: the trained :class:`~sstorch.nn.SoftTree`, without batch dimension.
@@ -494,6 +497,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         objective_: its training objective.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+        time_unit_: unit of the times; None if not known.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
         metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
@@ -558,6 +562,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         min_leaf: float | None = None,
         gate_ridge_units: GateRidgeUnits | None = None,
         engine: Engine = "torch",
+        time_unit: str | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -590,6 +595,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.min_leaf = min_leaf
         self.gate_ridge_units = gate_ridge_units
         self.engine = engine
+        self.time_unit = time_unit
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: str | HazardFamily = "log_logistic", **parameters: Any) -> Self:
@@ -702,6 +708,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     def settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
         values = {name: getattr(self, name) for name in SETTINGS if name != "seed"}
+        check_time_unit(self.time_unit)
         return BatchSettings.check(**values, seed=self._seed())
 
     def adopt(
@@ -724,6 +731,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.objective_ = float(batch.objective[position])
         self.event_times_ = np.unique(data.time[data.event])
         self.zero_time_ = data.zero_time
+        self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
@@ -764,7 +772,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     @property
     def _tree(self) -> FittedTree:
         check_is_fitted(self, "module_")
-        return FittedTree(self.module_, self.preprocessor_, self.prediction)
+        return FittedTree(self.module_, self.preprocessor_, self.prediction, self.time_unit_)
 
     # ------------------------------------------------------------------ keep
 
@@ -793,6 +801,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "feature_names": [str(name) for name in self.feature_names_in_],
             "event_times": self.event_times_.tolist(),
             "zero_time": self.zero_time_,
+            "time_unit": self.time_unit_,
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
@@ -824,6 +833,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor
             estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
             estimator.zero_time_ = float(state["zero_time"])
+            estimator.time_unit = estimator.time_unit_ = check_time_unit(state.get("time_unit"))
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             if "gate_rules" in state:  # files of before there were rules with as few digits have none

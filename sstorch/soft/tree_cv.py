@@ -119,7 +119,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         gate_features: numbers of columns of a distilled gate; None in the list stands for all.
         prefer: ``"groups"`` takes the best groups, unless the best tree of all is better by more than one
             standard error of the difference, paired by folds; ``"accuracy"`` takes the best of all.
-        min_leaf, gate_ridge_units: of all trees, as of :class:`~sstorch.SoftSurvivalTree`.
+        min_leaf, gate_ridge_units, time_unit: of all trees, as of :class:`~sstorch.SoftSurvivalTree`.
 
     Attributes:
         best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
@@ -190,6 +190,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         min_leaf: float | None = None,
         gate_ridge_units: GateRidgeUnits | None = None,
         engine: Engine = "torch",
+        time_unit: str | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -221,6 +222,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         self.min_leaf = min_leaf
         self.gate_ridge_units = gate_ridge_units
         self.engine = engine
+        self.time_unit = time_unit
 
     # ------------------------------------------------------------------ fit
 

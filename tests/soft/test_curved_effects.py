@@ -185,7 +185,7 @@ def test_tables_speak_of_columns(depth: int) -> None:
     table = tree.leaf_coefficients().loc[0]
     curves = ["s(age)", "log(pnodes)", "s(progrec)"]
     products = ["age:horTh=yes", "age:progrec"]
-    assert {*curves, *products, "tsize", "tgrade=II"} <= set(table.index)
+    assert {*curves, *products, "tsize", "tgrade=III"} <= set(table.index)
     assert not [name for name in table.index if "~" in name]
     assert set(table.loc[curves, "column"]) == {"age", "pnodes", "progrec"}
     # The effect of a curve is the most it changes the predictor within the training range.

@@ -4,6 +4,7 @@ import copy
 import io
 import shutil
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
@@ -88,7 +90,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(2, "weibull", numeric="linear")
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight, entry=entry)
     table, leaf = tree.node_table_, tree.apply(gbsg2.frame) + 4
-    horizons = np.quantile(tree.event_times_, [0.25, 0.75])
+    horizons = round_horizons(tree.event_times_)[[0, -1]]
     for node in range(1, 8):
         inside = leaf >> (2 - (node.bit_length() - 1)) == node
         row = table.loc[node]
@@ -183,10 +185,77 @@ def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: Surviv
         assert found.path["reached"].iloc[-1] == pytest.approx(proba[found.leaf])
         np.testing.assert_allclose(found.values, _raw(fitted, x).iloc[0], rtol=1e-12)
     text = str(found)
-    assert text.splitlines()[0].startswith(f"[1] {found.path['side'].iloc[0]}, probability of left 0.")
+    first = found.path.iloc[0]
+    assert text.startswith(f"[1] {first['side']}, which lives {first['lives']}; probability of left 0.")
     assert f"leaf {found.leaf}, probability" in text
     with pytest.raises(DataError, match="x has 2 rows; explain one at a time"):
         fitted.explain(gbsg2.frame[:2])
+
+
+def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    years = copy.deepcopy(fitted)
+    years.time_unit_ = "days"
+    for row in (0, 7, 11):
+        x = gbsg2.frame.iloc[[row]]
+        found = years.explain(x)
+        *lines, last = str(found).splitlines()
+        parts: list[list[str]] = []
+        for line in lines:
+            if line.startswith("    "):
+                parts[-1].append(line.split()[0])
+            else:
+                parts.append([])
+        assert len(parts) == 3
+        for numbers, column in zip(parts, found.contributions, strict=True):
+            *terms, total = map(Decimal, numbers)
+            assert len(terms) == 7  # five, the others, and the constant
+            assert sum(terms) == total
+            resolution = 10.0 ** int(total.as_tuple().exponent)
+            assert float(total) == pytest.approx(found.contributions[column].sum(), abs=0.51 * resolution)
+        survival = fitted.predict_survival_function(x, [365.0, 730.0, 1095.0])[0]
+        np.testing.assert_allclose(found.survival, survival)
+        median = float(fitted.predict_quantile(x)[0])
+        assert found.median == median
+        told = ", ".join(f"S({t}) = {s:.3f}" for t, s in zip((365, 730, 1095), survival, strict=True))
+        assert last == f"predicted median {median:.4g} days; {told}"
+
+
+def test_texts_say_who_lives_longer_and_begin_with_them(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    times = round_horizons(tree.event_times_)
+    survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), tree.apply(gbsg2.frame)
+    of_leaf = [survival[leaf == k].mean() for k in range(4)]
+    by_survival = np.argsort(of_leaf)[::-1].tolist()
+    text = tree.summary()
+    table = text[text.index("\n leaf ") :].splitlines()[2:6]
+    assert [int(line.split()[0]) for line in table] == by_survival
+    assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == by_survival
+    for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
+        side = "left" if survival[left].mean() > survival[right].mean() else "right"
+        (line,) = (line for line in tree.export_text().splitlines() if f"[{node}] " in line)
+        assert line.endswith(f"; {side} lives longer")
+        answer = "yes" if side == "left" else "no"
+        assert f'{node} -> {2 * node + (side == "right")} [label="{answer}, lives longer"]' in (
+            tree.export_graphviz()
+        )
+
+
+def test_a_category_is_told_against_the_most_frequent_one(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    modes = {f"{name}={gbsg2.frame[name].mode()[0]}" for name in ("horTh", "menostat", "tgrade")}
+    scores = ((fitted.gate_coefficients(), 1, "weight"), (fitted.leaf_coefficients(), 0, "slope"))
+    for table, number, name in scores:
+        assert not modes & set(table.index.get_level_values("feature"))
+        part = fitted.module_.gate(1) if name == "weight" else fitted.module_.leaf(4)
+        names, values = fitted.preprocessor_.feature_names_out, getattr(part, name).detach().numpy()
+        weight = dict(zip(names, values, strict=True))
+        told = table.loc[number].loc["horTh=yes", "coefficient"]
+        assert told == pytest.approx(weight["horTh=yes"] - weight["horTh=no"])
 
 
 def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:
@@ -352,7 +421,7 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
     assert list(tree.gate_table()["rule"]) == ["pnodes <= 5.5", "progrec > 68", "tgrade in {II, III}"]
     rows, few = gbsg2.frame, (gbsg2.frame["pnodes"] <= 5.5)
     assert not ((rows["progrec"] > 67.5) != (rows["progrec"] > 68))[few].any()
-    assert tree.describe().splitlines() == [
+    assert sorted(tree.describe().splitlines()) == [
         f"Group {number}: {who}: {inside.sum()} of 686 rows, {gbsg2.event[inside].sum()} events, {median}"
         for number, (who, inside, median) in enumerate(
             zip(
@@ -373,7 +442,7 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     bounds = {1: 50.5, 2: 40.5, 3: 60.5}
     tree = _set_gates(fitted, {node: ({"age": -1.0}, bound) for node, bound in bounds.items()}, gbsg2)
-    assert [line.split(": ")[1] for line in tree.describe().splitlines()] == [
+    assert [line.split(": ")[1] for line in sorted(tree.describe().splitlines())] == [
         "age <= 40",
         "age <= 50 and age > 40",
         "age > 50 and age <= 60",
@@ -542,7 +611,7 @@ def test_rules_send_every_training_row_as_the_gates_do_with_as_few_digits(
 
 def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
-    text, lines = tree.export_text(), tree.describe().splitlines()
+    text, lines = tree.export_text(), sorted(tree.describe().splitlines())
     assert [line.split(":")[0] for line in lines] == ["Group 0", "Group 1", "Group 2"]
     assert lines[2].startswith("Group 2: pnodes > 5.5: 212 of 686 rows, ")
     assert "[3]" not in text
@@ -576,15 +645,13 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
     for line in section[2:-1]:
         name, *numbers = line.split()
         coefficient, ratio, whole = map(float, numbers)
-        column, _, category = name.partition("=")
         expected = table.loc[name, ["coefficient", "effect"]].astype(float)
-        if category:
-            expected -= table.loc[f"{column}={gbsg2.frame[column].mode()[0]}", "coefficient"]
         assert coefficient == pytest.approx(expected["coefficient"], rel=1e-3)
         assert ratio == pytest.approx(np.exp(expected["coefficient"]), rel=1e-3)
         assert whole == pytest.approx(np.exp(expected["effect"]), rel=1e-3)
     levels = pd.read_csv(io.StringIO(text[text.index("\n leaf ") :]), sep=r"\s+")["level"]
-    intercepts = np.array([float(tree.module_.leaf(node).intercept.detach()) for node in (4, 5, 6, 7)])
+    order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
+    intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
 
 

@@ -1,0 +1,69 @@
+"""The unit of times, and round times to speak of in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.exceptions import ConfigError
+
+# Times that people speak of, by unit; below and above them, and in other units, numbers of one digit.
+_SPOKEN: dict[str, tuple[float, ...]] = {
+    "seconds": (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
+    "minutes": (1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1440),
+    "hours": (1, 2, 3, 6, 12, 24, 48, 72, 120, 168, 336, 720),
+    "days": (1, 2, 3, 7, 14, 30, 60, 90, 180, *(365 * n for n in (1, 2, 3, 5, 7, 10, 15, 20, 30))),
+    "weeks": (1, 2, 4, 8, 13, 26, *(52 * n for n in (1, 2, 3, 5, 7, 10, 15, 20))),
+    "months": (1, 2, 3, 6, *(12 * n for n in (1, 2, 3, 5, 7, 10, 15, 20, 30))),
+}
+_FIRST_DIGITS = (1, 2, 3, 5, 7)
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+def check_time_unit(value: object) -> str | None:
+    """The unit of times as texts and figures name it, such as ``"days"``; None where it is not known.
+
+    Raises:
+        ConfigError: it is no text, or an empty one.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"time_unit must be a word such as 'days', or None, got {value!r}")
+    return value.strip()
+
+
+def round_horizons(
+    times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = QUARTILES
+) -> FloatArray:
+    """Round times near to some quantiles: ``365, 730, 1095`` days rather than ``446.5, 692.5, 1144.5``.
+
+    Args:
+        times: positive, at least one; those of events.
+        unit: of the times. Hours, days, weeks and months have their own round numbers (a week, half a year);
+            others, and None, have those of one digit: 1, 2, 3, 5, 7, 10, 20, ...
+        shares: the quantiles, each in [0, 1].
+
+    Returns:
+        At most one time a quantile, increasing, none after the last of ``times``: to each quantile the round
+        number that is nearest by its ratio. A quantile itself where no round number is in reach.
+    """
+    values = np.asarray(times, dtype=np.float64)
+    last = float(values.max())
+    powers = 10.0 ** np.arange(np.floor(np.log10(values.min())) - 1, np.floor(np.log10(last)) + 1)
+    plain = np.outer(powers, _FIRST_DIGITS).ravel()
+    spoken = np.array(_SPOKEN.get(unit or "", ()), dtype=np.float64)
+    if len(spoken):
+        plain = plain[(plain < spoken[0]) | (plain > spoken[-1])]
+    known = np.union1d(spoken, plain)
+    known = known[known <= last]
+    horizons = []
+    for quantile in np.quantile(values, shares):
+        ratio = np.abs(np.log(known / quantile))
+        # Farther than a factor of two a round number would be about other rows.
+        horizons.append(known[ratio.argmin()] if len(known) and ratio.min() < np.log(2) else quantile)
+    # What is computed as 3 * 0.1 prints as 0.3.
+    return np.unique([float(f"{horizon:.6g}") for horizon in horizons])

@@ -1,0 +1,85 @@
+"""The unit of times, from data to texts and files."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch.data import load_file
+from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.exceptions import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("quartiles", "unit", "expected"),
+    [
+        ((446.5, 692.5, 1144.5), "days", [365, 730, 1095]),
+        ((6.0, 9.5, 20.0), "days", [7, 14]),  # of 9.5 a week is nearer than two, of 20 a fortnight
+        ((13.0, 23.0, 55.0), "months", [12, 24, 60]),
+        ((0.011, 0.024, 0.13), "years", [0.01, 0.02, 0.1]),
+        ((446.5, 692.5, 1144.5), None, [500, 700, 1000]),
+        ((446.5, 692.5, 1144.5), "cycles", [500, 700, 1000]),
+        ((20000.0, 21000.0, 90000.0), "days", [20000, 100000]),
+    ],
+)
+def test_horizons_are_round_and_near(
+    quartiles: tuple[float, ...], unit: str | None, expected: list[float]
+) -> None:
+    low, middle, high = quartiles
+    times = [low, low, middle, high, high + 1e9]  # quartiles are the second to fourth of five
+    np.testing.assert_array_equal(round_horizons(times, unit), expected)
+
+
+def test_no_horizon_is_after_the_last_event_or_far_from_its_quantile() -> None:
+    draws = np.random.default_rng(0)
+    for scale in 10.0 ** draws.uniform(-5, 7, 200):
+        times = scale * draws.weibull(1.3, draws.integers(1, 30)) + 1e-6 * scale
+        for unit in (None, "days", "months", "hours"):
+            horizons = round_horizons(times, unit)
+            assert 1 <= len(horizons) <= 3
+            assert (np.diff(horizons) > 0).all()
+            # To six digits, which a horizon that is a quantile has.
+            assert horizons[-1] <= times.max() * (1 + 1e-5)
+            ratio = np.log(horizons[:, None] / np.quantile(times, [0.25, 0.5, 0.75]))
+            assert (np.abs(ratio).min(axis=1) <= np.log(2) + 1e-4).all()
+
+
+def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> None:
+    data = load_dataset("gbsg2")
+    assert data.time_unit == data.subset([0, 1]).time_unit == "days"
+    file = tmp_path / "rows.csv"
+    data.frame.assign(time=data.time, event=data.event.astype(int)).to_csv(file, index=False)
+    assert load_file(file).time_unit is None
+    assert load_file(file, time_unit="weeks").time_unit == "weeks"
+    depth_0 = {"depth": 0, "numeric": "linear"}
+    tree = SoftSurvivalTree(**depth_0).fit_data(data)
+    assert (tree.time_unit_, list(tree.node_table_.filter(regex=r"^S\("))) == (
+        "days",
+        ["S(365)", "S(730)", "S(1095)"],
+    )
+    assert tree.export_text().endswith(" days")
+    tree.save(tmp_path / "tree")
+    again = SoftSurvivalTree.load(tmp_path / "tree")
+    assert (again.time_unit_, again.summary()) == ("days", tree.summary())
+    pd.testing.assert_frame_equal(
+        again.group_table(data.frame, (data.time, data.event)),
+        tree.group_table(data.frame, (data.time, data.event)),
+    )
+    # What the estimator is told goes before what the data know.
+    told = SoftSurvivalTree(time_unit="hours", **depth_0).fit_data(data)
+    assert told.export_text().endswith(" hours")
+    plain = SoftSurvivalTree(**depth_0).fit(data.frame, (data.time, data.event))
+    assert (plain.time_unit_, plain.export_text()) == (None, tree.export_text().removesuffix(" days"))
+
+
+@pytest.mark.parametrize("value", ["", "  ", 365, ["days"]])
+def test_a_unit_is_a_word(value: object) -> None:
+    with pytest.raises(ConfigError, match="time_unit must be a word such as 'days'"):
+        check_time_unit(value)
+    rows = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
+    with pytest.raises(ConfigError, match="time_unit"):
+        SurvivalData(rows, ([1.0, 2.0, 3.0], [1, 1, 0]), time_unit=value)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="time_unit"):
+        SoftSurvivalTree(time_unit=value).settings()  # type: ignore[arg-type]
