@@ -44,6 +44,20 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
+    def _fitted_html(self) -> str:
+        """What a notebook shows of a fitted estimator above its parameters; empty before it is fitted."""
+        return ""
+
+    def _repr_html_inner(self) -> str:
+        html: str = self._fitted_html() + super()._repr_html_inner()
+        return html
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._fitted_html() + bundle["text/html"]
+        return bundle
+
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read; other columns may hold anything."""
         return clean_features(self._schema.frame_of(X))

@@ -1,13 +1,14 @@
 """Settings of the suite and batches of trees that several rooms test with."""
 
 import os
+import sys
 
 # Many tiny operations: a second thread gains nothing, and on a busy machine waiting for it costs much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # pycox computes with numba, which would set the number of threads of torch to its own.
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -88,6 +89,14 @@ devices = pytest.mark.parametrize(
         ),
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Close what a test has drawn: pyplot keeps figures, and warns of more than twenty."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(scope="session")

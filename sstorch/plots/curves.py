@@ -16,9 +16,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch.exceptions import ConfigError, DataError
-
-COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
-
+from sstorch.plots.figures import COLOURS, ShownFigure, given_or_new, time_label
 
 _PARTS = ("train", "test")
 # More rhos than this have slanted labels.
@@ -51,7 +49,11 @@ class TreeWithCurves(Protocol):
 
 
 def plot_survival_by_leaf(
-    tree: TreeWithCurves, X: object, ax: Axes | None = None, max_curves: int = 300
+    tree: TreeWithCurves,
+    X: object,
+    ax: Axes | None = None,
+    max_curves: int = 300,
+    unit: str | None = None,
 ) -> Axes:
     """Draw the survival curve of every row in the colour of its leaf, and the leaf's mean curve on top.
 
@@ -62,12 +64,12 @@ def plot_survival_by_leaf(
         X: rows.
         ax: axes to draw on; of a new figure if None.
         max_curves: rows drawn at most, evenly chosen; means are over all rows.
+        unit: of time, for the label of the axis; that of the tree if None.
 
     Returns:
         The axes.
     """
-    if ax is None:
-        ax = Figure(figsize=(7, 4.5), layout="constrained").subplots()
+    ax = given_or_new(ax, 7, 4.5)
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
     curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), tree.apply(X)
     drawn = np.unique(np.linspace(0, len(leaf) - 1, max_curves).astype(int))
@@ -81,7 +83,7 @@ def plot_survival_by_leaf(
         label = f"leaf {number}: {inside.sum()} rows"
         (line,) = ax.plot(grid, curves[inside].mean(axis=0), color=colour, linewidth=2.5, label=label)
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
-    ax.set(xlabel="time", ylabel="predicted survival", ylim=(0, 1.02), xlim=(0, grid[-1]))
+    ax.set(xlabel=time_label(tree, unit), ylabel="predicted survival", ylim=(0, 1.02), xlim=(0, grid[-1]))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax
@@ -106,7 +108,7 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     """
     if macro_iterations.empty:
         raise DataError("no macro iterations were recorded: a loaded tree has no history, fit it anew")
-    ax = _axes(ax)
+    ax = given_or_new(ax)
     ends = macro_iterations.groupby("problem")["objective"].last().astype(float)
     best = ends.idxmin()
     for number, records in macro_iterations.groupby("problem"):
@@ -148,7 +150,7 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, leaf: npt.ArrayLike, ax: A
     leaves = np.asarray(leaf)
     if leaves.shape != (len(proba),) or not np.isin(leaves, np.arange(proba.shape[1])).all():
         raise DataError(f"leaf must be one number of 0 to {proba.shape[1] - 1} for each of {len(proba)} rows")
-    ax = _axes(ax)
+    ax = given_or_new(ax)
     probability = proba[np.arange(len(proba)), leaves]
     for number in np.unique(leaves):
         values = np.sort(probability[leaves == number])
@@ -188,7 +190,7 @@ def plot_calibration(
     """
     if missing := [name for name in ("predicted", "observed", "lower", "upper") if name not in curve]:
         raise ConfigError(f"curve lacks the columns {missing}; give that of metrics.calibration_curve")
-    ax = _axes(ax, square=True)
+    ax = given_or_new(ax, 4.8, 4.8)
     ax.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=1.0, linestyle="--", label="perfect")
     ax.fill_between(
         curve["predicted"], curve["lower"], curve["upper"], color=COLOURS[0], alpha=0.2, linewidth=0
@@ -211,7 +213,7 @@ def plot_parity_by_rho(scores: pd.DataFrame, unit: str = "time") -> Figure:
             rho are averaged.
         unit: of time, for the label of the penalty.
     """
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = ShownFigure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     handles: list[Line2D] = []
     for ax, part in zip(axes, _PARTS, strict=True):
@@ -239,7 +241,7 @@ def plot_scores_by_rho(
         names: columns to draw.
         unit: of time, for the label of the penalty.
     """
-    figure = Figure(figsize=(9, 2.4 * len(names) + 0.4), layout="constrained")
+    figure = ShownFigure(figsize=(9, 2.4 * len(names) + 0.4), layout="constrained")
     axes = figure.subplots(len(names), 2, sharey="row", squeeze=False)
     handles = []
     for row, name in zip(axes, names, strict=True):
@@ -263,7 +265,7 @@ def plot_curves_by_rho(
         parts: rows, by title.
         unit: of time, for the label of the axis.
     """
-    figure = Figure(figsize=(4.7 * len(parts), 2.9 * len(trees)), layout="constrained")
+    figure = ShownFigure(figsize=(4.7 * len(parts), 2.9 * len(trees)), layout="constrained")
     axes = figure.subplots(len(trees), len(parts), sharex=True, sharey=True, squeeze=False)
     for row, (title, tree) in zip(axes, trees.items(), strict=True):
         for ax, (part, rows) in zip(row, parts.items(), strict=True):
@@ -309,9 +311,3 @@ def _share_right(figure: Figure) -> None:
     top = max(float(np.nanmax(line.get_ydata())) for ax in rights for line in ax.lines)
     for ax in rights:
         ax.set_ylim(-0.03 * max(top, 1e-12), 1.05 * max(top, 1e-12))
-
-
-def _axes(ax: Axes | None, square: bool = False) -> Axes:
-    if ax is not None:
-        return ax
-    return Figure(figsize=(4.8, 4.8) if square else (6, 4), layout="constrained").subplots()

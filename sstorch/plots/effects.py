@@ -18,7 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer, check_share
 from sstorch.data.columns import as_frame, numeric_values
 from sstorch.exceptions import ConfigError
-from sstorch.plots.curves import COLOURS
+from sstorch.plots.figures import COLOURS, new_figure
 
 _INK, _GREY = "#222222", "#9a9a9a"
 # Inches of a panel; panels in a row; values of a number; rows in a rug.
@@ -103,7 +103,7 @@ def plot_effects(
     if figure is None:
         n_across, n_down = min(len(order), _PER_ROW), math.ceil(len(order) / _PER_ROW)
         size = (max(_PANEL[0] * n_across, 2 * _PANEL[0]) + 0.4, _PANEL[1] * n_down + 0.5)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = new_figure(*size, "constrained")
     grid = figure.subplots(
         math.ceil(len(order) / _PER_ROW), min(len(order), _PER_ROW), sharey=True, squeeze=False
     )

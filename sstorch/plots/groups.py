@@ -17,7 +17,8 @@ from sstorch._types import FloatArray
 from sstorch.data.target import parse_target
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
-from sstorch.plots.curves import COLOURS, TreeWithCurves
+from sstorch.plots.curves import TreeWithCurves
+from sstorch.plots.figures import COLOURS, new_figure, time_label
 
 _INK, _GREY = "#222222", "#777777"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
@@ -33,7 +34,7 @@ def plot_groups(
     y: object,
     figure: Figure | SubFigure | None = None,
     confidence: float = 0.95,
-    unit: str = "time",
+    unit: str | None = None,
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -47,7 +48,7 @@ def plot_groups(
         y: their times and events, as in ``fit``.
         figure: to draw on; a new one if None.
         confidence: of the limits.
-        unit: of time, for the label of the axis.
+        unit: of time, for the label of the axis; that of the tree if None.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
@@ -59,10 +60,11 @@ def plot_groups(
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    numbers, end = np.unique(group), float(time.max())
+    numbers, end, label = np.unique(group), float(time.max()), time_label(tree, unit)
+    in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
     if figure is None:
-        figure = Figure(figsize=(_WIDTH, _PANEL + _AXIS + table))
+        figure = new_figure(_WIDTH, _PANEL + _AXIS + table)
     height = figure.bbox.height / figure.dpi
     bottom = (table + _AXIS) / height
     ax = figure.add_axes((0.095, bottom, 0.63, 0.97 - bottom))
@@ -85,10 +87,10 @@ def plot_groups(
         )
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
         median = float(band.quantile().value)
-        reached = f"median {median:.4g}" if np.isfinite(median) else "median not reached"
+        reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
         ends.append((float(survival[-1]), text, colour))
-    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=unit)
+    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
     _label_ends(ax, ends, _LABEL / (ax.get_position().height * height))
@@ -197,7 +199,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
         [to_rgb(COLOURS[k % len(COLOURS)]) for k in range(int(max(group.max(), others.max())) + 1)]
     )
     if figure is None:
-        figure = Figure(figsize=(_WIDTH, 5.0), layout="constrained")
+        figure = new_figure(_WIDTH, 5.0, "constrained")
     strip, heat, shares = figure.subplots(
         1, 3, sharey=True, gridspec_kw={"width_ratios": (0.035, 1, 0.22), "wspace": 0.03}
     )

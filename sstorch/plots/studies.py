@@ -11,6 +11,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from sstorch.plots.figures import ShownFigure
+
 # Colours that people with colour vision deficiency tell apart (Okabe and Ito).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7682")
 _COLUMNS = 3
@@ -55,7 +57,7 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
     n_left = (n + 1) // 2
     depth = 0.16 * len(bars)  # the labels begin below the bars
     height = _TOP + _BELOW + depth + _LINE * n_left
-    figure = Figure(figsize=(9, height))
+    figure = ShownFigure(figsize=(9, height))
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     span = n - 1.0
@@ -200,7 +202,7 @@ def _panels(
     left, right, bottom, top = margins
     width = left + right + n_columns * panel[0] + (n_columns - 1) * between[0]
     height = bottom + top + n_rows * panel[1] + (n_rows - 1) * between[1]
-    figure = Figure(figsize=(width, height))
+    figure = ShownFigure(figsize=(width, height))
     axes: list[Axes] = []
     for row in range(n_rows):
         for column in range(n_columns):

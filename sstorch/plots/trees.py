@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,15 +14,149 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from sstorch.plots.curves import COLOURS, TreeWithCurves
+from sstorch.plots.curves import TreeWithCurves
+from sstorch.plots.figures import COLOURS, new_figure, time_label
 
 _LEFT, _RIGHT = "#3b6fb6", "#d1603d"
-_LINE = "#999999"
+_LINE, _GREY = "#999999", "#666666"
 # Of a longer name the first and the last characters are shown: a category stands at the end.
 _NAME, _NAME_END = 16, 7
-# Inches: a leaf's width, a level's height, and what of them a node's panel takes.
-_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL = 2.3, 1.9, (0.74, 0.6)
-_BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#444444", "linewidth": 0.8}
+# Inches: a leaf's width, a level's height, what of them a node's panel takes, a line of the caption, and what
+# the label of the leftmost leaf needs.
+_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL, _CAPTION, _MARGIN = 2.3, 1.9, (0.74, 0.6), 0.17, 0.15
+# Characters in an inch, of the caption and of a rule.
+_CHARACTERS, _RULE_CHARACTERS = 15, 12.5
+# Share of the persons whose curves the band of a leaf holds.
+_MIDDLE = 0.8
+
+
+@dataclass
+class _Node:
+    """A gate or a leaf as it is drawn.
+
+    Attributes:
+        title: above its panel.
+        draw: fills the panel.
+        branches: of a gate: words and share of its rows at the line to each child, and the child.
+        x: middle, in widths of a leaf from the left.
+        level: from the top.
+    """
+
+    title: str
+    draw: Callable[[Axes], None]
+    branches: list[tuple[str, float, _Node]] = field(default_factory=list)
+    x: float = 0.0
+    level: int = 0
+
+    def walk(self) -> Iterator[_Node]:
+        """The gates, level by level, then the leaves from left to right, once they are placed."""
+        nodes = [self]
+        for node in nodes:
+            nodes += [child for _, _, child in node.branches]
+        yield from (node for node in nodes if node.branches)
+        yield from sorted((node for node in nodes if not node.branches), key=lambda leaf: leaf.x)
+
+    def place(self, level: int = 0, free: float = 0.5) -> float:
+        """Place it and all below it; the middle of the next leaf to the right."""
+        self.level = level
+        if not self.branches:
+            self.x = free
+            return free + 1.0
+        for _, _, child in self.branches:
+            free = child.place(level + 1, free)
+        self.x = sum(child.x for _, _, child in self.branches) / len(self.branches)
+        return free
+
+
+def _draw_tree(root: _Node, figure: Figure | SubFigure | None, caption: Sequence[str]) -> list[Axes]:
+    """Draw a tree: the panels of its nodes, the lines between them, and what it says below them.
+
+    Returns:
+        The axes: that of the lines, then those of the gates, level by level, and of the leaves.
+    """
+    columns = round(root.place() - 0.5)
+    nodes = list(root.walk())
+    levels = 1 + max(node.level for node in nodes)
+    if figure is None:
+        width = max(3.2, _LEAF_WIDTH * columns) + _MARGIN
+        figure = new_figure(width, _LEVEL_HEIGHT * levels + _CAPTION * len(_wrapped(caption, width)))
+    width, height = (size / figure.dpi for size in (figure.bbox.width, figure.bbox.height))
+    lines = _wrapped(caption, width)
+    floor = _CAPTION * len(lines) / height
+    edges = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    edges.set(xlim=(0, 1), ylim=(0, 1))
+    edges.axis("off")
+    if lines:
+        edges.text(0.5, 0.3 * floor / len(lines), "\n".join(lines), ha="center", fontsize=7.5, color=_GREY)
+    margin = _MARGIN / width
+    panel = _PANEL[0] * (1 - margin) / columns, _PANEL[1] * (1 - floor) / levels
+
+    def middle(node: _Node) -> tuple[float, float]:
+        x = margin + (1 - margin) * node.x / columns
+        return x, 1.0 - (1 - floor) * (node.level + 0.52) / levels
+
+    axes = [edges]
+    for node in nodes:
+        x, y = middle(node)
+        ax = figure.add_axes((x - panel[0] / 2, y - panel[1] / 2, *panel))
+        node.draw(ax)
+        ax.set_title(node.title, fontsize=9)
+        for words, share, child in node.branches:
+            _draw_edge(edges, (x, y - panel[1] / 2), middle(child), panel[1], words, share)
+        axes.append(ax)
+    return axes
+
+
+def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
+    """Sentences in lines of a width in inches, each broken between words where it must be."""
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, int(_CHARACTERS * width))]
+
+
+def _draw_edge(
+    ax: Axes, start: tuple[float, float], child: tuple[float, float], height: float, words: str, share: float
+) -> None:
+    # Ends above the title of the child.
+    end = (child[0], child[1] + 0.86 * height)
+    ax.plot(*zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * share)
+    middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
+    text = f"{words}{100 * share:.0f} %"
+    ax.text(*middle, text, fontsize=8, ha="center", va="center", backgroundcolor="white", linespacing=1.1)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The axes of all leaves: the last time, and the label of the times."""
+
+    last: float
+    label: str
+
+    def set(self, ax: Axes) -> None:
+        """Give axes this scale."""
+        ax.set(xlim=(0, self.last), ylim=(0, 1.02))
+        ax.set_xlabel(self.label, fontsize=8, labelpad=1)
+        ax.set_ylabel("survival", fontsize=8, labelpad=1)
+        ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"])
+        ax.locator_params(axis="x", nbins=3)
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+
+
+def _write(ax: Axes, text: str) -> None:
+    """Write a rule into the panel of a gate, in as many lines as it needs."""
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_color(_LINE)
+    width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
+    lines = textwrap.wrap(text, max(8, int(_RULE_CHARACTERS * width)))
+    size = 9 if len(lines) < 6 else 7
+    ax.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=size, transform=ax.transAxes)
+
+
+def _counts(rows: int, events: int) -> str:
+    return f"{rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}"
+
+
+# ---------------------------------------------------------------------- soft trees
 
 
 class FittedSoftTree(TreeWithCurves, Protocol):
@@ -35,112 +173,78 @@ class FittedSoftTree(TreeWithCurves, Protocol):
 
 
 def plot_soft_tree(
-    tree: FittedSoftTree, X: object, figure: Figure | SubFigure | None = None, n_features: int = 4
+    tree: FittedSoftTree,
+    X: object,
+    figure: Figure | SubFigure | None = None,
+    unit: str | None = None,
+    n_features: int = 4,
 ) -> list[Axes]:
     """Draw the tree: in each gate the largest effects, in each leaf the curves of its rows.
 
     A gate's bar points to the side that its feature draws to, over its whole training range or where the
-    category applies; a gate on one column, whose rule is a threshold or a list of categories, has its rule
-    instead. A leaf shows the mean predicted survival of the rows in it, and the band that holds the middle
-    80 % of their curves. Gates that send all training rows one way and leaves without them are not drawn.
+    category applies, and has the change of the score beside it; a gate on one column, whose rule is a
+    threshold or a list of categories, has its rule instead. A leaf shows the mean predicted survival of the
+    rows in it, and the band that holds the middle 80 % of their curves: how much persons differ, no interval
+    of confidence. Gates that send all training rows one way and leaves without them are not drawn.
 
     Args:
         tree: fitted.
         X: rows, for the curves in the leaves.
         figure: to draw on; a new one, as large as the tree needs, if None.
+        unit: of time, for the labels of axes; that of the tree if None.
         n_features: most bars in a gate.
 
     Returns:
-        The axes: that of the edges, then those of the nodes that are drawn, in heap order.
+        The axes: that of the lines, then those of the gates that are drawn, level by level, and of the leaves
+        from left to right.
     """
     gates, effects, leaves = tree.gate_table(), tree.gate_coefficients(), tree.leaf_table()
-    n_leaves = len(leaves)
-    places = _places(gates["left"], n_leaves)
-    levels = 1 + max(level for _, level in places.values())
-    columns = sum(node >= n_leaves for node in places)
-    if figure is None:
-        figure = Figure(figsize=(max(3.2, _LEAF_WIDTH * columns), _LEVEL_HEIGHT * levels))
-    edges = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    edges.set(xlim=(0, 1), ylim=(0, 1))
-    edges.axis("off")
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
     curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), np.asarray(tree.apply(X))
-    width, height = _PANEL[0] / columns, _PANEL[1] / levels
-    # Middle of a node's panel, in shares of the figure.
-    centres = {node: (x / columns, 1.0 - (level + 0.52) / levels) for node, (x, level) in places.items()}
-    axes = [edges]
-    for node, (x, y) in sorted(centres.items()):
-        ax = figure.add_axes((x - width / 2, y - height / 2, width, height))
-        if node < n_leaves:
-            _draw_gate(ax, effects.loc[[node]].droplevel(0), str(gates["rule"][node]), n_features)
-            ax.set_title(f"[{node}] {gates['rows'][node]} rows", fontsize=9)
-            for child, share in ((2 * node, gates["left"][node]), (2 * node + 1, 1 - gates["left"][node])):
-                end = centres[_drawn(child, gates["left"], n_leaves)]
-                _draw_edge(edges, (x, y - height / 2), end, height, float(share))
+    scale = _Scale(float(grid[-1]), time_label(tree, unit))
+
+    def node(number: int) -> _Node:
+        while number < len(leaves) and gates["left"][number] in (0, 1):
+            # A gate that sends all rows one way makes way for that child.
+            number = 2 * number + (gates["left"][number] == 0)
+        if number >= len(leaves):
+            place = number - len(leaves)
+            row, inside = leaves.iloc[place], curves[leaf == place]
+            title = f"leaf {place}\n{_counts(int(row['rows']), int(row['events']))}"
+            return _Node(title, partial(_draw_leaf, scale, grid, inside, COLOURS[place % len(COLOURS)]))
+        rule, left = str(gates["rule"][number]), float(gates["left"][number])
+        if rule.endswith(">= 0"):
+            draw = partial(_draw_bars, effects.loc[[number]].droplevel(0), n_features)
         else:
-            number = node - n_leaves
-            _draw_leaf(ax, grid, curves[leaf == number], COLOURS[number % len(COLOURS)])
-            row = leaves.iloc[number]
-            ax.set_title(f"leaf {number}\n{int(row['rows'])} rows, {int(row['events'])} events", fontsize=9)
-        axes.append(ax)
-    return axes
+            draw = partial(_write, text=rule)
+        sides = ("left\n", left, node(2 * number)), ("right\n", 1 - left, node(2 * number + 1))
+        return _Node(f"[{number}] {gates['rows'][number]} rows", draw, list(sides))
+
+    caption = [
+        f"Leaves: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of the persons' "
+        "curves (their spread, no confidence interval)."
+    ]
+    if any(str(rule).endswith(">= 0") for rule in gates["rule"]):
+        caption.insert(0, "Bars: change of the score over a column's range; blue draws left, red right.")
+    return _draw_tree(node(1), figure, caption)
 
 
-def _drawn(node: int, left: pd.Series, n_leaves: int) -> int:
-    """The node at a node's place: a gate that sends all rows one way makes way for that child."""
-    while node < n_leaves and left[node] in (0, 1):
-        node = 2 * node + (left[node] == 0)
-    return node
-
-
-def _places(left: pd.Series, n_leaves: int) -> dict[int, tuple[float, int]]:
-    """Of the nodes that are drawn: position from the left, in widths of a leaf, and level from the top."""
-    places: dict[int, tuple[float, int]] = {}
-    free = 0.5
-
-    def place(node: int, level: int) -> float:
-        nonlocal free
-        node = _drawn(node, left, n_leaves)
-        if node < n_leaves:
-            x = 0.5 * (place(2 * node, level + 1) + place(2 * node + 1, level + 1))
-        else:
-            x, free = free, free + 1.0
-        places[node] = x, level
-        return x
-
-    place(1, 0)
-    return places
-
-
-def _draw_edge(
-    ax: Axes, start: tuple[float, float], child: tuple[float, float], height: float, share: float
-) -> None:
-    # Ends above the title of the child.
-    end = (child[0], child[1] + 0.86 * height)
-    ax.plot(*zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * share)
-    middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
-    ax.text(*middle, f"{100 * share:.0f} %", fontsize=8, ha="center", va="center", backgroundcolor="white")
-
-
-def _draw_gate(ax: Axes, effects: pd.DataFrame, rule: str, n_features: int) -> None:
-    """Bars to the left for what draws to the left; the name stands on the other side of zero.
-
-    A rule that is no sum stands there itself.
-    """
+def _draw_bars(effects: pd.DataFrame, n_features: int, ax: Axes) -> None:
+    """Bars to the left for what draws to the left; name and number stand on the other side of zero."""
     ax.set(xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set_color(_LINE)
-    if not rule.endswith(">= 0"):
-        ax.text(0.5, 0.5, rule, ha="center", va="center", fontsize=9, wrap=True, transform=ax.transAxes)
-        return
     shown = effects[effects["effect"] != 0][:n_features]
     largest = float(shown["effect"].abs().max()) if len(shown) else 1.0
     for position, (name, effect) in enumerate(zip(shown.index, shown["effect"], strict=True)):
         ax.barh(-position, -effect / largest, color=_LEFT if effect > 0 else _RIGHT, height=0.7)
         side: dict[str, Any] = {"x": 0.05, "ha": "left"} if effect > 0 else {"x": -0.05, "ha": "right"}
-        ax.text(s=_short(str(name)), y=-position, va="center", fontsize=8, **side)
+        ax.text(s=f"{_short(str(name))}\n{effect:+.2g}", y=-position, va="center", **side, **_BAR_TEXT)
     ax.axvline(0.0, color="#444444", linewidth=0.8)
-    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(n_features, 1), 0.6))
+    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(len(shown), 1), 0.6))
+
+
+_BAR_TEXT: dict[str, Any] = {"fontsize": 7.5, "linespacing": 0.95}
 
 
 def _short(name: str) -> str:
@@ -149,121 +253,96 @@ def _short(name: str) -> str:
     return f"{name[: _NAME - _NAME_END - 1]}…{name[-_NAME_END:]}"
 
 
-def _draw_leaf(ax: Axes, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.float64], colour: str) -> None:
-    if len(curves):
-        low, high = np.quantile(curves, [0.1, 0.9], axis=0)
-        ax.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)
-        ax.plot(grid, curves.mean(axis=0), color=colour, linewidth=1.8)
-    ax.set(xlim=(0, grid[-1]), ylim=(0, 1.02))
-    ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"])
-    ax.locator_params(axis="x", nbins=3)
-    ax.tick_params(labelsize=8)
-    ax.spines[["top", "right"]].set_visible(False)
+def _draw_leaf(
+    scale: _Scale, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.float64], colour: str, ax: Axes
+) -> None:
+    scale.set(ax)
+    if not len(curves):
+        ax.text(0.5, 0.5, "none of\nthese rows", ha="center", va="center", transform=ax.transAxes, fontsize=8)
+        return
+    low, high = np.quantile(curves, [0.5 - 0.5 * _MIDDLE, 0.5 + 0.5 * _MIDDLE], axis=0)
+    ax.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)
+    ax.plot(grid, curves.mean(axis=0), color=colour, linewidth=1.8)
+
+
+# ---------------------------------------------------------------------- exact trees
 
 
 class FittedExactTree(Protocol):
     """A fitted tree, as :class:`sstorch.OptimalTreeClassifier`.
 
-    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn.
+    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn; its rows by leaf are
+    then in `leaf_table_`, else in `leaf_rows_`.
     """
 
     tree_: Any
     leaf_table_: Any
+    leaf_rows_: Any
 
     def leaf_texts(self) -> list[str]: ...  # noqa: D102
 
+    def apply(self, X: object) -> Any: ...  # noqa: D102
 
-def plot_optimal_tree(tree: FittedExactTree, figure: Figure | SubFigure | None = None) -> list[Axes]:
-    """Draw the tree, its questions in the nodes, and below each leaf its survival curve, or its text.
+
+def plot_optimal_tree(
+    tree: FittedExactTree,
+    X: object = None,
+    figure: Figure | SubFigure | None = None,
+    unit: str | None = None,
+) -> list[Axes]:
+    """Draw the tree, its questions in the nodes, and in each leaf its survival curve, or its text.
 
     Args:
         tree: fitted.
-        figure: to draw on; a new one, as wide as the tree needs, if None.
+        X: rows whose shares stand at the branches; those of training if None.
+        figure: to draw on; a new one, as large as the tree needs, if None.
+        unit: of time, for the labels of axes; that of the tree if None.
 
     Returns:
-        The axes: first that of the tree, then one for each leaf, from left to right.
+        The axes: that of the lines, then those of the questions, level by level, and of the leaves from left
+        to right.
     """
-    exact, curves = tree.tree_, getattr(tree, "curves_", None)
-    n_leaves, depth = exact.n_leaves, exact.depth
-    if figure is None:
-        figure = Figure(figsize=(max(4.0, 1.9 * n_leaves), 2.6 + 0.8 * depth))
-    width, height = figure.bbox.width / figure.dpi, figure.bbox.height / figure.dpi
-    grid = figure.add_gridspec(
-        2,
-        n_leaves,
-        height_ratios=(0.3 + 0.8 * depth, 1.7),
-        left=0.6 / width,
-        right=1.0 - 0.15 / width,
-        top=1.0 - 0.05 / height,
-        bottom=0.5 / height,
-        hspace=0.12,
-    )
-    upper = figure.add_subplot(grid[0, :])
-    upper.set(xlim=(-0.5, n_leaves - 0.5), ylim=(-depth - 0.2, 0.35))
-    upper.axis("off")
-    order = _draw_nodes(upper, exact, depth)
-    axes, texts = [upper], tree.leaf_texts()
-    for column, leaf in enumerate(order):
-        ax = figure.add_subplot(grid[1, column])
-        if curves is None:
-            _write_leaf(ax, texts[leaf])
-        else:
-            _draw_curve(ax, curves, tree.leaf_table_, leaf, first=column == 0)
-        axes.append(ax)
-    return axes
+    exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree.leaf_texts()
+    if X is not None:
+        rows = np.bincount(np.asarray(tree.apply(X)), minlength=exact.n_leaves)
+    else:
+        rows = np.asarray(tree.leaf_rows_ if curves is None else tree.leaf_table_["rows"])
+    scale = None if curves is None else _Scale(float(curves.times[-1]), time_label(tree, unit))
+
+    def node(number: int) -> tuple[_Node, int]:
+        """The node, and how many of the rows are in it."""
+        if exact.feature[number] < 0:
+            leaf = int(exact.leaf_number[number])
+            if scale is None:
+                return _Node("", partial(_write_leaf, texts[leaf])), int(rows[leaf])
+            known = tree.leaf_table_
+            counts = _counts(int(known["rows"].iloc[leaf]), int(known["events"].iloc[leaf]))
+            return _Node(f"leaf {leaf}\n{counts}", partial(_draw_steps, scale, curves, leaf)), int(rows[leaf])
+        children = [node(int(child[number])) for child in (exact.present, exact.absent)]
+        total = sum(count for _, count in children)
+        branches = [
+            (f"{answer}\n", count / max(total, 1), child)
+            for answer, (child, count) in zip(("yes", "no"), children, strict=True)
+        ]
+        question = exact.names[exact.feature[number]]
+        return _Node(f"{total} row{'s' * (total != 1)}", partial(_write, text=question), branches), total
+
+    caption = [] if curves is None else ["Leaves: survival of their training rows."]
+    return _draw_tree(node(0)[0], figure, caption)
 
 
-def _write_leaf(ax: Axes, text: str) -> None:
+def _write_leaf(text: str, ax: Axes) -> None:
     """Write the text of a leaf, a line for each part."""
-    ax.text(
-        0.5, 1.0, text.replace(": ", "\n").replace(", ", "\n"), ha="center", va="top", fontsize=8, bbox=_BOX
-    )
-    ax.axis("off")
+    parts = text.replace(": ", "\n").replace(", ", "\n")
+    ax.text(0.5, 0.5, parts, ha="center", va="center", fontsize=8, transform=ax.transAxes)
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_color(_LINE)
 
 
-def _draw_curve(ax: Axes, curves: Any, table: Any, leaf: int, first: bool) -> None:
-    """The survival curve of a leaf; the first one has the labels of the axis."""
+def _draw_steps(scale: _Scale, curves: Any, leaf: int, ax: Axes) -> None:
+    """The survival curve of a leaf, a step function."""
+    scale.set(ax)
     times = np.concatenate(([0.0], curves.times))
     survival = np.concatenate(([1.0], curves.survival[leaf]))
     ax.plot(times, survival, drawstyle="steps-post", color=COLOURS[leaf % len(COLOURS)], linewidth=1.8)
-    rows, events = int(table["rows"].iloc[leaf]), int(table["events"].iloc[leaf])
-    ax.set_title(f"leaf {leaf}\n{rows} rows, {events} events", fontsize=8)
-    ax.set(ylim=(0, 1.02), xlim=(0, times[-1]), xlabel="time")
-    ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"] if first else ["", "", ""])
-    if first:
-        ax.set_ylabel("survival")
-    ax.locator_params(axis="x", nbins=3)
-    ax.tick_params(labelsize=8)
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_nodes(ax: Axes, exact: Any, depth: int) -> list[int]:
-    """Draw branches and questions; leaf numbers from left to right, rows that answer yes on the left."""
-    order: list[int] = []
-
-    def walk(node: int, level: int) -> float:
-        if exact.feature[node] < 0:
-            order.append(int(exact.leaf_number[node]))
-            x = float(len(order) - 1)
-            if level < depth:
-                ax.plot([x, x], [-level, -depth], color="#999999", linewidth=0.9, zorder=1)
-            return x
-        ends = [walk(int(child[node]), level + 1) for child in (exact.present, exact.absent)]
-        x = sum(ends) / 2.0
-        for end, answer in zip(ends, ("yes", "no"), strict=True):
-            ax.plot([x, end], [-level, -level - 1], color="#999999", linewidth=0.9, zorder=1)
-            ax.text(
-                x + 0.55 * (end - x),
-                -level - 0.55,
-                answer,
-                fontsize=8,
-                ha="center",
-                va="center",
-                color="#444444",
-                backgroundcolor="white",
-            )
-        ax.text(x, -level, exact.names[exact.feature[node]], ha="center", va="center", fontsize=9, bbox=_BOX)
-        return x
-
-    walk(0, 0)
-    return order

@@ -339,6 +339,12 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     return "\n".join([*lines, constants] if constants else lines)
 
 
+def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
+    """What a summary says of each leaf that has rows, a row each, those that live longest first."""
+    shown = _by_survival(nodes, shown_leaves(nodes))
+    return _groups(tree, nodes, shown, tree.shares_slopes(shown))
+
+
 def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
     """What a summary says of each leaf that has rows.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import product
 from numbers import Real
 from typing import Any
@@ -616,6 +617,9 @@ class Explanation:
         lines += self._terms(f"leaf {self.leaf}", "linear predictor")
         at = ", ".join(f"S({time:g}) = {value:.3f}" for time, value in self.survival.items())
         return "\n".join([*lines, f"predicted {median_text(self.median, self.time_unit)}; {at}"])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def _terms(self, column: str, name: str) -> list[str]:
         """The largest terms, what the others add up to, and their sum, all to the same decimals."""

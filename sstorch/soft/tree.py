@@ -37,6 +37,7 @@ from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.group_validation import GroupValidation, cross_validated_groups
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
+from sstorch.soft.html import tree_html
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings, GateRidgeUnits, as_json, from_json
@@ -60,6 +61,12 @@ class SoftEstimator(SurvivalEstimator):
         Raises:
             sklearn.exceptions.NotFittedError: there is none yet.
         """
+
+    def _fitted_html(self) -> str:
+        if not hasattr(self, "event_times_"):
+            return ""
+        tree = self._alike
+        return tree_html(tree._tree, tree.node_table_, tree._gate_rules)
 
     def predict(self, X: object) -> FloatArray:
         """Risk of each row: expected number of events up to the last training event time.

@@ -140,7 +140,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
-        event_times_, zero_time_, feature_names_in_, n_features_in_: of the chosen tree.
+        event_times_, zero_time_, time_unit_, feature_names_in_, n_features_in_: of the chosen tree.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -494,7 +494,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     def _take_over(self) -> Self:
         """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
-        for name in ("event_times_", "zero_time_", "feature_names_in_", "n_features_in_"):
+        for name in ("event_times_", "zero_time_", "time_unit_", "feature_names_in_", "n_features_in_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         return self
 

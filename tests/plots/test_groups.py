@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.exceptions import DataError
 from sstorch.plots import plot_groups, plot_stability
-from sstorch.plots.curves import COLOURS
+from sstorch.plots.figures import COLOURS
 from sstorch.soft import Stability
 
 

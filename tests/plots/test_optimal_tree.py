@@ -7,11 +7,23 @@ from sstorch.plots import plot_optimal_tree
 
 def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     tree = OptimalSurvivalTree(3, max_nodes=4).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    upper, *lower = plot_optimal_tree(tree)
-    written = [text.get_text() for text in upper.texts]
-    questions = [text for text in written if text not in ("yes", "no")]
+    edges, *nodes = plot_optimal_tree(tree, unit="days")
+    gates, lower = nodes[:4], nodes[4:]
+    questions = [text.get_text().replace("\n", " ") for ax in gates for text in ax.texts]
     assert sorted(questions) == sorted(tree.tree_.names[j] for j in tree.tree_.feature if j >= 0)
-    assert written.count("yes") == written.count("no") == 4
+    _, *written = (text.get_text().split("\n") for text in edges.texts)
+    answers = [answer for answer, _ in written]
+    assert [answers.count(word) for word in ("yes", "no")] == [4, 4]
+    # Shares of a question's rows, of training or of other rows.
+    leaf = tree.apply(gbsg2.frame)
+    for rows in (gbsg2.frame, gbsg2.frame[leaf == leaf[0]]):
+        shares, top, *_ = plot_optimal_tree(tree, None if rows is gbsg2.frame else rows)
+        assert top.get_title() == f"{len(rows)} rows"
+        column, relation, threshold = top.texts[0].get_text().split()
+        assert relation == ">"
+        yes = (rows[column] > float(threshold)).mean()
+        assert f"yes\n{100 * yes:.0f} %" in {text.get_text() for text in shares.texts}
+    assert {(ax.get_xlabel(), ax.get_ylabel()) for ax in lower} == {("days", "survival")}
     assert len(lower) == 5
     seen = set()
     for ax in lower:
@@ -32,15 +44,16 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
 def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> None:
     tree = OptimalSurvivalTree(0).fit(small_data.frame, (small_data.time, small_data.event))
     figure = Figure()
-    upper, lower = plot_optimal_tree(tree, figure)
-    assert upper.figure is figure
-    assert not upper.texts
+    edges, lower = plot_optimal_tree(tree, figure=figure)
+    assert edges.figure is figure
+    assert [text.get_text() for text in edges.texts] == ["Leaves: survival of their training rows."]
     assert lower.get_title() == "leaf 0\n120 rows, 80 events"
 
 
 def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
     tree = OptimalTreeClassifier(2, min_leaf=5).fit(small_data.frame, small_data.event)
-    _, *lower = plot_optimal_tree(tree)
+    _, *nodes = plot_optimal_tree(tree)
+    lower = nodes[tree.tree_.n_leaves - 1 :]
     in_text = [line.strip() for line in tree.export_text().splitlines() if line.strip().startswith("leaf")]
     assert [ax.texts[0].get_text().replace("\n", "") for ax in lower] == [
         line.replace(": ", "").replace(", ", "") for line in in_text

@@ -26,19 +26,26 @@ def test_gates_show_their_effects_and_leaves_their_curves(
         ax = nodes[node - 1]
         assert ax.get_title() == f"[{node}] {gates['rows'][node]} rows"
         expected = effects.loc[node]["effect"][:3]
-        assert [text.get_text() for text in ax.texts] == list(expected.index)
+        assert [text.get_text() for text in ax.texts] == [
+            f"{name}\n{effect:+.2g}" for name, effect in expected.items()
+        ]
         # Bars to the left draw to the left.
         widths = [bar.get_width() for bar in ax.patches]
         np.testing.assert_allclose(widths, -expected / expected.abs().max())
-    shares = {text.get_text() for text in edges.texts}
-    present = [(gates["left"][n], 1 - gates["left"][n]) for n in (1, 2, 3)]
-    assert shares == {f"{100 * share:.0f} %" for pair in present for share in pair}
+    caption, *shares = (text.get_text() for text in edges.texts)
+    assert "spread, no confidence interval" in caption.replace("\n", " ")
+    assert set(shares) == {
+        f"{side}\n{100 * share:.0f} %"
+        for left in gates["left"]
+        for side, share in (("left", left), ("right", 1 - left))
+    }
     for number, ax in enumerate(nodes[3:]):
         rows = leaf == number
         assert ax.get_title().startswith(
             f"leaf {number}\n{rows.sum()} rows, {gbsg2.event[rows].sum()} events"
         )
         assert len(ax.lines) == (1 if rows.any() else 0)
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("time", "survival")
         if rows.any():
             times, values = ax.lines[0].get_data()
             curves = fitted.predict_survival_function(gbsg2.frame[rows], np.asarray(times))
@@ -57,7 +64,25 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     assert edges.figure is figure
     assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
     gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
-    assert {text.get_text() for text in gate.texts} == {"age", "number o…h nodes"}
+    assert {text.get_text().split("\n")[0] for text in gate.texts} == {"age", "number o…h nodes"}
+
+
+def test_times_have_their_unit_and_no_leaf_is_empty(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree(1, n_starts=1, numeric="linear", time_unit="days")
+    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    some = gbsg2.frame[tree.apply(gbsg2.frame) == 0]
+    _, gate, *leaves = plot_soft_tree(tree, some)
+    assert [ax.get_xlabel() for ax in leaves] == ["days", "days"]
+    assert [bool(ax.lines) for ax in leaves] == [True, False]
+    assert [text.get_text() for text in leaves[1].texts] == ["none of\nthese rows"]
+    assert plot_soft_tree(tree, some, unit="weeks")[2].get_xlabel() == "weeks"
+    # A rule stays within its panel.
+    gate.figure.canvas.draw()
+    (rule,) = gate.texts
+    assert rule.get_text().replace("\n", " ") == tree.gate_table()["rule"][1]
+    extent = rule.get_window_extent()
+    assert gate.bbox.contains(*extent.min)
+    assert gate.bbox.contains(*extent.max)
 
 
 def test_gates_that_divide_nothing_are_not_drawn(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:

@@ -1,6 +1,7 @@
 """What a fitted tree tells about itself agrees with what it computes."""
 
 import copy
+import html as html_module
 import io
 import shutil
 import subprocess
@@ -256,6 +257,22 @@ def test_a_category_is_told_against_the_most_frequent_one(
         weight = dict(zip(names, values, strict=True))
         told = table.loc[number].loc["horTh=yes", "coefficient"]
         assert told == pytest.approx(weight["horTh=yes"] - weight["horTh=no"])
+
+
+def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _set_gates(fitted, {**THRESHOLDS, 3: ({}, 9.0)}, gbsg2)
+    html = tree._repr_mimebundle_()["text/html"]
+    assert html.startswith(tree._fitted_html())
+    assert tree._repr_html_().startswith(tree._fitted_html())
+    assert "<code>pnodes &lt;= 5.5</code> <small>(left, lives longer)</small> " in html
+    assert html.count("<li>") == 5  # root, gate 2 and three leaves
+    (table,) = pd.read_html(io.StringIO(tree._fitted_html()))
+    order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
+    assert list(table["leaf"]) == order
+    np.testing.assert_array_equal(table["rows"], tree.leaf_table()["rows"][order])
+    assert SoftSurvivalTree()._fitted_html() == ""
+    why = tree.explain(gbsg2.frame[:1])
+    assert html_module.unescape(why._repr_html_()) == f"<pre>{why}</pre>"
 
 
 def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:

@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -140,6 +141,9 @@ class ExactTree(FrameEstimator):
         """The tree as indented questions in original units, with a line on each leaf."""
         check_is_fitted(self, "tree_")
         return self.tree_.export_text(self.leaf_texts())
+
+    def _fitted_html(self) -> str:
+        return f"<pre>{escape(self.export_text())}</pre>" if hasattr(self, "tree_") else ""
 
     @abstractmethod
     def leaf_texts(self) -> list[str]:

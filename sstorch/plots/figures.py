@@ -1,0 +1,46 @@
+"""New figures, their colours, and the label of the axis of time."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
+
+
+class ShownFigure(Figure):
+    """A figure that pyplot does not know, and that a notebook shows where it is the last line of a cell.
+
+    Functions return it that return a figure: one of pyplot would be shown twice there.
+    """
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        self.savefig(stream, format="png", dpi=96)
+        return stream.getvalue()
+
+
+def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
+    """A figure of pyplot, which a notebook shows at the end of the cell, and a script with ``plt.show()``.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        layout: engine, as of matplotlib.
+    """
+    # Where figures are only written, such as in a report, pyplot would keep them all.
+    from matplotlib import pyplot
+
+    return pyplot.figure(figsize=(width, height), layout=layout)
+
+
+def given_or_new(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
+    """The axes, or those of a new figure, in inches, if there are none."""
+    return new_figure(width, height, "constrained").subplots() if ax is None else ax
+
+
+def time_label(tree: object, unit: str | None) -> str:
+    """Label of the axis of time: the unit that is given, or else that of the tree, or else ``"time"``."""
+    return unit or getattr(tree, "time_unit_", None) or "time"

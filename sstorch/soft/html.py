@@ -1,0 +1,54 @@
+"""A fitted tree as a notebook shows it: its rules as nested lists, and the table of its leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import pandas as pd
+
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.reading import group_rows, leaf_texts, longer_sides, shown_node
+from sstorch.soft.rules import GateRule
+
+_TERMS = 4
+
+
+def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule]) -> str:
+    """HTML of a tree, in the colours of the page around it.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.soft.reading.node_table`.
+        rules: of its gates.
+    """
+    leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
+
+    def item(node: int, lead: str) -> str:
+        node = shown_node(nodes, node)
+        if node in leaves:
+            name, facts = leaves[node].split(": ", 1)
+            return f"<li>{lead}<b>{escape(name)}</b>: {escape(facts)}</li>"
+        parts = []
+        for child, right in ((2 * node, False), (2 * node + 1, True)):
+            lives = ", lives longer" if longer.get(node) == ("right" if right else "left") else ""
+            rule = escape(rules[node].text(_TERMS, right=right))
+            parts.append(item(child, f"<code>{rule}</code> <small>({_side(right)}{lives})</small> "))
+        return f"<li>{lead}{nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
+
+    head = (
+        f"Soft survival tree: depth {tree.module.topology.depth}, {escape(tree.module.family.name)} leaves, "
+        f"{nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"
+    )
+    table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
+    unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
+    note = f"S(t): mean predicted survival of the rows of a leaf{unit}; KM: Kaplan-Meier of the same rows"
+    return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
+
+
+def _side(right: bool) -> str:
+    return "right" if right else "left"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,54 @@
+"""Figures appear in a notebook and with plt.show(), once."""
+
+import struct
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.figure import Figure
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch.plots import (
+    plot_critical_difference,
+    plot_effects,
+    plot_groups,
+    plot_soft_tree,
+    plot_survival_by_leaf,
+)
+from sstorch.plots.figures import time_label
+
+
+@pytest.fixture(scope="module")
+def fitted(small_data: SurvivalData) -> SoftSurvivalTree:
+    tree = SoftSurvivalTree(1, numeric="linear", time_unit="weeks")
+    return tree.fit(small_data.frame, (small_data.time, small_data.event))
+
+
+def test_figures_of_axes_are_those_of_pyplot(fitted: SoftSurvivalTree, small_data: SurvivalData) -> None:
+    rows, y = small_data.frame, (small_data.time, small_data.event)
+    drawn = [
+        plot_soft_tree(fitted, rows)[0],
+        plot_groups(fitted, rows, y)[0],
+        plot_effects(fitted, rows)[0],
+        plot_survival_by_leaf(fitted, rows),
+    ]
+    figures = [ax.figure for ax in drawn]
+    assert [plt.figure(number) for number in plt.get_fignums()] == figures
+    assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["weeks", "weeks"]
+    own = Figure()
+    plot_survival_by_leaf(fitted, rows, own.subplots())
+    plot_soft_tree(fitted, rows, Figure())
+    assert len(plt.get_fignums()) == 4
+
+
+def test_a_figure_that_is_returned_shows_itself_and_is_none_of_pyplot() -> None:
+    figure = plot_critical_difference({"a": 1.2, "b": 1.8}, 0.4)
+    assert not plt.get_fignums()
+    png = figure._repr_png_()  # type: ignore[attr-defined]
+    assert png.startswith(b"\x89PNG")
+    width, _ = struct.unpack(">II", png[16:24])
+    assert width == 96 * 9
+
+
+def test_the_label_of_time(fitted: SoftSurvivalTree) -> None:
+    assert [time_label(fitted, unit) for unit in (None, "days")] == ["weeks", "days"]
+    assert time_label(OptimalSurvivalTree(), None) == "time"
