@@ -40,6 +40,7 @@ from sstorch.evaluation import (
     split_names,
 )
 from sstorch.evaluation.engines import make_engine
+from sstorch.evaluation.peers import peer_table, score_run
 from sstorch.evaluation.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.exceptions import (
     EXIT_FAILED,
@@ -208,7 +209,8 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
                     estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
                 )
             seconds = time.perf_counter() - begin
-            figures = folder.write_results(result, data)
+            peers = score_run(result, estimator, data) if cv.peers else None
+            figures = folder.write_results(result, data, peers)
             if board is not None:
                 for name, figure in figures.items():
                     board.log_figure(name, "survival by leaf", figure)
@@ -219,7 +221,10 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
                 board.close()
         folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees, data=checksum)
         folder.checkpoint.unlink()
-    print(f"\n{_table_text(result)}\n\nThe tree trained on all rows\n{result.model.summary()}\n")
+    print(f"\n{_table_text(result)}")
+    if peers is not None:
+        print(f"\n{_peers_text(peers)}")
+    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
     if board is not None:
         print(f"training curves: tensorboard --logdir {folder.tensorboard}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
@@ -399,6 +404,13 @@ def _table_text(result: CrossValidation) -> str:
     }
     body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
     return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
+
+
+def _peers_text(scores: pd.DataFrame) -> str:
+    """The tree beside plain models, means over test folds; a dash where a model has no density."""
+    names = {"c_harrell": "C", "ibs_graf": "IBS", "log_likelihood": "log-likelihood"}
+    table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
+    return f"Beside plain models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
 
 
 def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:

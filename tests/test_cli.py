@@ -68,6 +68,8 @@ def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
     assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
     for score in SCORES:
         assert score in out
+    told = out[out.index("Beside plain models") :].splitlines()[2:6]
+    assert [line.split("  ")[0] for line in told] == ["Kaplan-Meier", "one leaf", "Cox", "tree"]
     assert "\nSoft survival tree: depth " in out
     assert re.search(r"\bleaf \d: \d+ rows, \d+ events, median ", out)
     assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
@@ -83,7 +85,14 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     assert status["trees"] == 8
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["tree"]["depth"] == 1
-    assert config["cv"] == {"n_folds": 3, "n_starts": 2, "seed": 0}
+    assert config["cv"] == {"n_folds": 3, "n_starts": 2, "seed": 0, "peers": True}
+    assert list(pd.read_csv(folder / "peers.csv")["model"].unique()) == [
+        "Kaplan-Meier",
+        "one leaf",
+        "Cox",
+        "tree",
+    ]
+    assert len(pd.read_csv(folder / "held_out.csv")) == 686
 
     scores = pd.read_csv(folder / "scores.csv")
     assert len(scores) == 3 * 2 * 2

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data.time_unit import round_horizons
 from sstorch.evaluation.scores import (
     DISPARITIES,
     GROUP_SCORES,
@@ -76,6 +77,27 @@ class CrossValidation:
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
         grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[self.score_names]
         return grouped.agg(["mean", "std"])
+
+    def held_out(self, data: SurvivalData) -> pd.DataFrame:
+        """What the chosen tree of each fold predicts for the rows of the fold.
+
+        Args:
+            data: all rows.
+
+        Returns:
+            A row for each row: ``row`` from 0, ``fold``, ``leaf`` in the tree of the fold, and ``S(t)`` at
+            round times near the quartiles of the event times.
+        """
+        times = round_horizons(np.unique(data.time[data.event]), self.model.time_unit_)
+        parts = []
+        for fold, tree in enumerate(self.trees):
+            rows = np.flatnonzero(self.folds == fold)
+            frame = data.frame.iloc[rows]
+            table = tree.predict_survival_function(frame, times, as_frame=True)
+            table.columns = [f"S({time:g})" for time in times]
+            parts.append(table.assign(row=rows, fold=fold, leaf=tree.apply(frame)))
+        whole = pd.concat(parts).sort_values("row", ignore_index=True)
+        return whole[["row", "fold", "leaf", *(f"S({time:g})" for time in times)]]
 
     @property
     def score_names(self) -> list[str]:

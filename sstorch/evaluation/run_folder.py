@@ -31,6 +31,8 @@ _RETIRED = {
     **{"eps": "eps_paper", "macro_iterations": 10, "zeta": 0.8, "patience": None, "race": True},
     **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
 }
+# Settings that change what is shown, not the trees.
+_SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
 # Settings of the tree that earlier versions did not have, at the values that stand for what they did.
 _ADDED = {
     **{name: SETTINGS[name].default for name in ("gate_numeric", "monotone", "roughness")},
@@ -45,8 +47,10 @@ class RunFolder:
 
     ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
     trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
-    start and part), ``summary.csv``, ``folds.csv``, ``leaf_groups.csv`` if sensitive groups are known,
-    ``tree.txt``, ``model/`` (the tree trained on all rows) and ``figures/``.
+    start and part), ``summary.csv``, ``folds.csv``, ``held_out.csv`` (predictions of the chosen trees for the
+    rows that they were not trained on), ``peers.csv`` (other models on the same folds, and the chosen trees),
+    ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all rows)
+    and ``figures/``.
 
     Attributes:
         path: of the folder.
@@ -164,8 +168,15 @@ class RunFolder:
         self.write_status(status, **facts)
         return True
 
-    def write_results(self, result: CrossValidation, data: SurvivalData) -> dict[str, Figure]:
-        """Write scores, folds, the tree, the model and the figures.
+    def write_results(
+        self, result: CrossValidation, data: SurvivalData, peers: pd.DataFrame | None = None
+    ) -> dict[str, Figure]:
+        """Write scores, folds, predictions, the tree, the model and the figures.
+
+        Args:
+            result: of the run.
+            data: all rows.
+            peers: scores of other models beside those of the tree, if there are some.
 
         Returns:
             The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
@@ -176,6 +187,9 @@ class RunFolder:
         pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
             self.path / "folds.csv", index=False
         )
+        result.held_out(data).to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
+        if peers is not None:
+            peers.to_csv(self.path / "peers.csv", index=False)
         if data.groups is not None:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary() + "\n")
@@ -212,6 +226,9 @@ def _without_logger(config_text: str) -> dict[str, object]:
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
     chosen = {str(name): value for name, value in config.items() if name != "logger"}
+    for group, name in _SHOWN:
+        if isinstance(settings := chosen.get(group), dict):
+            chosen[group] = {key: value for key, value in settings.items() if key != name}
     if isinstance(trainer := chosen.get("trainer"), dict):
         chosen["trainer"] = {**_RETIRED, **trainer}
     if isinstance(tree := chosen.get("tree"), dict):

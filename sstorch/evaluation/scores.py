@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -86,7 +86,11 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
 
 
 def score_predictor(
-    predictor: Predictor, rows: SurvivalData, train: SurvivalData, thin: bool = False
+    predictor: Predictor,
+    rows: SurvivalData,
+    train: SurvivalData,
+    thin: bool = False,
+    names: Sequence[str] = CURVE_SCORES,
 ) -> dict[str, Score]:
     """Score any fitted model as a study does: on the same grids of times, whatever the model.
 
@@ -99,9 +103,10 @@ def score_predictor(
         train: training rows, from which the censoring weights come.
         thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
             the many, are scored so: the third decimal of an integral does not change, the time it takes does.
+        names: some of ``CURVE_SCORES``.
 
     Returns:
-        ``CURVE_SCORES``, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
+        The scores, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
         where the model has no density.
     """
     conventions = ("graf", "osst", "sksurv")
@@ -112,7 +117,7 @@ def score_predictor(
     events = thinned(np.unique(rows.time[rows.event]), len(rows))
     scored = _predicted(predictor, rows, train, grids, events)
     scores = {}
-    for name in CURVE_SCORES:
+    for name in names:
         try:
             scores[name] = Score(score(name, scored, None))
         except DataError as error:

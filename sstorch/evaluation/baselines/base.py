@@ -184,6 +184,20 @@ class StepCurves:
 
 
 @dataclass(frozen=True)
+class OneCurve:
+    """A right-continuous step function that all rows share."""
+
+    jumps: FloatArray  # strictly increasing times, (n_jumps,)
+    survival: FloatArray  # at the jumps, (n_jumps,)
+    schema: Schema  # of the columns that rows must have
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.evaluation.baselines.base.Curves`."""
+        place = np.searchsorted(self.jumps, check_times(times), side="right")
+        return np.tile(np.append(1.0, self.survival)[place], (len(self.schema.frame_of(X)), 1))
+
+
+@dataclass(frozen=True)
 class BrokenLineCurves:
     """Curves that are straight between knots, 1 at time zero, constant beyond the last knot."""
 
@@ -233,12 +247,15 @@ class BreslowBaseline:
         share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
         return cls(sets.times, np.cumsum(share), largest)
 
-    def survival(self, log_risk: FloatArray) -> FloatArray:
-        """S at the jumps, shape (n, n_jumps), of rows with these log risks, shape (n,)."""
+    def survival(self, log_risk: FloatArray, times: npt.ArrayLike | None = None) -> FloatArray:
+        """S of rows with these log risks, (n,), at some times or, if None, at the jumps, (n, n_times)."""
+        hazard = self.hazard
+        if times is not None:
+            hazard = np.append(0.0, hazard)[np.searchsorted(self.jumps, check_times(times), side="right")]
         # An infinite risk would make NaN of a hazard of 0.
         risk = np.exp(np.minimum(log_risk - self.largest, _LARGEST_LOG))
         with np.errstate(over="ignore"):
-            curves: FloatArray = np.exp(-np.outer(risk, self.hazard))
+            curves: FloatArray = np.exp(-np.outer(risk, hazard))
         return curves
 
 
@@ -248,11 +265,6 @@ class KaplanMeierBaseline(Baseline):
 
     name: ClassVar[str] = "kaplan_meier"
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OneCurve:
         sets = risk_sets(train.time, train.event)
-        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk)
-
-        def values(X: object) -> FloatArray:
-            return np.tile(survival, (len(schema.frame_of(X)), 1))
-
-        return StepCurves(sets.times, values)
+        return OneCurve(sets.times, np.cumprod(1.0 - sets.n_events / sets.at_risk), schema)
