@@ -267,4 +267,5 @@ class KaplanMeierBaseline(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OneCurve:
         sets = risk_sets(train.time, train.event)
-        return OneCurve(sets.times, np.cumprod(1.0 - sets.n_events / sets.at_risk), schema)
+        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk, dtype=np.float64)
+        return OneCurve(sets.times, survival, schema)
