@@ -1,6 +1,6 @@
 """Draw the pictures of the documentation: the lines of its gallery, each figure under the name of its link.
 
-    python scripts/figures.py [FOLDER]        # docs/_static by default
+python scripts/figures.py [FOLDER]        # docs/_static by default
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -12,6 +13,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
@@ -39,6 +41,29 @@ FORMAT, FORMAT_VERSION = "sstorch.competing_risks_tree", 1
 _LEAST_HAZARD = 1e-12
 # Terms of a rule that a summary writes out.
 _SUMMARY_TERMS = 4
+
+
+@dataclass(frozen=True)
+class CauseExplanation(Explanation):
+    """Path of one person, and what adds to the hazard of one of several causes.
+
+    ``median`` and ``survival`` are those of a world without the other causes, and not printed.
+
+    Attributes:
+        cause: name of the cause.
+        incidence: predicted, a row for each cause, a column for each of some times.
+    """
+
+    cause: str = ""
+    incidence: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @override
+    def _prediction(self) -> str:
+        parts = []
+        for name, row in self.incidence.iterrows():
+            at = ", ".join(f"F({time:g}) = {value:.3f}" for time, value in row.items())
+            parts.append(f"{name} {at}")
+        return f"hazard of {self.cause}; predicted incidence of " + "; of ".join(parts)
 
 
 class CompetingRisksTree(SurvivalEstimator):
@@ -469,8 +494,8 @@ class CompetingRisksTree(SurvivalEstimator):
         counts = [f"{table[name, 'events'][leaf]:g} {name}" for name in self.causes_]
         return f"leaf {leaf}: {table['', 'rows'][leaf]:g} rows, {', '.join(counts)}"
 
-    def explain(self, x: object, cause: int | str = 1) -> Explanation:
-        """Path of one person, and what adds to the hazard of a cause in the leaf.
+    def explain(self, x: object, cause: int | str = 1) -> CauseExplanation:
+        """Path of one person, what adds to the hazard of a cause in the leaf, and the incidences of all.
 
         Args:
             x: a single row, such as ``X.iloc[[0]]``.
@@ -481,9 +506,12 @@ class CompetingRisksTree(SurvivalEstimator):
             ConfigError: there is no such cause.
         """
         check_is_fitted(self, "trees_")
-        number = self._causes(np.zeros(0, dtype=np.int64)).number(cause)
-        tree = self._each[number - 1]
-        return explain_row(tree._tree, tree._cleaned(x))
+        name = self.causes_[self._causes(np.zeros(0, dtype=np.int64)).number(cause) - 1]
+        tree, horizons = self.trees_[name], self._horizons()
+        alone = explain_row(tree._tree, tree._cleaned(x), horizons, {})
+        found = self.predict_cumulative_incidence(x, horizons)[0]
+        table = pd.DataFrame(found, index=pd.Index(self.causes_, name="cause"), columns=horizons)
+        return CauseExplanation(**vars(alone), cause=name, incidence=table)
 
     # ------------------------------------------------------------------ keep
 

@@ -417,7 +417,8 @@ def rules_text(
         if node in leaves:
             return [lead + leaves[node]]
         head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
-        head += f"; {longer[node]} lives longer" * (node in longer)
+        if node in longer:
+            head += f"; {longer[node]} lives longer"
         left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
         return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
 

@@ -615,8 +615,11 @@ class Explanation:
             lines += self._terms(f"gate {node}", "score, left if >= 0")
         lines.append(f"leaf {self.leaf}, probability {self.leaf_probability[self.leaf]:.3f}")
         lines += self._terms(f"leaf {self.leaf}", "linear predictor")
+        return "\n".join([*lines, self._prediction()])
+
+    def _prediction(self) -> str:
         at = ", ".join(f"S({time:g}) = {value:.3f}" for time, value in self.survival.items())
-        return "\n".join([*lines, f"predicted {median_text(self.median, self.time_unit)}; {at}"])
+        return f"predicted {median_text(self.median, self.time_unit)}; {at}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
