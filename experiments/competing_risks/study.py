@@ -94,14 +94,14 @@ def scores(model: Incidences, test: SurvivalData, train: SurvivalData) -> list[d
     return found
 
 
-def train_set(name: str) -> list[dict[str, object]]:
-    """Every model on the five folds of a data set, which are stratified by cause."""
+def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
+    """Models on the five folds of a data set, which are stratified by cause."""
     data = simulated() if name == "weibull" else load_dataset(name)
     schema, rows = Schema.of(data.frame), []
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     for fold, (inside, outside) in enumerate(folds.split(np.zeros((len(data), 1)), data.cause)):
         train, test = data.subset(inside), data.subset(outside)
-        for model in (*PEERS, *TREES):
+        for model in models:
             start = time.process_time()
             if model in TREES:
                 fitted = CompetingRisksTree(**TREES[model]).fit_data(train, schema)
@@ -142,13 +142,15 @@ def main() -> None:
     )
     parser.add_argument("step", choices=["train", "report", "draw"])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--models", nargs="+", default=[*PEERS, *TREES], choices=[*PEERS, *TREES])
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.step == "train":
         warnings.filterwarnings("ignore", category=DataWarning)
         for name in options.sets:
-            old = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": []})
-            table = pd.concat([old[old["dataset"] != name], pd.DataFrame(train_set(name))])
+            old = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": [], "model": []})
+            anew = (old["dataset"] == name) & old["model"].isin(options.models)
+            table = pd.concat([old[~anew], pd.DataFrame(train_set(name, options.models))])
             table.to_csv(RESULTS, index=False, float_format="%.6g")
             print(f"done: {name}")
     elif options.step == "report":

@@ -11,6 +11,7 @@ from sstorch.plots.curves import (
 )
 from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
+from sstorch.plots.incidence import plot_incidence
 from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
@@ -20,6 +21,7 @@ __all__ = [
     "plot_curves_by_rho",
     "plot_effects",
     "plot_groups",
+    "plot_incidence",
     "plot_objective",
     "plot_optimal_tree",
     "plot_parity_by_rho",

@@ -25,6 +25,7 @@ from sstorch.data.encodings import NumericEncodings
 from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.preprocessing import Categorical, Numeric
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.files import checksum, read_folder, reading, write_folder
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
@@ -34,6 +35,7 @@ from sstorch.soft.fitted import FittedTree
 from sstorch.soft.incidence import cumulative_incidence, log_time_panels
 from sstorch.soft.reading import rules_text, shown_leaves, slope_lines
 from sstorch.soft.rules import Explanation, explain_row
+from sstorch.soft.settings import MIN_EVENTS
 from sstorch.soft.tree import SoftSurvivalTree
 
 FORMAT, FORMAT_VERSION = "sstorch.competing_risks_tree", 1
@@ -81,7 +83,9 @@ class CompetingRisksTree(SurvivalEstimator):
 
     Args:
         depth: gates on every path, 0 (no gate: a regression of every cause) to 6.
-        leaf: hazard family, for all causes or by name of the cause; curves that can rise are refused.
+        leaf: hazard family, for all causes or by name of the cause. ``"auto"`` is ``"spline_ph"`` for a cause
+            of 150 events or more, whose curve is then free, and ``"log_logistic"`` for a rarer one. Families
+            whose curves can rise are refused.
         causes: how causes are coded in ``y``: ``"auto"`` (0 censored, 1 .. K), or names by value, such as
             ``{1: "relapse", 2: "death"}``.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
@@ -99,12 +103,16 @@ class CompetingRisksTree(SurvivalEstimator):
         device: ``"cpu"`` or a CUDA device.
         dtype: ``"float64"`` or ``"float32"``.
         engine: what trains.
+        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; None for that of the
+            data.
 
     Attributes:
         trees_: tree of each cause, by name; its survival function is that of a world without the others.
         causes_: names of the K causes.
+        coding_: the same by their values in ``y``.
         event_times_: distinct times of any event, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored.
+        time_unit_: unit of the times; None if not known.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
         group_table_: rows, events and incidences, predicted and by Aalen-Johansen, of the training rows of
             each leaf that has some.
@@ -131,13 +139,15 @@ class CompetingRisksTree(SurvivalEstimator):
 
     trees_: dict[str, SoftSurvivalTree]
     causes_: tuple[str, ...]
+    coding_: dict[str, str]
     horizon_: float
+    time_unit_: str | None
     group_table_: pd.DataFrame
 
     def __init__(
         self,
         depth: int = 2,
-        leaf: str | HazardFamily | Mapping[str, str | HazardFamily] = "log_logistic",
+        leaf: str | HazardFamily | Mapping[str, str | HazardFamily] = "auto",
         causes: CauseNames = "auto",
         ridge: float = 1e-3,
         fused: float | None = None,
@@ -154,6 +164,7 @@ class CompetingRisksTree(SurvivalEstimator):
         device: str = "cpu",
         dtype: str = "float64",
         engine: Engine = "torch",
+        time_unit: str | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
@@ -173,6 +184,7 @@ class CompetingRisksTree(SurvivalEstimator):
         self.device = device
         self.dtype = dtype
         self.engine = engine
+        self.time_unit = time_unit
 
     # ------------------------------------------------------------------ fit
 
@@ -229,7 +241,7 @@ class CompetingRisksTree(SurvivalEstimator):
         """
         schema = Schema.of(data.frame) if schema is None else schema
         parts = {name: data.of_cause(name) for name in data.cause_names}
-        estimators = {name: self._estimator(name, data.cause_names) for name in parts}
+        estimators = {name: self._estimator(name, parts) for name in parts}
         for estimator in estimators.values():
             estimator.settings()  # every parameter is checked before any work starts
         _warn_of_rare_causes(parts)
@@ -237,22 +249,25 @@ class CompetingRisksTree(SurvivalEstimator):
         self.trees_ = {
             name: estimators[name].fit_data(part, schema, gates=gates) for name, part in parts.items()
         }
-        self.causes_, self._coding = data.cause_names, dict(data.causes.coding if data.causes else {})
+        self.causes_, self.coding_ = data.cause_names, dict(data.causes.coding if data.causes else {})
         self.event_times_ = np.unique(data.time[data.event])
         self.horizon_ = _median_event_time(data)
         self.zero_time_ = data.zero_time
+        self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.group_table_ = self._group_table(data, self._horizons())
         return self
 
-    def _estimator(self, cause: str, names: tuple[str, ...]) -> SoftSurvivalTree:
+    def _estimator(self, cause: str, parts: Mapping[str, SurvivalData]) -> SoftSurvivalTree:
         """The tree of one cause, untrained."""
         leaf = self.leaf
         if isinstance(leaf, Mapping):
-            if set(leaf) != set(names):
-                raise ConfigError(f"leaf names {', '.join(leaf)}; the causes are {', '.join(names)}")
+            if set(leaf) != set(parts):
+                raise ConfigError(f"leaf names {', '.join(leaf)}; the causes are {', '.join(parts)}")
             leaf = leaf[cause]
+        if leaf == "auto":
+            leaf = "spline_ph" if parts[cause].n_events >= MIN_EVENTS else "log_logistic"
         if make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
         own = ("depth", "causes", "leaf", "min_leaf")
@@ -413,7 +428,7 @@ class CompetingRisksTree(SurvivalEstimator):
             entry=entry,
             require_events=False,
             zero_time=self.zero_time_,
-            causes=self._coding,
+            causes=self.coding_,
         )
 
     # ------------------------------------------------------------------ read
@@ -439,7 +454,7 @@ class CompetingRisksTree(SurvivalEstimator):
         return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
 
     def _horizons(self) -> FloatArray:
-        return np.unique(np.quantile(self.event_times_, [1 / 3, 2 / 3], method="inverted_cdf"))
+        return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
 
     def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
         leaf = self.apply(data.frame)
@@ -478,9 +493,10 @@ class CompetingRisksTree(SurvivalEstimator):
                 where = "within every group" if len(shown) > 1 else "in the leaf"
                 lines += ["", f"Hazard of {name} {where}, what changes most over the training range first"]
                 lines += slope_lines(tree, shown[0])
+        unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
         lines += [
             "",
-            "Groups; F(t) is the mean predicted incidence of a cause, AJ that of Aalen and Johansen",
+            f"Groups{unit}; F(t) is the mean predicted incidence of a cause, AJ that of Aalen and Johansen",
         ]
         lines.append("in the rows that have placed the gates")
         for name in self.causes_:
@@ -527,7 +543,7 @@ class CompetingRisksTree(SurvivalEstimator):
             tree.save(folder / f"cause_{number}")
         table = self.group_table_
         state = {
-            "coding": [[value, name] for value, name in self._coding.items()],
+            "coding": [[value, name] for value, name in self.coding_.items()],
             "horizon": self.horizon_,
             "trees_sha256": _checksums(folder, len(self.causes_)),
             "parameters": {"min_leaf": self.min_leaf},
@@ -569,12 +585,12 @@ class CompetingRisksTree(SurvivalEstimator):
             leaf = leaves[0] if same else dict(zip(names, leaves, strict=True))
             estimator = cls(leaf=leaf, causes=coding, min_leaf=state["parameters"]["min_leaf"], **shared)
             estimator.trees_ = dict(zip(names, trees, strict=True))
-            estimator.causes_, estimator._coding = names, coding
+            estimator.causes_, estimator.coding_ = names, coding
             estimator.event_times_ = tensors["event_times"].numpy()
             estimator.horizon_ = float(state["horizon"])
             table = state["group_table"]
             estimator.group_table_ = _as_frame(table["index"], table["columns"], table["values"])
-            estimator.zero_time_ = first.zero_time_
+            estimator.zero_time_, estimator.time_unit_ = first.zero_time_, first.time_unit_
             estimator.feature_names_in_ = first.feature_names_in_
             estimator.n_features_in_ = first.n_features_in_
         return estimator
@@ -601,7 +617,7 @@ class CompetingRisksTree(SurvivalEstimator):
         return log_time_panels(self.event_times_, corners)
 
     def _causes(self, codes: IntArray) -> Causes:
-        return Causes(self._coding, codes)
+        return Causes(self.coding_, codes)
 
 
 def _checksums(folder: Path, n_causes: int) -> list[str]:

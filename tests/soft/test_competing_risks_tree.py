@@ -182,7 +182,7 @@ def test_it_comes_back_from_its_folder(tree: CompetingRisksTree, data: SurvivalD
 def test_weights_count_rows(data: SurvivalData) -> None:
     weight = np.random.default_rng(0).integers(0, 3, len(data)).astype(float)
     rows = np.repeat(np.arange(len(data)), weight.astype(int))
-    options = {"depth": 1, "numeric": "linear", "causes": CAUSES}
+    options = {"depth": 1, "leaf": "log_logistic", "numeric": "linear", "causes": CAUSES}
     weighted = CompetingRisksTree(**options).fit(data.frame, (data.time, data.cause), sample_weight=weight)
     some = data.subset(rows)
     repeated = CompetingRisksTree(**options).fit(some.frame, (some.time, some.cause))
@@ -220,3 +220,20 @@ def test_rare_causes_and_unknown_ones(tree: CompetingRisksTree, data: SurvivalDa
 def test_it_is_cloned_as_any_estimator(tree: CompetingRisksTree, data: SurvivalData) -> None:
     again = clone(tree).fit(data.frame, (data.time, data.cause))
     np.testing.assert_array_equal(again.predict(data.frame), tree.predict(data.frame))
+
+
+def test_leaves_are_free_where_events_are_many(data: SurvivalData) -> None:
+    tree = CompetingRisksTree(depth=0, causes=CAUSES).fit_data(data)
+    counts = {cause: data.of_cause(cause).n_events for cause in tree.causes_}
+    assert counts["death"] < 150 <= counts["relapse"]
+    names = [each.module_.family.name for each in tree.trees_.values()]
+    assert names == ["spline_ph", "log_logistic"]
+
+
+def test_an_explanation_tells_what_will_happen(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    why = tree.explain(data.frame.iloc[[0]], "death")
+    assert why.cause == "death"
+    found = tree.predict_cumulative_incidence(data.frame.iloc[[0]], why.incidence.columns.to_numpy())[0]
+    np.testing.assert_array_equal(why.incidence.to_numpy(), found)
+    assert f"of relapse F({why.incidence.columns[0]:g}) = {found[0, 0]:.3f}" in str(why)
+    assert "median" not in str(why)

@@ -1,0 +1,98 @@
+"""Figure of competing causes: what happens to the people of each group."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.data import parse_causes
+from sstorch.exceptions import DataError
+from sstorch.metrics import aalen_johansen
+from sstorch.plots.figures import COLOURS, new_figure, time_label
+
+# Inches: of a panel, and of the room for the legend above.
+_WIDTH, _HEIGHT, _LEGEND = 3.0, 3.0, 0.55
+_INK = "#222222"
+
+
+class TreeWithIncidences(Protocol):
+    """What the figure needs of a fitted tree."""
+
+    causes_: tuple[str, ...]
+    coding_: dict[str, str]
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row, (n,)."""
+
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Incidences, (n, K, n_times)."""
+
+
+def plot_incidence(
+    tree: TreeWithIncidences, X: object, y: object, time_unit: str | None = None, end: float | None = None
+) -> list[Axes]:
+    """Draw what happens to the people of each group: incidences of the causes, stacked, a panel a group.
+
+    The height of a colour at a time is the share of the group whom this cause has ended by then, by the mean
+    of the tree's predictions; what is white is without any event. Lines are the same of the group's rows, by
+    Aalen and Johansen: where they leave the edges of the colours, the model is off.
+
+    Args:
+        tree: fitted :class:`~sstorch.CompetingRisksTree`.
+        X: rows, best others than those of training: on these the groups look further apart than they are.
+        y: their times and causes, as in ``fit``.
+        time_unit: for the label of the axis; that of the training data if None.
+        end: last time drawn; the 95 % quantile of the rows' times if None.
+
+    Returns:
+        An axes for each group, from those with the most events by the end to those with the fewest.
+
+    Raises:
+        DataError: not one time and cause for each row.
+    """
+    time, causes = parse_causes(y, tree.coding_, require_all=False)
+    group = np.asarray(tree.apply(X))
+    if len(time) != len(group):
+        raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
+    last = float(np.quantile(time, 0.95)) if end is None else end
+    grid = np.linspace(0.0, last, 121)
+    predicted = tree.predict_cumulative_incidence(X, grid)
+    numbers = sorted(
+        np.unique(group), key=lambda number: -predicted[group == number, :, -1].sum(axis=1).mean()
+    )
+    figure = new_figure(_WIDTH * len(numbers) + 0.5, _HEIGHT + _LEGEND, "constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(numbers), sharey=True))
+    colours = COLOURS[: len(tree.causes_)]
+    for ax, number in zip(panels, numbers, strict=True):
+        inside = group == number
+        ax.stackplot(grid, predicted[inside].mean(axis=0), colors=colours, alpha=0.55, linewidth=0)
+        seen = grid[grid <= time[inside].max()]
+        observed = aalen_johansen(time[inside], causes.codes[inside], seen, len(tree.causes_))
+        for edge in np.cumsum(observed, axis=0):
+            ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
+        counts = [int((causes.codes[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
+        said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
+        ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5)
+        ax.set(xlim=(0, last), ylim=(0, 1), xlabel=time_label(tree, time_unit))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("share of the group")
+    handles = [
+        *(
+            Patch(color=colour, alpha=0.55, label=name)
+            for colour, name in zip(colours, tree.causes_, strict=True)
+        ),
+        Line2D([], [], color=_INK, linewidth=1.0, label="Aalen-Johansen"),
+    ]
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9.5
+    )
+    return list(panels)
