@@ -5,7 +5,7 @@ import re
 
 project = "sstorch"
 release = importlib.metadata.version("sstorch")
-copyright = "the sstorch authors, Apache-2.0"
+copyright = "the sstorch developers, Apache-2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 templates_path: list[str] = []
