@@ -30,11 +30,12 @@ def sstorch() -> None:
 
 
 def report() -> None:
-    """Write the report of a study; see :mod:`sstorch.evaluation.report`."""
+    """Write the report of a run or a study; see :mod:`sstorch.evaluation.report`."""
     with _interruptible("sstorch-report"):
         from sstorch.evaluation.report.report import main
+        from sstorch.reporting import report_of_run
 
-        main()
+        main(of_run=report_of_run)
 
 
 def predict() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -34,6 +35,16 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
     from matplotlib import pyplot
 
     return pyplot.figure(figsize=(width, height), layout=layout)
+
+
+def detached(axes: Sequence[Axes]) -> Figure:
+    """The root figure of axes that were drawn on a new one, which pyplot then forgets: it is only written."""
+    from matplotlib import pyplot
+
+    figure = axes[0].get_figure(root=True)
+    assert isinstance(figure, Figure)
+    pyplot.close(figure)
+    return figure
 
 
 def given_or_new(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:

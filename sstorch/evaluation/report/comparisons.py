@@ -35,6 +35,7 @@ from sstorch.evaluation.report.results import (
     common_block,
     deepest,
     measure_of,
+    published_datasets,
 )
 from sstorch.evaluation.report.tables import heading
 from sstorch.exceptions import DataError
@@ -44,6 +45,8 @@ from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scor
 REFERENCES = ("cox", "rsf")
 # The soft trees of the box plots in the paper.
 _SOFT = ("sst_llog", "sst_po")
+# Boxes of a panel.
+_MOST_BOXES = 24
 
 # By pair of models, then by data set.
 Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
@@ -400,11 +403,15 @@ def _fold_details(results: Results, soft: list[Model], reference: Model, tests: 
 
 
 def box_section(results: Results) -> Section | None:
-    """Box plots by metric, and of Llog, CTree and PO in all metrics; None if nothing can be drawn."""
+    """Box plots by metric, and of the paper's rivals in all metrics; None if nothing can be drawn.
+
+    Models are there at every depth; where that makes more boxes than fit, at their largest.
+    """
     metrics = [name for name in results.metrics if measure_of(name).published is not None]
-    models = deepest(results.models)
+    models = list(results.models) if len(results.models) <= _MOST_BOXES else deepest(results.models)
     blocks: list[Block] = []
-    picture = _runs(results, metrics, models)
+    of_paper = set(results.datasets) & set(published_datasets())
+    picture = _runs(results, metrics, deepest(models)) if of_paper else None
     if picture is not None:
         blocks.append(picture)
     for name in metrics:
@@ -430,8 +437,10 @@ def box_section(results: Results) -> Section | None:
         return None
     text = (
         "Box: quartiles and median; whiskers: to the last run within 1.5 times the box; points: runs "
-        "beyond. Models with one fit have a run a fold. Every model at its largest depth."
+        "beyond. Models with one fit have a run a fold."
     )
+    if len(models) < len(results.models):
+        text += " Every model at its largest depth; with --models those of another."
     return Section("Distributions over folds and starts", [Paragraph(text), *blocks])
 
 

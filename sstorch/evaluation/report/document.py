@@ -22,6 +22,8 @@ from matplotlib.figure import Figure
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
+# Inches: a figure up to here can be read at the width of a telephone.
+_NARROW = 5.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class Bullets:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Lines that stay as they are, in letters of one width."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure."""
 
@@ -83,6 +92,11 @@ class Picture:
     figure: Figure
     caption: str
     alternative: str  # its content in words, for those who cannot see it
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is too wide to be shrunk to the width of a telephone."""
+        return bool(self.figure.get_figwidth() > _NARROW)
 
     def png(self) -> bytes:
         """The figure as a PNG file, the same at every call."""
@@ -116,7 +130,7 @@ class Section:
                 yield block
 
 
-Block = Paragraph | Bullets | Table | Picture | Section
+Block = Paragraph | Bullets | Code | Table | Picture | Section
 
 
 @dataclass(frozen=True)
@@ -210,6 +224,6 @@ def _render(template: str, document: Document, escape_text: Callable[[str], str]
         finalize=lambda value: value if isinstance(value, Markup) else Markup(escape_text(str(value))),
     )
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    for kind in (Paragraph, Bullets, Table, Picture, Section):
+    for kind in (Paragraph, Bullets, Code, Table, Picture, Section):
         environment.tests[kind.__name__.lower()] = kind.__instancecheck__
     return environment.get_template(template).render(document=document)

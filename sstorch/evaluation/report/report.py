@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,6 +45,10 @@ class ReportFiles:
     html: Path
     figures: tuple[Path, ...]
 
+    def _repr_html_(self) -> str:
+        page = escape(self.html.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40rem; border: 1px solid #999"></iframe>'
+
 
 def build_report(results: Results) -> Document:
     """The whole report; the same results give the same report."""
@@ -74,12 +79,17 @@ def build_report(results: Results) -> Document:
 
 
 def write_report(results: Results, folder: Path) -> ReportFiles:
+    """Write the report of a study; see :func:`write_document`."""
+    return write_document(lambda: build_report(results), folder)
+
+
+def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
     """Write ``report.md`` with its figures beside it, and ``report.html``, which needs no other file.
 
     Every file appears complete or not at all; the texts come last.
 
     Args:
-        results: of the study.
+        build: makes the report, once it is known that it can be written.
         folder: made if it is not there.
 
     Raises:
@@ -94,7 +104,7 @@ def write_report(results: Results, folder: Path) -> ReportFiles:
         raise ConfigError(
             f"the report cannot be written to {folder}: {error}; choose another with --out"
         ) from error
-    document = build_report(results)
+    document = build()
     figures = []
     for picture in document.pictures():
         path = folder / FIGURES / f"{picture.name}.png"
@@ -118,14 +128,26 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see sstorch-report --help")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line."""
+# Makes the report of a run from its folder; None if the folder is none of a run.
+ReportOfRun = Callable[[Path], Callable[[], Document] | None]
+
+
+def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda folder: None) -> None:
+    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line.
+
+    Args:
+        arguments: those of the command line if None.
+        of_run: makes the reports of single runs, which need the data they were made of.
+    """
     parser = _Parser(
         prog="sstorch-report",
-        description="Tables, tests and figures of a study, as Markdown and as one HTML page.",
+        description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
     )
     parser.add_argument(
-        "run", type=Path, metavar="RUN", help="folder of the study: its results/ or results.parquet"
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="folder of a run, or of a study, with results/ or results.parquet",
     )
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
@@ -143,14 +165,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "reports are made and the study goes on as before",
     )
     with exit_codes("sstorch-report", (SstorchError, OSError)):
-        _carry_out(parser, arguments)
+        _carry_out(parser, arguments, of_run)
 
 
-def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> None:
+def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, of_run: ReportOfRun) -> None:
     asked = parser.parse_args(arguments)
+    asked.run = asked.run.expanduser()
+    out = asked.run / "report" if asked.out is None else asked.out.expanduser()
     others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
     if asked.pack and others:
         parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
+    if (build := of_run(asked.run)) is not None:
+        of_study = [f"--{name}" for name in ("metrics", "models", "datasets", "pack") if vars(asked)[name]]
+        if of_study:
+            parser.error(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
+        files = write_document(build, out)
+        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+        print(f"done: report of the run; open {files.html}", flush=True)
+        return
     store = ResultStore(asked.run)
     if asked.pack:
         n = store.pack()
@@ -160,13 +192,14 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None)
     results = Results(
         store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
     )
-    files = write_report(results, asked.run / "report" if asked.out is None else asked.out)
+    files = write_report(results, out)
     for note in results.notes:
         print(f"sstorch-report: note: {note}", file=sys.stderr)
     n, k = len(results.datasets), len(results.models)
     print(f"{_text(average_table(results))}\n")
     print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
-    print(f"done: report of {n} data sets and {k} models (with depths); open {files.html}", flush=True)
+    sets = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)}"
+    print(f"done: report of {sets} (with depths); open {files.html}", flush=True)
 
 
 def _text(table: Table) -> str:

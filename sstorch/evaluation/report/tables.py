@@ -122,12 +122,14 @@ def completeness_section(results: Results) -> Section:
         if absent:
             items.append(f"{model.label} has no results on {listed(absent)}.")
     items += [*_incomplete_grids(results), *_unclear_choices(results)]
+    # Of data of one's own the paper says nothing.
+    of_paper = bool(set(published_datasets()) & set(results.datasets))
     without = [name for name in published_datasets() if name not in results.datasets]
-    if without:
+    if without and of_paper:
         items.append(f"Of the paper's data sets not among these results: {listed(without)}.")
     names = {model.name for model in results.models}
     paper = [name for name in dict.fromkeys(published_tables()["model"]) if name not in names]
-    if paper:
+    if paper and of_paper:
         items.append(f"Of the paper's models not among these results: {listed(paper)}.")
     unknown = [f"{dataset} {key}" for dataset, key in sorted(present) if (dataset, key) not in results.facts]
     if unknown:
