@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -227,6 +228,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
     if board is not None:
         print(f"training curves: tensorboard --logdir {folder.tensorboard}")
+    print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
     return result
 

@@ -112,8 +112,8 @@ _GATED, _CURVED = "_gated", "_curved"
 FAMILIES: dict[str, dict[str, str]] = {
     "soft trees": {
         **_PAPER,
-        **{name + _GATED: f"{title}, gated" for name, title in _PAPER.items()},
-        **{name + _CURVED: f"{title}, curved" for name, title in _PAPER.items()},
+        **{name + _GATED: f"{title} gated" for name, title in _PAPER.items()},
+        **{name + _CURVED: f"{title} curved" for name, title in _PAPER.items()},
         "sst_cv": "Chosen by search",
     },
     "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
@@ -156,9 +156,10 @@ class Model:
 
     @property
     def title(self) -> str:
-        """The name to print, without the depth; settings that the name has after a comma are kept."""
+        """The name to print, without the depth; settings after a comma are in brackets, fit for lists."""
         name, comma, settings = self.name.partition(",")
-        return f"{_TITLES.get(name, name)}{', ' if comma else ''}{settings}"
+        title = _TITLES.get(name, name)
+        return f"{title} ({settings})" if comma else title
 
     @property
     def label(self) -> str:

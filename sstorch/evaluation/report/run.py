@@ -42,7 +42,7 @@ from sstorch.soft.groups import interval_text
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
 _MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
-# Rows of a fold, and events in all, from which a smooth curve of calibration says something.
+# Rows from which a smooth curve of calibration says something.
 _LEAST_ROWS = 50
 
 
@@ -331,21 +331,24 @@ def _score_cell(name: str, value: float, best: float) -> Cell:
     return Cell(number(value), best=bool(np.isfinite(value) and round(value, 3) == round(best, 3)))
 
 
-def _calibration(run: Run) -> Section | None:
+def _calibration(run: Run) -> Section:
     """Observed against predicted survival of rows left out, at each time that they were predicted for."""
     data = run.data
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
-    panels = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]]()
+    panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
     for name in times:
         time, predicted = float(name[2:-1]), run.held_out[name].to_numpy(np.float64)
         try:
             panels.append(
                 (time, metrics.calibration_curve(data.time, data.event, predicted, t=time), predicted)
             )
-        except DataError:
-            continue  # nobody is observed beyond it, or all predictions are one
-    if not panels or len(data) < _LEAST_ROWS:
-        return None
+        except DataError as error:
+            undefined.append(f"{run.unit_of(time)}: not defined, {error}")
+    if len(data) < _LEAST_ROWS:
+        text = f"{len(data)} rows are too few for curves of calibration, which need {_LEAST_ROWS}."
+        return Section("Calibration on rows left out", [Paragraph(text)])
+    if not panels:
+        return Section("Calibration on rows left out", [Bullets(undefined)])
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
     for ax, (time, curve, predicted) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -365,7 +368,7 @@ def _calibration(run: Run) -> Section | None:
         "band of 95 %; on the diagonal both agree. Ticks are rows."
     )
     picture = Picture("calibration", figure, caption, "Calibration curves: " + " ".join(said))
-    return Section("Calibration on rows left out", [picture, Bullets(said)])
+    return Section("Calibration on rows left out", [picture, Bullets([*said, *undefined])])
 
 
 # ---------------------------------------------------------------------- model card

@@ -50,7 +50,7 @@ def test_gated_trees_are_compared_with_the_papers_trees_without_a_ridge() -> Non
         [0.751, 0.741, 0.01]
     )
     assert beside(results, "ibs_graf", "test", Model("sst_po_gated", 2))["difference"].isna().all()
-    assert (gated.label, gated.family) == ("Llog, gated D2", "soft trees")
+    assert (gated.label, gated.family) == ("Llog gated D2", "soft trees")
 
 
 def test_curved_trees_are_compared_with_the_papers_straight_ones() -> None:
@@ -60,7 +60,7 @@ def test_curved_trees_are_compared_with_the_papers_straight_ones() -> None:
         [0.751, 0.741, 0.01]
     )
     assert beside(results, "ibs_graf", "test", Model("sst_po_curved", 2))["difference"].isna().all()
-    assert (curved.label, curved.family) == ("Llog, curved D2", "soft trees")
+    assert (curved.label, curved.family) == ("Llog curved D2", "soft trees")
 
 
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:

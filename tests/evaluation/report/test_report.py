@@ -1,5 +1,6 @@
 """The report as a whole, in both formats, and its command."""
 
+import html
 import io
 import os
 import re
@@ -142,7 +143,12 @@ def test_what_is_missing_is_told(written: Path) -> None:
 def test_a_single_model_on_a_single_data_set_is_enough(tmp_path: Path) -> None:
     files = write_report(Results(rows("mine", "my_model", None, {"my_metric": [[0.5]]}), []), tmp_path)
     assert files.figures == ()
+    frame = files._repr_html_()  # what a notebook shows
+    assert html.unescape(frame[frame.index('"') + 1 : frame.rindex('" style')]) == files.html.read_text(
+        "utf-8"
+    )
     text = files.markdown.read_text(encoding="utf-8")
+    assert "paper" not in text
     assert "my\\_model" in text
     assert "Ranks" not in text
 
@@ -200,14 +206,15 @@ def test_refusals_are_one_line(
 def test_a_packed_study_has_the_same_report(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main([str(run), "--out", str(tmp_path / "before"), "--metrics", "c_harrell"])
+    few = ["--metrics", "c_harrell", "--models", "sst_llog", "cox"]
+    main([str(run), "--out", str(tmp_path / "before"), *few])
     shutil.copytree(run / "results", tmp_path / "copy" / "results")
     n_tasks = len(list(run.glob("results/*/*.parquet")))
     capsys.readouterr()
     main([str(tmp_path / "copy"), "--pack"])
     assert capsys.readouterr().out.startswith(f"done: {n_tasks} files of tasks are now in ")
     assert [path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()] == ["results.parquet"]
-    main([str(tmp_path / "copy"), "--out", str(tmp_path / "after"), "--metrics", "c_harrell"])
+    main([str(tmp_path / "copy"), "--out", str(tmp_path / "after"), *few])
     before, after = (tmp_path / name / "report.md" for name in ("before", "after"))
     assert after.read_bytes() == before.read_bytes()
 

@@ -119,7 +119,7 @@ def test_the_common_block_leaves_sparse_models_out() -> None:
 
 def test_names_with_settings_keep_their_family() -> None:
     model = Model("sst_llog,ridge=0.1", 2)
-    assert (model.label, model.family) == ("Llog, ridge=0.1 D2", "soft trees")
+    assert (model.label, model.family) == ("Llog (ridge=0.1) D2", "soft trees")
     assert Model("mine", None).family == "other models"
 
 
