@@ -432,16 +432,59 @@ def check_time_event(
     return times, check_event(event, f"{prefix}event", times.size)
 
 
+def check_cause(
+    cause: npt.ArrayLike, name: str = "cause", n_rows: int | None = None, n_causes: int | None = None
+) -> IntArray:
+    """Causes of events as integers, shape (n,): 0 where the row was censored, else 1 .. K.
+
+    Raises:
+        DataError: not a vector of that length, or a value that is no such integer; without ``n_causes`` K is
+            not limited.
+    """
+    array = check_vector(cause, name, n_rows)
+    wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
+    if wrong.any():
+        known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
+        raise DataError(
+            f"{name}: expected 0 (censored) or the number of a cause, {known}; got {array[wrong][0]:g} in "
+            f"{name_rows(wrong)}. Are time and cause in the order (time, cause)?"
+        )
+    return array.astype(np.int64)
+
+
+def check_time_cause(
+    time: npt.ArrayLike, cause: npt.ArrayLike, prefix: str = "", n_causes: int | None = None
+) -> tuple[FloatArray, IntArray]:
+    """Observed times and causes of the same rows, each (n,); see `check_time` and `check_cause`."""
+    check_same_order(**{f"{prefix}time": time, f"{prefix}cause": cause})
+    times = check_time(time, f"{prefix}time")
+    return times, check_cause(cause, f"{prefix}cause", times.size, n_causes)
+
+
 def check_train(train: Any) -> tuple[FloatArray, BoolArray]:
     """Times and events, each (n_train,), of the training rows, which give the censoring distribution.
 
     Raises:
         DataError: not a pair, or a pair that `check_time_event` refuses.
     """
+    _check_pair(train, "(time, event)")
+    return check_time_event(train[0], train[1], prefix="train ")
+
+
+def check_train_causes(train: Any) -> tuple[FloatArray, IntArray]:
+    """Times and causes, each (n_train,), of the training rows, which give the censoring distribution.
+
+    Raises:
+        DataError: not a pair, or a pair that `check_time_cause` refuses.
+    """
+    _check_pair(train, "(time, cause)")
+    return check_time_cause(train[0], train[1], prefix="train ")
+
+
+def _check_pair(train: Any, names: str) -> None:
     if not isinstance(train, tuple | list) or len(train) != 2:
         got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
-        raise DataError(f"train: expected the pair (time, event) of the training rows; got {got}.")
-    return check_time_event(train[0], train[1], prefix="train ")
+        raise DataError(f"train: expected the pair {names} of the training rows; got {got}.")
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
@@ -596,6 +639,46 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
             "survival, not risk and not 1 - survival, with columns in the order of times."
         )
+    return curves
+
+
+def check_incidence(
+    incidence: npt.ArrayLike, n_rows: int, n_times: int, *, rising: bool = True
+) -> FloatArray:
+    """Cumulative incidences F_i(t_k) of a cause on a grid as float64, shape (n_rows, n_times).
+
+    Rounding is treated as by `check_survival`.
+
+    Args:
+        incidence: the curves, shape (n_rows, n_times).
+        n_rows: number of rows.
+        n_times: number of times.
+        rising: False where each time is looked at alone, and curves may fall.
+
+    Raises:
+        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
+    """
+    curves = as_numbers(incidence, "incidence")
+    if curves.shape != (n_rows, n_times):
+        hint = " Pass the curves of one cause." if curves.ndim == 3 else ""
+        raise DataError(
+            f"incidence: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
+            f"got {curves.shape}.{hint}"
+        )
+    rounding = _rounding_of(incidence, "incidence")
+    wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
+    if wrong.any():
+        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {name_rows(wrong)}.")
+    if rising:
+        falls = np.zeros(n_rows, dtype=bool)
+        for rows in blocks(n_rows, n_times):
+            part = curves[rows]
+            falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
+        if falls.any():
+            raise DataError(
+                f"incidence: expected curves that do not fall with t; they fall in {name_rows(falls)}. Pass "
+                "cumulative incidences, not survival, with columns in the order of times."
+            )
     return curves
 
 

@@ -57,7 +57,7 @@ from sstorch.metrics.groups import (
     concordance_of_groups,
     logrank_test,
 )
-from sstorch.metrics.incidence import aalen_johansen
+from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,
     concordance_cause_specific,
@@ -84,6 +84,7 @@ __all__ = [
     "RiskScore",
     "SurvivalScorer",
     "aalen_johansen",
+    "aalen_johansen_error",
     "adjusted_rand_index",
     "brier_score",
     "brier_score_incidence",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray
-from sstorch.checks import rows_text
-from sstorch.exceptions import DataError
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_time_cause, check_vector, check_weight
 
 
 def aalen_johansen(
@@ -38,7 +39,7 @@ def aalen_johansen(
         shape (K, n_times), rising right-continuous steps.
 
     Raises:
-        DataError: shapes differ, or a cause is no integer from 0 to K.
+        DataError: arguments that `sstorch.checks` refuses.
 
     References:
         Aalen and Johansen (1978), "An empirical transition matrix for non-homogeneous Markov chains based on
@@ -49,27 +50,101 @@ def aalen_johansen(
         array([[0.25, 0.25, 0.75],
                [0.  , 0.25, 0.25]])
     """
-    t, codes = np.asarray(time, dtype=np.float64), np.asarray(cause)
-    if t.ndim != 1 or codes.shape != t.shape:
-        raise DataError(f"time has shape {t.shape} and cause {codes.shape}; give one of each for every row")
-    count = int(codes.max(initial=0)) if n_causes is None else n_causes
-    if (bad := ~np.isin(codes, np.arange(count + 1))).any():
-        raise DataError(f"cause is no number from 0 to {count} in {rows_text(bad)}")
-    weight = np.ones(len(t)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    steps, place = np.unique(t[codes > 0], return_inverse=True)
-    if len(steps) == 0:
-        return np.zeros((count, np.size(times)))
-    events = np.zeros((count, len(steps)))
-    np.add.at(events, (codes[codes > 0].astype(np.int64) - 1, place), weight[codes > 0])
-    at_risk = _weight_from(t, weight, steps)
+    row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
+    weight = check_weight(sample_weight, row_time.size)
+    late = None if entry is None else check_vector(entry, "entry", row_time.size)
+    asked = check_vector(times, "times")
+    counts = _counts(row_time, codes, n_causes, np.ones(row_time.size) if weight is None else weight, late)
+    _, incidence = _estimate(counts)
+    return np.asarray(incidence[:, np.searchsorted(counts.steps, asked, "right")])
+
+
+def aalen_johansen_error(
+    time: npt.ArrayLike, cause: npt.ArrayLike, times: npt.ArrayLike, n_causes: int | None = None
+) -> FloatArray:
+    """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
+
+    The square root of the sum over rows of the squared derivative of the estimate with respect to the row's
+    weight. It is what R's ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause
+    is alone.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        times: at which errors are wanted, shape (n_times,).
+        n_causes: K; the largest cause if None.
+
+    Returns:
+        shape (K, n_times), 0 before the first event.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses.
+
+    References:
+        Jaeckel (1972), "The infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
+
+    Examples:
+        >>> aalen_johansen_error([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1], times=[1.0, 3.0]).round(4)
+        array([[0.2165, 0.2165],
+               [0.    , 0.2165]])
+    """
+    row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
+    asked = check_vector(times, "times")
+    counts = _counts(row_time, codes, n_causes, np.ones(row_time.size), None)
+    before, incidence = _estimate(counts)
+    found = [_variance(counts, before, incidence, m) for m in np.searchsorted(counts.steps, asked, "right")]
+    return np.sqrt(np.stack(found, axis=1))
+
+
+class _Counts(NamedTuple):
+    """Weights of rows at the distinct times of events: of each cause, (K, m), and at risk, (m,)."""
+
+    steps: FloatArray
+    events: FloatArray
+    at_risk: FloatArray
+
+
+def _counts(
+    time: FloatArray, codes: IntArray, n_causes: int | None, weight: FloatArray, entry: FloatArray | None
+) -> _Counts:
+    steps, place = np.unique(time[codes > 0], return_inverse=True)
+    events = np.zeros((int(codes.max()) if n_causes is None else n_causes, len(steps)))
+    np.add.at(events, (codes[codes > 0] - 1, place), weight[codes > 0])
+    at_risk = _weight_from(time, weight, steps)
     if entry is not None:
         # A row that enters at a time is at risk after it.
-        at_risk = at_risk - _weight_from(np.asarray(entry, dtype=np.float64), weight, steps)
-    hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
-    survival = np.cumprod(np.concatenate([[1.0], 1 - hazard.sum(axis=0)]))
-    incidence = np.concatenate([np.zeros((count, 1)), np.cumsum(hazard * survival[:-1], axis=1)], axis=1)
-    asked = np.asarray(times, dtype=np.float64)
-    return np.asarray(incidence[:, np.searchsorted(steps, asked, "right")])
+        at_risk = at_risk - _weight_from(entry, weight, steps)
+    return _Counts(steps, events, at_risk)
+
+
+def _estimate(counts: _Counts) -> tuple[FloatArray, FloatArray]:
+    """S just before each step, (m,), and the incidences before the first and after each step, (K, m + 1)."""
+    known = counts.at_risk > 0
+    hazard = np.divide(counts.events, counts.at_risk, out=np.zeros_like(counts.events), where=known)
+    survival = np.cumprod(np.append(1.0, 1.0 - hazard.sum(axis=0)))[:-1]
+    return survival, np.cumsum(np.pad(hazard * survival, ((0, 0), (1, 0))), axis=1)
+
+
+def _variance(counts: _Counts, before: FloatArray, incidence: FloatArray, m: int) -> FloatArray:
+    """Sum of the squared influences of the rows on the incidences after m steps, (K,).
+
+    A row at risk at a step makes the hazards of the step smaller, and with an event there larger by one of
+    n; a larger hazard adds to its cause and takes from what all causes have later. Rows that leave at one
+    step in one way have one influence.
+    """
+    if m == 0:
+        return np.zeros(len(incidence))
+    events, at_risk = counts.events[:, :m], counts.at_risk[:m]
+    left = at_risk - events.sum(axis=0)
+    gained = before[:m] / at_risk
+    later = incidence[:, m, None] - incidence[:, 1 : m + 1]
+    lost = np.divide(later, left, out=np.zeros_like(later), where=left > 0)
+    there = np.cumsum((gained * events - lost * events.sum(axis=0)) / at_risk, axis=1)
+    own = events * (gained - lost - there) ** 2
+    other = (events.sum(axis=0) - events) * (lost + there) ** 2
+    # Those who leave without an event before the next step, or are there after the last one.
+    without = left - np.append(at_risk[1:], 0.0)
+    return np.asarray((own + other + without * there**2).sum(axis=1))
 
 
 def _weight_from(values: FloatArray, weight: FloatArray, steps: FloatArray) -> FloatArray:

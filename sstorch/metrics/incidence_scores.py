@@ -13,21 +13,20 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
-    as_numbers,
     blocks,
     check_choice,
     check_grid_unit,
     check_horizon,
+    check_incidence,
     check_same_order,
     check_same_unit,
-    check_time_event,
+    check_time_cause,
     check_times,
-    check_train,
+    check_train_causes,
     check_vector,
     check_weight,
-    rows_text,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import BLOCK_ELEMENTS
@@ -39,9 +38,6 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     share_of_pairs,
 )
-
-# Of predicted probabilities.
-_ROUNDING = 1e-9
 
 
 def concordance_cause_specific(
@@ -78,9 +74,9 @@ def concordance_cause_specific(
         >>> concordance_cause_specific([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
         0.75
     """
-    codes = _codes(cause, np.size(time))
+    row_time, codes = check_time_cause(time, cause)
     return concordance_harrell_risk(
-        time,
+        row_time,
         codes == which,
         risk,
         tied_time=tied_time,
@@ -134,8 +130,8 @@ def concordance_wolbers(
         >>> concordance_wolbers([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
         0.6
     """
-    codes = _codes(cause, np.size(time))
-    row_time, row_event = check_time_event(time, codes > 0)
+    row_time, codes = check_time_cause(time, cause)
+    row_event = codes > 0
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     horizon = None if tau is None else check_horizon(tau, "tau")
     values = check_vector(risk, "risk", row_time.size)
@@ -204,13 +200,10 @@ def brier_score_incidence(
         >>> brier_score_incidence(*rows, [[0.5], [0.2], [0.1]], times=[2.5], train=rows).round(6).tolist()
         [0.1]
     """
-    codes = _codes(cause, np.size(time))
-    row_time, row_event = check_time_event(time, codes > 0)
+    row_time, codes = check_time_cause(time, cause)
+    row_event = codes > 0
     grid = check_times(times)
-    curves = _incidences(incidence, row_time.size, grid.size)
-    falls = np.asarray((np.diff(curves, axis=1) < -_ROUNDING).any(axis=1))
-    if falls.any():
-        raise DataError(f"incidence falls with t in {rows_text(falls)}; pass incidences, not survival")
+    curves = check_incidence(incidence, row_time.size, grid.size)
     check_same_order(time=time, cause=cause, incidence=incidence, sample_weight=sample_weight)
     check_grid_unit(row_time, row_event, grid)
     share = check_weight(sample_weight, row_time.size)
@@ -308,10 +301,10 @@ def cumulative_dynamic_auc_incidence(
         >>> cumulative_dynamic_auc_incidence(*rows, risk, times=[2.5], train=rows).round(3).tolist()
         [0.667]
     """
-    codes = _codes(cause, np.size(time))
-    row_time, row_event = check_time_event(time, codes > 0)
+    row_time, codes = check_time_cause(time, cause)
+    row_event = codes > 0
     grid = check_times(times)
-    curves = _incidences(incidence, row_time.size, grid.size)
+    curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
     check_same_order(time=time, cause=cause, incidence=incidence)
     at_event = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
     at_risk = _risk_weights(train, grid, min_censoring_prob)
@@ -329,27 +322,6 @@ def cumulative_dynamic_auc_incidence(
     return areas
 
 
-def _codes(cause: npt.ArrayLike, n_rows: int) -> IntArray:
-    """Causes as integers, (n,)."""
-    values = as_numbers(cause, "cause")
-    if values.shape != (n_rows,):
-        raise DataError(f"cause has shape {values.shape}; give one for each of {n_rows} rows")
-    if (bad := (values != np.round(values)) | (values < 0)).any():
-        raise DataError(f"cause is no integer >= 0 in {rows_text(bad)}; 0 is censored, causes are 1 .. K")
-    return values.astype(np.int64)
-
-
-def _incidences(incidence: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Probabilities of rows at times, (n, n_times)."""
-    curves = as_numbers(incidence, "incidence")
-    if curves.shape != (n_rows, n_times):
-        raise DataError(f"incidence has shape {curves.shape}; give one row a person, ({n_rows}, {n_times})")
-    bad = np.asarray(~((curves >= -_ROUNDING) & (curves <= 1 + _ROUNDING)).all(axis=1))
-    if bad.any():
-        raise DataError(f"incidence is no probability in {rows_text(bad)}")
-    return curves
-
-
 def _event_weights(
     time: FloatArray,
     event: BoolArray,
@@ -358,9 +330,9 @@ def _event_weights(
     min_censoring_prob: float | None,
 ) -> FloatArray:
     """1 / G at the rows' own times, 0 where they were censored, (n,)."""
-    train_time, train_event = _training(train)
+    train_time, train_cause = check_train_causes(train)
     check_same_unit(time, train_time, ("time", "train time"))
-    rows = train_time, train_event
+    rows = train_time, train_cause > 0
     return ipcw_weights(time, event, train=rows, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
 
 
@@ -368,11 +340,6 @@ def _risk_weights(
     train: tuple[npt.ArrayLike, npt.ArrayLike], grid: FloatArray, min_censoring_prob: float | None
 ) -> FloatArray:
     """1 / G(t) of rows under observation at the times of a grid."""
-    censoring = censoring_distribution(*_training(train))
+    train_time, train_cause = check_train_causes(train)
+    censoring = censoring_distribution(train_time, train_cause > 0)
     return np.asarray(1.0 / np.maximum(censoring.at(grid), censoring_floor(censoring, min_censoring_prob)))
-
-
-def _training(train: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[FloatArray, BoolArray]:
-    """Times of the training rows, and whether any cause has ended them."""
-    time, cause = train
-    return check_train((time, _codes(cause, np.size(time)) > 0))
