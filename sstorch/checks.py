@@ -696,7 +696,7 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
     if wrong.any():
         raise DataError(
             f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
-            "survival, not risk, not a time and not a cumulative hazard."
+            f"{name}, not risk, not a time and not a cumulative hazard."
         )
     return np.clip(array, 0.0, 1.0)
 

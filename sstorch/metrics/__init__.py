@@ -58,6 +58,10 @@ from sstorch.metrics.groups import (
     logrank_test,
 )
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
+from sstorch.metrics.incidence_calibration import (
+    aalen_johansen_calibration,
+    grouped_calibration_incidence,
+)
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,
     concordance_cause_specific,
@@ -84,6 +88,7 @@ __all__ = [
     "RiskScore",
     "SurvivalScorer",
     "aalen_johansen",
+    "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
     "brier_score",
@@ -111,6 +116,7 @@ __all__ = [
     "gap",
     "group_parity",
     "group_scores",
+    "grouped_calibration_incidence",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
     "integrated_calibration_index",

@@ -178,20 +178,16 @@ def one_calibration(
         >>> result.table["observed"].tolist()
         [0.0, 1.0]
     """
-    _check_bins(n_bins)
     check_choice(variance, "variance", ("effective", "binomial", "greenwood"))
     check_choice(degrees_of_freedom, "degrees_of_freedom", ("groups", "groups-1"))
     row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
-    rank = np.searchsorted(np.sort(predicted), predicted, side="left")
-    group = np.unique(rank * n_bins // rank.size, return_inverse=True)[1]
-    n_groups = int(group.max()) + 1
-    if n_groups < 2:
+    groups = groups_of_equal_size(predicted, n_bins)
+    if (n_groups := len(groups)) < 2:
         raise DataError(
             "survival: all predictions are equal or nearly so, and one group leaves no degree of freedom."
         )
     rows = []
-    for k in range(n_groups):
-        inside = group == k
+    for inside in groups:
         group_time, group_event = row_time[inside], row_event[inside]
         observed, greenwood = _kaplan_meier_at(group_time, group_event, horizon)
         mean, n = float(predicted[inside].mean()), int(inside.sum())
@@ -345,6 +341,18 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
     other_events = events[position] - (row_event & (row_time <= horizon))
     left_out = before[position] * (1.0 - other_events / kept[position]) * after[position]
     return n * float(np.prod(factor)) - (n - 1) * left_out
+
+
+def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
+    """Marks of the rows of each group, from the lowest prediction; equal predictions are in one group.
+
+    Raises:
+        ConfigError: fewer than two bins.
+    """
+    _check_bins(n_bins)
+    rank = np.searchsorted(np.sort(predicted), predicted, side="left")
+    group = rank * n_bins // rank.size
+    return [group == k for k in np.unique(group)]
 
 
 def _checked(

@@ -1,0 +1,143 @@
+"""Calibration of cumulative incidences, of all rows and of groups: against Aalen and Johansen's estimate."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch.checks import (
+    check_grid_unit,
+    check_horizon,
+    check_incidence,
+    check_observed_horizon,
+    check_probability,
+    check_same_order,
+    check_share,
+    check_time_cause,
+    check_times,
+)
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.calibration import groups_of_equal_size
+from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
+
+
+def aalen_johansen_calibration(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    incidence: npt.ArrayLike,
+    times: npt.ArrayLike,
+    which: int = 1,
+    *,
+    power: int = 2,
+    min_at_risk: float = 0.05,
+) -> float:
+    """Distance of the mean predicted incidence of a cause from Aalen and Johansen's estimate.
+
+    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero, where both are 0, to
+    the last of the times at which enough rows are under observation. It asks whether predictions are right on
+    the whole, and any model without features passes: look at groups as well, by
+    :func:`grouped_calibration_incidence`. It is hazardous' ``aj_calibration_per_event``, whose integral
+    begins at the first of its times.
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
+        times: strictly increasing, shape (n_times,), in the unit of ``time``.
+        which: the cause.
+        power: p, 1 (a mean distance in probability) or 2.
+        min_at_risk: share of the rows that has to be under observation, in (0, 1).
+
+    Returns:
+        The distance, >= 0, 0 is best.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no time with enough rows.
+        ConfigError: a power or a share out of range.
+
+    References:
+        Alberge, Haugomat, Varoquaux and Abecassis (2026), "On the calibration of survival models with
+        competing risks", AISTATS, arXiv 2602.00194.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1])
+        >>> curves = [[0.3, 0.3, 0.7]] * 4  # of Aalen and Johansen: .25, .25, .75
+        >>> round(aalen_johansen_calibration(*rows, curves, [1.0, 2.0, 3.0], power=1), 6)
+        0.041667
+    """
+    check_same_order(time=time, cause=cause, incidence=incidence)
+    row_time, codes = check_time_cause(time, cause)
+    grid = check_times(times)
+    curves = check_incidence(incidence, row_time.size, grid.size)
+    check_grid_unit(row_time, codes > 0, grid)
+    if power not in (1, 2):
+        raise ConfigError(f"power: expected 1 or 2; got {power!r}.")
+    check_share(min_at_risk, "min_at_risk", "a share of the rows in (0, 1)", closed=False)
+    at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
+    inside = (at_risk >= min_at_risk) & (grid > 0.0)
+    if not inside.any():
+        raise DataError(
+            f"times: at none of them {min_at_risk:.0%} of the rows are under observation; give earlier times."
+        )
+    ends = np.append(0.0, grid[inside])
+    observed = aalen_johansen(row_time, codes, grid[inside], max(which, int(codes.max())))[which - 1]
+    distance = np.append(0.0, np.abs(curves[:, inside].mean(axis=0) - observed) ** power)
+    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
+
+
+def grouped_calibration_incidence(
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    incidence: npt.ArrayLike,
+    which: int = 1,
+    *,
+    t: float,
+    n_bins: int = 10,
+) -> pd.DataFrame:
+    """Predicted and observed incidence of a cause at one time, by groups of predicted risk.
+
+    Rows are put in groups of equal size by their prediction, equal predictions in one group, so that the
+    leaves of a small tree are its groups; in each the mean prediction stands beside Aalen and Johansen's
+    estimate. It is the calibration plot of riskRegression with ``method="quantile"`` (``q`` groups).
+
+    Args:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        incidence: predicted F_i(t) of the cause, one probability per row, shape (n,).
+        which: the cause.
+        t: the time, in the unit of ``time``.
+        n_bins: number of groups; fewer where predictions tie.
+
+    Returns:
+        One row a group, from the lowest prediction: n, events (of the cause, up to t), predicted (mean),
+        observed, and standard_error of observed.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.
+        ConfigError: fewer than two groups, or t no time > 0.
+
+    Examples:
+        >>> grouped_calibration_incidence(
+        ...     [1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], [0.4, 0.1, 0.4, 0.1], t=2.5, n_bins=2
+        ... )["observed"].tolist()
+        [0.0, 0.5]
+    """
+    check_same_order(time=time, cause=cause, incidence=incidence)
+    row_time, codes = check_time_cause(time, cause)
+    predicted = check_probability(incidence, "incidence", row_time.size)
+    horizon = check_horizon(t, "t")
+    check_observed_horizon(horizon, row_time, "t")
+    count, rows = max(which, int(codes.max())), []
+    for inside in groups_of_equal_size(predicted, n_bins):
+        own = row_time[inside], codes[inside]
+        rows.append(
+            {
+                "n": len(own[0]),
+                "events": int(((own[1] == which) & (own[0] <= horizon)).sum()),
+                "predicted": float(predicted[inside].mean()),
+                "observed": float(aalen_johansen(*own, [horizon], count)[which - 1, 0]),
+                "standard_error": float(aalen_johansen_error(*own, [horizon], count)[which - 1, 0]),
+            }
+        )
+    return pd.DataFrame(rows)
