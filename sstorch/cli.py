@@ -27,6 +27,7 @@ from sstorch._version import __version__
 from sstorch.arguments import as_hydra_takes, help_text, refusal_text
 from sstorch.checks import nearest_text
 from sstorch.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
+from sstorch.data import SurvivalData
 from sstorch.evaluation import (
     SCORES,
     CrossValidation,
@@ -40,6 +41,7 @@ from sstorch.evaluation import (
     soft_tree_models,
     split_names,
 )
+from sstorch.evaluation.competing_risks import cause_folds, competing_risks_tree, cross_validate_causes
 from sstorch.evaluation.engines import make_engine
 from sstorch.evaluation.peers import peer_table, score_run
 from sstorch.evaluation.study import Outcome, StudyTask, data_checksum, plan, run_tasks
@@ -168,6 +170,9 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     settings = estimator.settings()
     data = config.load()
     settings.check_columns(data)
+    if data.causes is not None:
+        run_causes(config, config_text, folder, data)
+        return None
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
@@ -231,6 +236,44 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
     return result
+
+
+def run_causes(config: Config, config_text: str, folder: RunFolder, data: SurvivalData) -> None:
+    """Carry out a run on data whose causes compete.
+
+    Args:
+        config: the configuration.
+        config_text: its resolved YAML.
+        folder: where the results go.
+        data: the rows.
+
+    Raises:
+        SstorchError: the configuration or the data cannot be used.
+    """
+    cv = config.cv
+    # Unless a leaf is asked for, each cause has the one that suits its number of events.
+    tree = config.estimator()
+    estimator = competing_risks_tree(tree, tree.leaf if _overrides_of("leaf") else "auto")
+    checksum = data_checksum(data)
+    if folder.is_completed(config_text, checksum):
+        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
+        return
+    cause_folds(data, cv.n_folds, cv.seed)
+    _set_threads(config.device.threads, 2**config.tree.depth * len(data))
+    print(f"data     {config.dataset.name}: {data.describe()}")
+    print(
+        f"model    depth {config.tree.depth}, distilled gates, a hazard of every cause in each leaf",
+        flush=True,
+    )
+    folder.begin(config_text, checksum)
+    begin = time.perf_counter()
+    result = cross_validate_causes(estimator, data, cv.n_folds, cv.seed)
+    seconds = time.perf_counter() - begin
+    folder.write_causes(result, data)
+    folder.write_status("completed", seconds=round(seconds, 2), trees=cv.n_folds + 1, data=checksum)
+    print(f"\nTest folds, means\n{result.table().round(4).to_string()}")
+    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
+    print(f"done: {cv.n_folds + 1} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:

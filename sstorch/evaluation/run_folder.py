@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from sstorch.data import SurvivalData
+from sstorch.evaluation.competing_risks import CauseValidation
 from sstorch.evaluation.cross_validation import CrossValidation
 from sstorch.evaluation.scores import leaf_table
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
-from sstorch.plots import plot_survival_by_leaf
+from sstorch.plots import plot_incidence, plot_survival_by_leaf
 from sstorch.soft.settings import SETTINGS, completed
 
 # Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
@@ -208,6 +210,24 @@ class RunFolder:
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
             figures[name] = figure
         return figures
+
+    def write_causes(self, result: CauseValidation, data: SurvivalData) -> None:
+        """Write scores, folds, the tree, the model and the figure of a run on competing causes."""
+        result.scores.to_csv(self.path / "scores.csv", index=False)
+        result.table().to_csv(self.path / "summary.csv")
+        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
+            self.path / "folds.csv", index=False
+        )
+        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
+        result.model.save(self.path / "model")
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        coding = ["0", *result.model.coding_]
+        causes = np.array(coding, dtype=object)[data.cause]
+        axes = plot_incidence(result.model, data.frame, (data.time, causes))
+        figure = axes[0].get_figure(root=True)
+        assert figure is not None
+        figure.savefig(folder / "incidence.png", dpi=120)
 
     @staticmethod
     def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:

@@ -73,6 +73,11 @@ def plan(
     tasks, folds_of = [], {}
     for source in sources:
         data = source.load()
+        if data.causes is not None:
+            raise ConfigError(
+                f"{source.label} has competing causes, and models of a study know one event: leave it out; "
+                f"sstorch dataset={source.label} cross-validates a tree for its causes"
+            )
         folds_of[source.label] = make_folds(data, n_folds, seed)
         digest = data_checksum(data)
         for model in models:
@@ -101,6 +106,8 @@ def data_checksum(data: SurvivalData) -> str:
     """Checksum of everything that a model sees of the rows."""
     target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
     frame, extra = data.frame, dict[str, object]()
+    if data.causes is not None:
+        extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
     if any(name in frame for name in _TARGET):
         extra["features"] = _text(frame)
     schema = Schema.of(frame)
