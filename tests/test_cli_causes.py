@@ -63,7 +63,7 @@ def test_folds_have_all_causes(table: pd.DataFrame) -> None:
     fold = cause_folds(data, 4, 0)
     shares = pd.crosstab(fold, data.cause)
     assert (shares.max() - shares.min() <= 1).all()
-    few = np.where(np.cumsum(data.cause == 2) > 3, 0, data.cause)
+    few = np.where((data.cause == 2) & (np.cumsum(data.cause == 2) > 3), 0, data.cause)
     rare = SurvivalData(table[["age", "size"]], (table["days"], few), causes="auto")
     with pytest.raises(DataError, match="cause 2 has 3 events, too few for 4 folds"):
         cause_folds(rare, 4, 0)
