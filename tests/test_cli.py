@@ -448,7 +448,7 @@ def test_a_completed_run_is_not_taken_for_one_of_other_data(
 def test_a_killed_run_goes_on_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = ["experiment=quick", "trainer.macro_iterations=12", "cv.n_starts=4", "init=kmeans"]
+    overrides = ["experiment=quick", "trainer.macro_iterations=7", "cv.n_starts=4", "init=kmeans"]
     overrides += ["cv.n_folds=2"]
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     assert _sstorch(monkeypatch, whole, *overrides) == 0
@@ -461,7 +461,7 @@ def test_a_killed_run_goes_on_in_its_folder(
             return int(file.get_tensor("run/n_passes"))
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 3):
+        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 2):
             time.sleep(0.01)
         process.send_signal(signal.SIGSTOP)
         # While it runs nobody else may.
@@ -470,7 +470,7 @@ def test_a_killed_run_goes_on_in_its_folder(
         assert RunFolder(folder).status == "running"
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    assert 3 <= n_passes() < 12
+    assert 2 <= n_passes() < 7
     status = json.loads((folder / "status.json").read_text())
     assert status == {"status": "running", "process": process.pid, "host": platform.node()}
     assert RunFolder(folder).status == "killed"
