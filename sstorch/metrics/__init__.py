@@ -62,6 +62,7 @@ from sstorch.metrics.incidence_calibration import (
     aalen_johansen_calibration,
     grouped_calibration_incidence,
 )
+from sstorch.metrics.incidence_evaluation import evaluate_incidence, incidence_times
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,
     concordance_cause_specific,
@@ -74,11 +75,12 @@ from sstorch.metrics.integrated_brier import (
     integrated_brier_score,
     scaled_integrated_brier_score,
 )
-from sstorch.metrics.scoring import RiskScore, SurvivalScorer
+from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 __all__ = [
     "DCalibration",
+    "IncidenceScorer",
     "KaplanMeier",
     "KaplanMeierBand",
     "LogrankTest",
@@ -112,11 +114,13 @@ __all__ = [
     "cumulative_dynamic_auc_risk",
     "d_calibration",
     "evaluate",
+    "evaluate_incidence",
     "evaluation_times",
     "gap",
     "group_parity",
     "group_scores",
     "grouped_calibration_incidence",
+    "incidence_times",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
     "integrated_calibration_index",

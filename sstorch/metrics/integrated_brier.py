@@ -377,15 +377,15 @@ def scaled_integrated_brier_score(
     return relative_score(value, score(kaplan_meier_curves(train, times, np.size(time))))
 
 
-def relative_score(score: float, reference: float) -> float:
+def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:
     """1 - score / reference.
 
     Raises:
-        DataError: the reference, the score of Kaplan-Meier, is 0.
+        DataError: the reference, the score of an estimate without features, is 0.
     """
     if reference == 0.0:
         raise DataError(
-            "train: the integrated Brier score of Kaplan-Meier is 0, so that nothing can be scaled by it."
+            f"train: the integrated Brier score of {estimate} is 0, so that nothing can be scaled by it."
         )
     return 1.0 - score / reference
 

@@ -13,6 +13,7 @@ keeps the event times it was fitted on as `event_times_`, as `SoftSurvivalTree` 
 `n_samples_fit_`, is refused where the complement holds others or more.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +23,12 @@ from sklearn.metrics import get_scorer_names
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon
-from sstorch.data import parse_target
+from sstorch.data import Causes, parse_causes, parse_target
 from sstorch.data.columns import check_same_order, target_parts
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
 from sstorch.metrics.evaluation import METRICS, ScoredRows, score
+from sstorch.metrics.incidence_evaluation import INCIDENCE_METRICS, ScoredIncidences, score_incidence
 
 RISK_METRICS = ("c_harrell", "c_uno")
 
@@ -153,7 +155,78 @@ def remedy_for_names(scoring: object) -> str:
     )
 
 
-def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
+@dataclass(frozen=True, eq=False)
+class IncidenceScorer:
+    """A scorer of incidences of competing causes, for `scoring=` of `cross_val_score` and its like.
+
+    ``scorer(estimator, X, y)`` predicts by ``estimator.predict_cumulative_incidence(X, times)`` and returns
+    the metric, with the sign turned where lower is better, so that greater is always better. ``y`` has times
+    and causes in a form that is split by rows, such as a DataFrame with columns ``time`` and ``cause``.
+
+    Args:
+        metric: a name of `evaluate_incidence`, such as "ibs" or "c_wolbers".
+        train: y of the training rows, for a fixed split; or
+        all_rows: y of all rows that are split, as for `SurvivalScorer`.
+        cause: number of a cause, 1 .. K, or its name; None for the mean over all causes.
+        tau: the horizon, see `evaluate_incidence`.
+
+    Raises:
+        ConfigError: an unknown metric or cause, both or neither of `train` and `all_rows`, or tau is no
+            time > 0.
+        DataError: `train` or `all_rows` is no y with causes.
+
+    Examples:
+        >>> from sklearn.model_selection import cross_val_score
+        >>> from sstorch import CompetingRisksTree
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(200, 1))
+        >>> rows = zip(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 200))
+        >>> y = np.array(list(rows), dtype=[("time", float), ("cause", int)])
+        >>> scorer = IncidenceScorer("ibs", all_rows=y, cause=1)
+        >>> cross_val_score(CompetingRisksTree(depth=0), x, y, cv=2, scoring=scorer).round(1).tolist()
+        [-0.2, -0.2]
+    """
+
+    metric: str
+    train: Any = field(default=None, repr=False)
+    all_rows: Any = field(default=None, repr=False)
+    cause: int | str | None = None
+    tau: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice(self.metric, "metric", tuple(INCIDENCE_METRICS))
+        _check_options(self.train, self.all_rows, self.tau, parse_causes)
+        if self.cause is not None:
+            self._known()[1].number(self.cause)
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Score a fitted estimator on some rows.
+
+        Raises:
+            DataError: as `evaluate_incidence`, rows that are not among `all_rows`, or an estimator that is
+                known not to be fitted on all the others.
+        """
+        known_time, causes = self._known()
+        time, scored = parse_causes(y, causes.coding, require_all=False)
+        check_same_order(("X", X), *target_parts(y))
+        train = known_time, causes.codes
+        if self.all_rows is not None:
+            left_time, left = _not_scored(train, (time, scored.codes), "cause")
+            train = left_time, left.astype(np.int64)
+            _check_fitted_on(estimator, left_time, left > 0.0)
+        rows = ScoredIncidences.predicted(estimator, X, (time, scored.codes), train, causes.names, self.tau)
+        which = range(1, len(causes.names) + 1) if self.cause is None else [causes.number(self.cause)]
+        value = float(np.mean([score_incidence(self.metric, rows, k) for k in which]))
+        return value if INCIDENCE_METRICS[self.metric].higher_is_better else -value
+
+    def _known(self) -> tuple[FloatArray, Causes]:
+        """Times and causes of the rows that were given."""
+        return parse_causes(self.train if self.all_rows is None else self.all_rows)
+
+
+def _check_options(
+    train: Any, all_rows: Any, tau: float | None, parse: Callable[[Any], object] = parse_target
+) -> None:
     if (train is None) == (all_rows is None):
         raise ConfigError(
             "train, all_rows: expected one of them, y of the training rows or y of all rows that are "
@@ -164,7 +237,7 @@ def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
     for name, rows in (("train", train), ("all_rows", all_rows)):
         if rows is not None:
             try:
-                parse_target(rows)
+                parse(rows)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
 
@@ -200,18 +273,26 @@ def _check_fitted_on(estimator: Any, time: FloatArray, event: BoolArray) -> None
 def _training_rows(y: Any, train: Any, all_rows: Any) -> tuple[FloatArray, BoolArray]:
     if all_rows is None:
         return parse_target(train)
-    whole, scored = (np.column_stack(parse_target(rows)) for rows in (all_rows, y))
-    pairs, position = np.unique(np.concatenate((whole, scored)), axis=0, return_inverse=True)
+    time, event = _not_scored(parse_target(all_rows), parse_target(y), "event")
+    return time, event > 0.0
+
+
+def _not_scored(
+    whole: tuple[FloatArray, npt.NDArray[Any]], scored: tuple[FloatArray, npt.NDArray[Any]], name: str
+) -> tuple[FloatArray, FloatArray]:
+    """Times and events, or causes, of all rows but the scored ones; `name` says which they are."""
+    every, some = np.column_stack(whole), np.column_stack(scored)
+    pairs, position = np.unique(np.concatenate((every, some)), axis=0, return_inverse=True)
     position = position.reshape(-1)
-    left = np.bincount(position[: len(whole)], minlength=len(pairs))
-    left -= np.bincount(position[len(whole) :], minlength=len(pairs))
+    left = np.bincount(position[: len(every)], minlength=len(pairs))
+    left -= np.bincount(position[len(every) :], minlength=len(pairs))
     if (left < 0).any():
-        time, event = pairs[int((left < 0).argmax())]
+        time, value = pairs[int((left < 0).argmax())]
         raise DataError(
-            f"y: a scored row with time {time:g} and event {event:g} is not among all_rows; give y of all "
+            f"y: a scored row with time {time:g} and {name} {value:g} is not among all_rows; give y of all "
             "rows that cross-validation splits."
         )
     if not left.any():
         raise DataError("y: all of all_rows are scored, so that no training row is left for the weights.")
-    time, event = np.repeat(pairs, left, axis=0).astype(np.float64).T
-    return time, event > 0.0
+    time, value = np.repeat(pairs, left, axis=0).astype(np.float64).T
+    return time, value

@@ -2,6 +2,7 @@
 #   Rscript tests/metrics/incidence.R > tests/metrics/incidence_in_r.json
 # with survival 3.5-3, MASS 7.3-58.2, riskRegression 2022.11.28 and pec 2022.05.04 (Debian 12).
 
+pdf(NULL)
 suppressPackageStartupMessages({
   library(survival)
   library(riskRegression)
@@ -26,7 +27,9 @@ predict_incidence <- function(data, times) {
   1 - exp(-outer(exp((data$age - 60) / 20), times) / (3 * max(times)))
 }
 
-numbers <- function(x) paste0("[", paste(ifelse(is.nan(x), "null", sprintf("%.17g", x)), collapse = ", "), "]")
+numbers <- function(x) {
+  paste0("[", paste(ifelse(is.nan(x), "null", sprintf("%.17g", x)), collapse = ", "), "]")
+}
 entry <- function(name, x) sprintf("\"%s\": %s", name, numbers(x))
 
 of_set <- function(name) {
@@ -67,11 +70,12 @@ groups <- function() {
     list(m = predicted), formula = Hist(time, cause) ~ 1, data = data, cause = 1, times = 2500,
     plots = "calibration", metrics = NULL, null.model = FALSE, se.fit = FALSE
   )
-  frame <- plotCalibration(score, method = "quantile", cens.method = "local", q = 5, plot = FALSE)$plotFrames$m
-  paste0("{\n  ", entry("predicted", frame$Pred), ",\n  ", entry("observed", frame$Obs), "\n}")
+  frames <- plotCalibration(score, method = "quantile", cens.method = "local", q = 5, plot = FALSE)$plotFrames
+  paste0("{\n  ", entry("predicted", frames$m$Pred), ",\n  ", entry("observed", frames$m$Obs), "\n}")
 }
 
 cat(
-  "{\n\"sets\": {\n", paste(sapply(names(sets), of_set), collapse = ",\n"), "\n},\n\"groups\": ", groups(), "\n}\n",
+  "{\n\"sets\": {\n", paste(sapply(names(sets), of_set), collapse = ",\n"), "\n},\n",
+  "\"groups\": ", groups(), "\n}\n",
   sep = ""
 )

@@ -1,0 +1,349 @@
+"""Scores of cumulative incidences by name: scored rows, the table of all scores, and that of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import (
+    as_numbers,
+    check_horizon,
+    check_incidence,
+    check_observed_horizon,
+    check_same_order,
+    check_time_cause,
+    check_times,
+)
+from sstorch.data import Causes, SurvivalData, parse_causes
+from sstorch.exceptions import DataError
+from sstorch.metrics.evaluation import check_names
+from sstorch.metrics.incidence import aalen_johansen
+from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
+from sstorch.metrics.incidence_scores import (
+    brier_score_incidence,
+    concordance_cause_specific,
+    concordance_wolbers,
+    cumulative_dynamic_auc_incidence,
+    integrated_brier_score_incidence,
+)
+from sstorch.metrics.integrated_brier import relative_score
+
+Rows = SurvivalData | tuple[Any, Any]
+# Times and causes of rows, each (n,).
+TimeCause = tuple[FloatArray, IntArray]
+Incidences = tuple[npt.ArrayLike, npt.ArrayLike]
+
+_N_TIMES = 100
+# Before the first few events there is nothing to score, and after the last weights for censoring grow large.
+_FIRST_QUANTILE, _LAST_QUANTILE = 0.02, 0.9
+
+
+@runtime_checkable
+class PredictsIncidence(Protocol):
+    """A fitted model: anything with this method."""
+
+    def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
+        """F_k(t | x), shape (n, K, n_times)."""
+
+
+def incidence_times(time: npt.ArrayLike, cause: npt.ArrayLike, tau: float | None = None) -> FloatArray:
+    """Times at which incidences are scored by default: quantiles of the training rows' event times.
+
+    Args:
+        time: observed times of the training rows, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        tau: the last time; if None, that by which 90 % of the observed events were, beyond which weights
+            for censoring grow large.
+
+    Returns:
+        at most 100, strictly increasing: quantiles of the event times up to ``tau``, from the 2 % one on.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no event up to ``tau``.
+
+    Examples:
+        >>> incidence_times([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], tau=2.5)[[0, -1]].tolist()
+        [1.02, 2.5]
+    """
+    row_time, codes = check_time_cause(time, cause)
+    if tau is not None:
+        check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
+    events = row_time[codes > 0]
+    if events.size == 0:
+        raise DataError("cause: no row has an event, so that there are no times to score at.")
+    last = float(np.quantile(events, _LAST_QUANTILE)) if tau is None else tau
+    before = events[events < last]
+    levels = np.linspace(_FIRST_QUANTILE, 1.0, _N_TIMES - 1)
+    return np.unique(np.append(np.quantile(before, levels) if before.size else before, last))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredIncidences:
+    """Test rows, their incidences and the training rows.
+
+    Attributes:
+        time: observed times of the test rows, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        incidence: predicted F_k on `times`, shape (n, K, n_times).
+        times: the grid, shape (n_times,); its last time is the horizon of scores at one time.
+        train: times and causes of the training rows.
+        names: of the K causes.
+    """
+
+    time: FloatArray
+    cause: IntArray
+    incidence: FloatArray
+    times: FloatArray
+    train: TimeCause
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, model: PredictsIncidence | Incidences, train: Rows, test: Rows, tau: float | None = None
+    ) -> Self:
+        """Predict, or take, the incidences of the test rows up to a time; see `evaluate_incidence`.
+
+        Raises:
+            DataError: rows, incidences or model are not what they should be.
+        """
+        _, train_time, train_causes = _split(train, "train")
+        X, time, causes = _split(test, "test", train_causes)
+        known = train_time, train_causes.codes
+        return cls.predicted(model, X, (time, causes.codes), known, causes.names, tau)
+
+    @classmethod
+    def predicted(
+        cls,
+        model: PredictsIncidence | Incidences,
+        X: Any,
+        rows: TimeCause,
+        train: TimeCause,
+        names: tuple[str, ...],
+        tau: float | None,
+    ) -> Self:
+        """Predict, or take, the incidences of rows whose times and causes are read."""
+        if isinstance(model, tuple) and len(model) == 2:
+            incidence, times = _up_to(tau, *model)
+        elif isinstance(model, PredictsIncidence) and not isinstance(model, type):
+            times = incidence_times(*train, tau)
+            incidence = model.predict_cumulative_incidence(X, times)
+        else:
+            raise DataError(
+                "model: expected a fitted model with predict_cumulative_incidence(X, times), or the pair "
+                f"(incidence, times); got {model if isinstance(model, type) else type(model).__name__}."
+            )
+        curves = as_numbers(incidence, "incidence")
+        expected = (rows[0].size, len(names), times.size)
+        if curves.shape != expected:
+            more = curves.ndim == 3 and curves.shape[1] == expected[1] + 1
+            hint = " Where the first curve is survival, leave it out." if more else ""
+            raise DataError(
+                f"incidence: expected shape (n_samples, n_causes, n_times) = {expected}; got "
+                f"{curves.shape}.{hint}"
+            )
+        for k in range(expected[1]):
+            check_incidence(curves[:, k], rows[0].size, times.size)
+        return cls(*rows, curves, times, train, names)
+
+    def curves(self, which: int) -> FloatArray:
+        """Incidences of a cause, (n, n_times)."""
+        return self.incidence[:, which - 1]
+
+
+def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, FloatArray, Causes]:
+    """Features, times and causes of rows in one of the accepted forms.
+
+    Raises:
+        DataError: another form, or causes that are not the known ones; the message has the argument's name.
+    """
+    if isinstance(rows, SurvivalData):
+        if rows.causes is None:
+            raise DataError(
+                f"{name}: the data tell no causes; make them with causes='auto', or names by value"
+            )
+        X, time, causes = rows.frame, rows.time, rows.causes
+    else:
+        given: object = rows
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise DataError(
+                f"{name}: expected SurvivalData or the pair (X, (time, cause)); got {type(rows)}."
+            )
+        X, y = rows
+        try:
+            if known is None:
+                time, causes = parse_causes(y)
+            else:
+                time, causes = parse_causes(y, known.coding, require_all=False)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        check_same_order(X=X, y=y)
+    if known is not None and causes.names != known.names:
+        raise DataError(
+            f"{name}: expected the causes of the training rows, {', '.join(known.names)}; got "
+            f"{', '.join(causes.names)}."
+        )
+    return X, time, causes
+
+
+def _up_to(
+    tau: float | None, incidence: npt.ArrayLike, times: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Curves that are given, up to a time."""
+    grid, curves = check_times(times), as_numbers(incidence, "incidence")
+    if tau is None or curves.shape[-1:] != grid.shape:
+        return curves, grid
+    inside = grid <= check_horizon(tau, "tau")
+    if not inside.any():
+        raise DataError(f"times: expected some up to tau={tau:g}; got {grid[0]:g} to {grid[-1]:g}.")
+    return curves[..., inside], grid[inside]
+
+
+@dataclass(frozen=True)
+class IncidenceMetric:
+    """A score of scored rows.
+
+    Attributes:
+        value: from the rows and the number of a cause.
+        higher_is_better: direction.
+    """
+
+    value: Callable[[ScoredIncidences, int], float]
+    higher_is_better: bool
+
+
+def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
+    risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
+    return concordance_cause_specific(rows.time, rows.cause, risk, which, tau=tau)
+
+
+def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
+    risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
+    return concordance_wolbers(rows.time, rows.cause, risk, which, tau=tau, train=rows.train)
+
+
+def _auc(rows: ScoredIncidences, which: int) -> float:
+    last = rows.curves(which)[:, -1:]
+    (area,) = cumulative_dynamic_auc_incidence(
+        rows.time, rows.cause, last, rows.times[-1:], which, train=rows.train
+    )
+    if np.isnan(area):
+        raise DataError(f"times: up to {rows.times[-1]:g} there are no cases, or no controls.")
+    return float(area)
+
+
+def _brier(rows: ScoredIncidences, which: int) -> float:
+    last = rows.curves(which)[:, -1:]
+    score = brier_score_incidence(rows.time, rows.cause, last, rows.times[-1:], which, train=rows.train)
+    return float(score[0])
+
+
+def _ibs(rows: ScoredIncidences, which: int) -> float:
+    return _ibs_of(rows, rows.curves(which), which)
+
+
+def _ibs_of(rows: ScoredIncidences, curves: FloatArray, which: int) -> float:
+    return integrated_brier_score_incidence(
+        rows.time, rows.cause, curves, rows.times, which, train=rows.train
+    )
+
+
+def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
+    everybody = aalen_johansen(*rows.train, rows.times, len(rows.names))[which - 1]
+    reference = _ibs_of(rows, np.broadcast_to(everybody, rows.curves(which).shape), which)
+    return relative_score(_ibs(rows, which), reference, "Aalen-Johansen")
+
+
+def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
+    return aalen_johansen_calibration(rows.time, rows.cause, rows.curves(which), rows.times, which)
+
+
+INCIDENCE_METRICS = {
+    "c_cause_specific": IncidenceMetric(_c_cause_specific, True),
+    "c_wolbers": IncidenceMetric(_c_wolbers, True),
+    "auc": IncidenceMetric(_auc, True),
+    "brier": IncidenceMetric(_brier, False),
+    "ibs": IncidenceMetric(_ibs, False),
+    "scaled_ibs": IncidenceMetric(_scaled_ibs, True),
+    "aj_calibration": IncidenceMetric(_aj_calibration, False),
+}
+
+
+def evaluate_incidence(
+    model: PredictsIncidence | Incidences,
+    train: Rows,
+    test: Rows,
+    *,
+    metrics: Iterable[str] | None = None,
+    tau: float | None = None,
+) -> pd.DataFrame:
+    """Score predicted incidences of competing causes by name.
+
+    The names: "c_cause_specific", "c_wolbers", "auc" and "brier" are of the incidence at the horizon; "ibs"
+    (integrated Brier score), "scaled_ibs" (1 - IBS over that of Aalen and Johansen's estimate in the training
+    rows, for everybody the same) and "aj_calibration" (squared distance from their estimate in the test rows)
+    are over times up to it. Each is the function of its name, with weights for censoring from the training
+    rows, but for "c_cause_specific" and "aj_calibration", which take none.
+
+    Args:
+        model: with ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times), asked once, at
+            `incidence_times` of the training rows; or the pair (incidence, times) of curves of the test rows.
+        train: training rows: `SurvivalData` with causes, or (X, (time, cause)).
+        test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
+        metrics: names; None takes all.
+        tau: the horizon; if None, the last of `incidence_times`, or of the times that are given.
+
+    Returns:
+        A row a cause and metric, indexed by both: value; higher_is_better; reason, why the value is NaN, or
+        "".
+
+    Raises:
+        DataError: rows, incidences or model cannot be used, or a metric that was asked for by name is not
+            defined for these rows; the message begins with its name and cause. With `metrics=None` such a
+            metric is NaN.
+        ConfigError: an unknown name, or tau is no time > 0.
+
+    Examples:
+        >>> rows = (None, ([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]))
+        >>> first, second = [[0.4, 0.6], [0.1, 0.2], [0.3, 0.5], [0.1, 0.1]], [[0.2, 0.3]] * 4
+        >>> incidence = np.stack([first, second], axis=1)
+        >>> model = (incidence, [1.5, 3.5])
+        >>> table = evaluate_incidence(model, rows, rows, metrics=["c_wolbers", "brier"])
+        >>> table["value"].unstack().round(3)
+        metric  brier  c_wolbers
+        cause
+        1       0.115        1.0
+        2       0.190        0.5
+    """
+    names = check_names(INCIDENCE_METRICS if metrics is None else metrics, INCIDENCE_METRICS)
+    rows = ScoredIncidences.of(model, train, test, tau)
+    table = []
+    for which, cause in enumerate(rows.names, 1):
+        for name in names:
+            value, reason = np.nan, ""
+            try:
+                value = score_incidence(name, rows, which)
+            except DataError as error:
+                if metrics is not None:
+                    raise
+                reason = str(error).removeprefix(f"{name} of {cause}: ")
+            table.append((cause, name, value, INCIDENCE_METRICS[name].higher_is_better, reason))
+    columns = ["cause", "metric", "value", "higher_is_better", "reason"]
+    return pd.DataFrame(table, columns=columns).set_index(["cause", "metric"])
+
+
+def score_incidence(name: str, rows: ScoredIncidences, which: int) -> float:
+    """One metric of one cause.
+
+    Raises:
+        DataError: it is not defined for these rows; the message begins with its name and cause.
+    """
+    try:
+        return INCIDENCE_METRICS[name].value(rows, which)
+    except DataError as error:
+        raise DataError(f"{name} of {rows.names[which - 1]}: {error}") from error
