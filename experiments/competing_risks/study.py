@@ -16,12 +16,12 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.model_selection import StratifiedKFold
 
-from sstorch import CompetingRisksTree, SurvivalData, load_dataset, metrics
+from sstorch import CompetingRisksTree, SurvivalData, load_dataset
 from sstorch.data import Schema
 from sstorch.evaluation.baselines import make_baseline
-from sstorch.evaluation.baselines.competing import AalenJohansen, CauseSpecific, Incidences, SurvivalBoost
+from sstorch.evaluation.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
+from sstorch.evaluation.competing_risks import cause_folds, score_causes, scored_times
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
@@ -35,12 +35,11 @@ PEERS = {
 }
 # The tree as it comes, and the same leaves without gates; nothing is chosen.
 TREES = {"regression": {"depth": 0}, "tree": {}}
-N_TIMES = 100
 # Of the simulated cohort: shapes and scales of the causes.
 SHAPES, SCALES = (0.7, 1.8), (9.0, 12.0)
 
 
-def simulated(n: int = 3000, seed: int = 0) -> SurvivalData:
+def simulated(n: int = 2000, seed: int = 0) -> SurvivalData:
     """Two Weibull hazards whose scales depend on thresholds and lines of four columns; uniform censoring."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(rng.normal(size=(n, 6)), columns=["a", "b", "c", "d", "noise", "noise2"])
@@ -49,8 +48,9 @@ def simulated(n: int = 3000, seed: int = 0) -> SurvivalData:
         for scale, shape, risk in zip(SCALES, SHAPES, risks(frame), strict=True)
     )
     censored = rng.uniform(2, 25, n)
-    time = np.minimum(np.minimum(first, second), censored)
-    cause = np.select([first <= time, second <= time], [1, 2], 0)
+    # In fiftieths of a year: a forest holds a curve at every different time.
+    time = np.ceil(50 * np.minimum(np.minimum(first, second), censored)) / 50
+    cause = np.select([(first <= second) & (first <= censored), second <= censored], [1, 2], 0)
     return SurvivalData(frame, (time, cause), causes={1: "first", 2: "second"})
 
 
@@ -73,34 +73,13 @@ def truth(frame: pd.DataFrame, times: np.ndarray) -> np.ndarray:
     return curve[..., np.searchsorted(fine, times * (1 - 1e-12))]
 
 
-def evaluation_times(train: SurvivalData) -> np.ndarray:
-    """Times of events of training rows, from the 2 to the 90 % quantile."""
-    return np.unique(np.quantile(train.time[train.event], np.linspace(0.02, 0.9, N_TIMES)))
-
-
-def scores(model: Incidences, test: SurvivalData, train: SurvivalData) -> list[dict[str, object]]:
-    """Brier score over time and the concordances of every cause."""
-    times = evaluation_times(train)
-    incidence = model.predict_cumulative_incidence(test.frame, times)
-    rows, known = (test.time, test.cause), (train.time, train.cause)
-    found = []
-    for k, name in enumerate(test.cause_names, 1):
-        curve, risk = incidence[:, k - 1], incidence[:, k - 1, -1]
-        row: dict[str, object] = {"cause": name, "events": int((test.cause == k).sum())}
-        row["ibs"] = metrics.integrated_brier_score_incidence(*rows, curve, times, k, train=known)
-        row["c_wolbers"] = metrics.concordance_wolbers(*rows, risk, k, tau=times[-1], train=known)
-        row["c_cause"] = metrics.concordance_cause_specific(*rows, risk, k)
-        found.append(row)
-    return found
-
-
 def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
     """Models on the five folds of a data set, which are stratified by cause."""
     data = simulated() if name == "weibull" else load_dataset(name)
     schema, rows = Schema.of(data.frame), []
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    for fold, (inside, outside) in enumerate(folds.split(np.zeros((len(data), 1)), data.cause)):
-        train, test = data.subset(inside), data.subset(outside)
+    folds = cause_folds(data, 5, 0)
+    for fold in range(5):
+        train, test = data.subset(folds != fold), data.subset(folds == fold)
         for model in models:
             start = time.process_time()
             if model in TREES:
@@ -112,10 +91,10 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             if model == "tree":
                 about["leaves"] = len(np.unique(fitted.apply(train.frame)))
             if name == "weibull":
-                times = evaluation_times(train)
+                times = scored_times(train)
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
-            rows += [about | row for row in scores(fitted, test, train)]
+            rows += [about | row for row in score_causes(fitted, test, train)]
     return rows
 
 

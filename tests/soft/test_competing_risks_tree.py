@@ -8,7 +8,15 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, SurvivalData, metrics
+from sstorch import (
+    CompetingRisksTree,
+    OptimalSurvivalTree,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+    SurvivalData,
+    metrics,
+)
+from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, Spline
 from sstorch.soft.incidence import cumulative_incidence, log_time_panels
@@ -237,3 +245,10 @@ def test_an_explanation_tells_what_will_happen(tree: CompetingRisksTree, data: S
     np.testing.assert_array_equal(why.incidence.to_numpy(), found)
     assert f"of relapse F({why.incidence.columns[0]:g}) = {found[0, 0]:.3f}" in str(why)
     assert "median" not in str(why)
+
+
+def test_what_knows_one_event_alone_refuses_causes(data: SurvivalData) -> None:
+    y = (data.time, data.cause)
+    for model in (ConformalLowerBound(CompetingRisksTree()), SoftSurvivalTreeCV(), OptimalSurvivalTree()):
+        with pytest.raises(DataError, match="with competing events: 1 for the event of interest"):
+            model.fit(data.frame, y)
