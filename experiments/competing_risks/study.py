@@ -98,6 +98,16 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
     return rows
 
 
+def markdown(table: pd.DataFrame) -> str:
+    """A table with an index of two levels."""
+    lines = [["data set", "cause", *table.columns], ["---"] * (2 + len(table.columns))]
+    lines += [
+        [*place, *(f"{value:.4f}" for value in row)]
+        for place, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
 def report(table: pd.DataFrame) -> str:
     """Tables of the README."""
     order = [*PEERS, *TREES]
@@ -105,11 +115,14 @@ def report(table: pd.DataFrame) -> str:
     parts = []
     for score in ("ibs", "c_wolbers"):
         wide = by_cause[score].unstack("model")[order]
-        wide.loc[("mean of causes, mean of sets", "")] = wide.groupby("dataset").mean().mean()
-        parts.append(f"{score}\n{wide.round(4).to_markdown()}")
+        sets = wide.groupby("dataset", sort=False).mean()
+        for name, row in sets.iterrows():
+            wide.loc[(name, "mean of causes"), :] = row
+        wide.loc[("mean of sets", ""), :] = sets.mean()
+        parts.append(f"{score}\n\n{markdown(wide)}")
     tree = table[table["model"] == "tree"].groupby("dataset")
     parts.append("leaves " + tree["leaves"].mean().round(1).to_dict().__repr__())
-    known = table.dropna(subset="error").groupby("model")["error"].mean()[order]
+    known = table.dropna(subset="error").groupby("model")["error"].mean().reindex(order)
     parts.append("mean absolute error against the truth, simulated cohort\n" + known.round(4).to_string())
     parts.append("CPU seconds a fit\n" + table.groupby("model")["seconds"].median()[order].to_string())
     return "\n\n".join(parts)
