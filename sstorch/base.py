@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,10 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
-from sstorch._types import FloatArray
-from sstorch.data import Schema, SurvivalData
+from sstorch._types import FloatArray, IntArray
+from sstorch.data import Causes, Schema, SurvivalData
 from sstorch.data.columns import clean_features, to_rows
+from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
 
@@ -249,6 +250,181 @@ class SurvivalEstimator(FrameEstimator):
         )
 
 
+class IncidenceEstimator(SurvivalEstimator):
+    """Base class of the estimators of competing causes.
+
+    Attributes:
+        causes_: names of the K causes.
+        coding_: the same by their values in ``y``.
+        horizon_: median of the observed event times, at which :meth:`predict` gives incidences.
+        time_unit_: unit of the times; None if not known.
+    """
+
+    causes_: tuple[str, ...]
+    coding_: dict[str, str]
+    horizon_: float
+    time_unit_: str | None
+
+    @abstractmethod
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        """Cumulative incidences at checked times, (n, K, n_times)."""
+
+    @abstractmethod
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row, 0 .. L - 1, shape (n,)."""
+
+    def _set_causes(self, data: SurvivalData) -> None:
+        """Take over what training rows say of causes and times."""
+        self.causes_, self.coding_ = data.cause_names, dict(data.causes.coding if data.causes else {})
+        self.horizon_ = median_event_time(data)
+
+    @overload
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, as_frame: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, *, as_frame: Literal[True]
+    ) -> pd.DataFrame: ...
+
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, as_frame: bool = False
+    ) -> FloatArray | pd.DataFrame:
+        """Probability that each cause has ended a row's time by t, given that others may come first.
+
+        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding.
+
+        Args:
+            X: rows with the training columns.
+            times: as in :meth:`predict_survival_function`.
+            as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``.
+
+        Raises:
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+        """
+        check_is_fitted(self)
+        grid = self._grid(times)
+        found = self._incidences(X, grid)
+        if not as_frame:
+            return found
+        columns = pd.MultiIndex.from_product([self.causes_, grid], names=["cause", "time"])
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
+
+    def predict(self, X: object, cause: int | str = 1, horizon: float | None = None) -> FloatArray:
+        """Risk of a cause: its cumulative incidence at a horizon.
+
+        Args:
+            X: rows with the training columns.
+            cause: by number, 1 .. K, or by name; by default the first.
+            horizon: time, original units; ``horizon_`` if None.
+
+        Returns:
+            shape (n,), in [0, 1]; higher = more probable.
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        check_is_fitted(self)
+        number = self._number(cause)
+        times = [self.horizon_ if horizon is None else horizon]
+        return np.asarray(self.predict_cumulative_incidence(X, times)[:, number - 1, 0])
+
+    def _number(self, cause: int | str) -> int:
+        """Number of a cause, 1 .. K."""
+        return Causes(self.coding_, np.zeros(0, dtype=np.int64)).number(cause)
+
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Mean over causes of the cause-specific concordance of their incidences.
+
+        Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
+        censored at their time: see :func:`sstorch.metrics.concordance_harrell`. A cause that no row has is
+        left out.
+
+        Args:
+            X: rows with the training columns.
+            y: their times and causes, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+
+        Raises:
+            DataError: the data cannot be used, or no two rows can be compared.
+        """
+        data = self._scored(X, y, sample_weight=sample_weight)
+        if not data.event.any():
+            raise DataError("no row has an event, so no two rows can be compared; score more rows")
+        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
+        incidence = self.predict_cumulative_incidence(data.frame, times)
+        weight = None if sample_weight is None else data.sample_weight
+        scores = [
+            metrics.concordance_harrell(
+                data.time, data.cause == k, 1 - incidence[:, k - 1], times, sample_weight=weight
+            )
+            for k in range(1, len(self.causes_) + 1)
+            if (data.cause == k).any()
+        ]
+        return float(np.mean(scores))
+
+    def _scored(
+        self, X: object, y: object, entry: object = None, sample_weight: object = None
+    ) -> SurvivalData:
+        check_is_fitted(self)
+        frame = self._schema.frame_of(X)
+        return SurvivalData(
+            # The numbered rows of an array are no labels that those of y could contradict.
+            frame if isinstance(X, pd.DataFrame) else X,
+            y,
+            sample_weight=sample_weight,
+            entry=entry,
+            require_events=False,
+            zero_time=self.zero_time_,
+            causes=self.coding_,
+        )
+
+    def group_table(self, X: object, y: object, horizons: npt.ArrayLike | None = None) -> pd.DataFrame:
+        """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
+
+        Args:
+            X: rows, best others than those of training: gates were placed where these differ.
+            y: their times and causes, as in ``fit``.
+            horizons: times of the incidences; if None two times that divide the training event times into
+                three.
+
+        Returns:
+            A row for each leaf with rows, indexed by ``group``, columns of two levels: ``rows``; of each
+            cause ``events`` and, by horizon t, ``F(t)``, the mean predicted incidence, and ``AJ F(t)``, that
+            of Aalen and Johansen in these rows, nan beyond the last of them.
+
+        Raises:
+            DataError: the data cannot be used, or times are no numbers.
+        """
+        data = self._scored(X, y)
+        return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
+
+    def _horizons(self) -> FloatArray:
+        return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
+
+    def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
+        leaf = self.apply(data.frame)
+        predicted = self.predict_cumulative_incidence(data.frame, horizons)
+        rows: dict[int, dict[tuple[str, str], float]] = {}
+        for group in np.unique(leaf):
+            inside = leaf == group
+            part = data.subset(inside)
+            observed = metrics.aalen_johansen(part.time, part.cause, horizons, len(self.causes_))
+            row = rows[int(group)] = {("", "rows"): int(inside.sum())}
+            for k, name in enumerate(self.causes_):
+                row[name, "events"] = int((part.cause == k + 1).sum())
+                for t, time in enumerate(horizons):
+                    row[name, f"F({time:g})"] = float(predicted[inside, k, t].mean())
+                    known = time <= part.time.max()
+                    row[name, f"AJ F({time:g})"] = float(observed[k, t]) if known else np.nan
+        return group_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])
+
+
 def check_times(times: npt.ArrayLike) -> FloatArray:
     """Times of predictions as an array (n_times,), one time as an array of one.
 
@@ -266,3 +442,18 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(grid).all() or (grid < 0).any():
         raise DataError("times must be finite and >= 0")
     return grid
+
+
+def group_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:
+    """A table of groups with columns of two levels, counts as integers."""
+    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns])
+    frame = pd.DataFrame(values, index=pd.Index(groups, name="group"), columns=names, dtype=np.float64)
+    return frame.astype({name: int for name in names if name[1] in ("rows", "events")})
+
+
+def median_event_time(data: SurvivalData) -> float:
+    """Median of the observed event times, by weight; one of them."""
+    time, weight = data.time[data.event], data.sample_weight[data.event]
+    order = np.argsort(time, kind="stable")
+    share = weight[order].cumsum()
+    return float(time[order][np.searchsorted(share, share[-1] / 2)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,17 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
-from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, Times
+from sstorch.base import CurveKind, IncidenceEstimator, group_frame, median_event_time
 from sstorch.checks import check_device
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.causes import CauseNames, Causes
+from sstorch.data.causes import CauseNames
 from sstorch.data.encodings import NumericEncodings
 from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.preprocessing import Categorical, Numeric
-from sstorch.data.time_unit import check_time_unit, round_horizons
-from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.data.time_unit import check_time_unit
+from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import checksum, read_folder, reading, write_folder
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
 from sstorch.optim import Engine, distil_gates
@@ -68,7 +67,7 @@ class CauseExplanation(Explanation):
         return f"hazard of {self.cause}; predicted incidence of " + "; of ".join(parts)
 
 
-class CompetingRisksTree(SurvivalEstimator):
+class CompetingRisksTree(IncidenceEstimator):
     """Soft tree for competing risks: one set of gates, and in each leaf a hazard for every cause.
 
     Its gates divide people into groups that differ in what happens to them, and its leaves say how fast each
@@ -138,10 +137,6 @@ class CompetingRisksTree(SurvivalEstimator):
     """
 
     trees_: dict[str, SoftSurvivalTree]
-    causes_: tuple[str, ...]
-    coding_: dict[str, str]
-    horizon_: float
-    time_unit_: str | None
     group_table_: pd.DataFrame
 
     def __init__(
@@ -249,9 +244,8 @@ class CompetingRisksTree(SurvivalEstimator):
         self.trees_ = {
             name: estimators[name].fit_data(part, schema, gates=gates) for name, part in parts.items()
         }
-        self.causes_, self.coding_ = data.cause_names, dict(data.causes.coding if data.causes else {})
+        self._set_causes(data)
         self.event_times_ = np.unique(data.time[data.event])
-        self.horizon_ = _median_event_time(data)
         self.zero_time_ = data.zero_time
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
@@ -300,63 +294,11 @@ class CompetingRisksTree(SurvivalEstimator):
 
     # ------------------------------------------------------------------ predict
 
-    @overload
-    def predict_cumulative_incidence(
-        self, X: object, times: Times = None, as_frame: Literal[False] = False
-    ) -> FloatArray: ...
-
-    @overload
-    def predict_cumulative_incidence(
-        self, X: object, times: Times = None, *, as_frame: Literal[True]
-    ) -> pd.DataFrame: ...
-
-    def predict_cumulative_incidence(
-        self, X: object, times: Times = None, as_frame: bool = False
-    ) -> FloatArray | pd.DataFrame:
-        """Probability that each cause has ended a row's time by t, given that others may come first.
-
-        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding. Each is
-        an integral by Gauss-Legendre quadrature in log time, whose error is below 1e-8.
-
-        Args:
-            X: rows with the training columns.
-            times: as in :meth:`predict_survival_function`.
-            as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
-
-        Returns:
-            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``.
-
-        Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
-        """
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        """Integrals by Gauss-Legendre quadrature in log time, whose error is below 1e-8."""
         check_is_fitted(self, "trees_")
-        grid = self._grid(times)
         rows = [tree._encode_new(X) if k == 0 else tree._encode(X) for k, tree in enumerate(self._each)]
-        found = cumulative_incidence(self._fitted, rows, grid, self._panels)
-        if not as_frame:
-            return found
-        columns = pd.MultiIndex.from_product([self.causes_, grid], names=["cause", "time"])
-        index = X.index if isinstance(X, pd.DataFrame) else None
-        return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
-
-    def predict(self, X: object, cause: int | str = 1, horizon: float | None = None) -> FloatArray:
-        """Risk of a cause: its cumulative incidence at a horizon.
-
-        Args:
-            X: rows with the training columns.
-            cause: by number, 1 .. K, or by name; by default the first.
-            horizon: time, original units; ``horizon_`` if None.
-
-        Returns:
-            shape (n,), in [0, 1]; higher = more probable.
-
-        Raises:
-            ConfigError: there is no such cause.
-        """
-        check_is_fitted(self, "trees_")
-        number = self._causes(np.zeros(0, dtype=np.int64)).number(cause)
-        times = [self.horizon_ if horizon is None else horizon]
-        return np.asarray(self.predict_cumulative_incidence(X, times)[:, number - 1, 0])
+        return cumulative_incidence(self._fitted, rows, times, self._panels)
 
     def apply(self, X: object) -> IntArray:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
@@ -376,36 +318,6 @@ class CompetingRisksTree(SurvivalEstimator):
 
     # ------------------------------------------------------------------ score
 
-    def score(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Mean over causes of the cause-specific concordance of their incidences.
-
-        Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
-        censored at their time: see :func:`sstorch.metrics.concordance_harrell`. A cause that no row has is
-        left out.
-
-        Args:
-            X: rows with the training columns.
-            y: their times and causes, as in ``fit``.
-            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
-
-        Raises:
-            DataError: the data cannot be used, or no two rows can be compared.
-        """
-        data = self._scored(X, y, sample_weight=sample_weight)
-        if not data.event.any():
-            raise DataError("no row has an event, so no two rows can be compared; score more rows")
-        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
-        incidence = self.predict_cumulative_incidence(data.frame, times)
-        weight = None if sample_weight is None else data.sample_weight
-        scores = [
-            metrics.concordance_harrell(
-                data.time, data.cause == k, 1 - incidence[:, k - 1], times, sample_weight=weight
-            )
-            for k in range(1, len(self.causes_) + 1)
-            if (data.cause == k).any()
-        ]
-        return float(np.mean(scores))
-
     def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
         """Mean log-likelihood per row, sum over causes of c_k log h_k - H_k + H_k(entry), original units."""
         data = self._scored(X, y, entry)
@@ -415,63 +327,7 @@ class CompetingRisksTree(SurvivalEstimator):
             for part in [data.of_cause(name)]
         )
 
-    def _scored(
-        self, X: object, y: object, entry: object = None, sample_weight: object = None
-    ) -> SurvivalData:
-        check_is_fitted(self, "trees_")
-        frame = self._schema.frame_of(X)
-        return SurvivalData(
-            # The numbered rows of an array are no labels that those of y could contradict.
-            frame if isinstance(X, pd.DataFrame) else X,
-            y,
-            sample_weight=sample_weight,
-            entry=entry,
-            require_events=False,
-            zero_time=self.zero_time_,
-            causes=self.coding_,
-        )
-
     # ------------------------------------------------------------------ read
-
-    def group_table(self, X: object, y: object, horizons: npt.ArrayLike | None = None) -> pd.DataFrame:
-        """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
-
-        Args:
-            X: rows, best others than those of training: gates were placed where these differ.
-            y: their times and causes, as in ``fit``.
-            horizons: times of the incidences; if None two times that divide the training event times into
-                three.
-
-        Returns:
-            A row for each leaf with rows, indexed by ``group``, columns of two levels: ``rows``; of each
-            cause ``events`` and, by horizon t, ``F(t)``, the mean predicted incidence, and ``AJ F(t)``, that
-            of Aalen and Johansen in these rows, nan beyond the last of them.
-
-        Raises:
-            DataError: the data cannot be used, or times are no numbers.
-        """
-        data = self._scored(X, y)
-        return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
-
-    def _horizons(self) -> FloatArray:
-        return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
-
-    def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
-        leaf = self.apply(data.frame)
-        predicted = self.predict_cumulative_incidence(data.frame, horizons)
-        rows: dict[int, dict[tuple[str, str], float]] = {}
-        for group in np.unique(leaf):
-            inside = leaf == group
-            part = data.subset(inside)
-            observed = metrics.aalen_johansen(part.time, part.cause, horizons, len(self.causes_))
-            row = rows[int(group)] = {("", "rows"): int(inside.sum())}
-            for k, name in enumerate(self.causes_):
-                row[name, "events"] = int((part.cause == k + 1).sum())
-                for t, time in enumerate(horizons):
-                    row[name, f"F({time:g})"] = float(predicted[inside, k, t].mean())
-                    known = time <= part.time.max()
-                    row[name, f"AJ F({time:g})"] = float(observed[k, t]) if known else np.nan
-        return _as_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])
 
     def summary(self) -> str:
         """Rules at the gates, a table of the groups, and of each cause the slopes that all leaves share."""
@@ -522,7 +378,7 @@ class CompetingRisksTree(SurvivalEstimator):
             ConfigError: there is no such cause.
         """
         check_is_fitted(self, "trees_")
-        name = self.causes_[self._causes(np.zeros(0, dtype=np.int64)).number(cause) - 1]
+        name = self.causes_[self._number(cause) - 1]
         tree, horizons = self.trees_[name], self._horizons()
         alone = explain_row(tree._tree, tree._cleaned(x), horizons, {})
         found = self.predict_cumulative_incidence(x, horizons)[0]
@@ -589,7 +445,7 @@ class CompetingRisksTree(SurvivalEstimator):
             estimator.event_times_ = tensors["event_times"].numpy()
             estimator.horizon_ = float(state["horizon"])
             table = state["group_table"]
-            estimator.group_table_ = _as_frame(table["index"], table["columns"], table["values"])
+            estimator.group_table_ = group_frame(table["index"], table["columns"], table["values"])
             estimator.zero_time_, estimator.time_unit_ = first.zero_time_, first.time_unit_
             estimator.feature_names_in_ = first.feature_names_in_
             estimator.n_features_in_ = first.n_features_in_
@@ -616,9 +472,6 @@ class CompetingRisksTree(SurvivalEstimator):
         corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
         return log_time_panels(self.event_times_, corners)
 
-    def _causes(self, codes: IntArray) -> Causes:
-        return Causes(self.coding_, codes)
-
 
 def _checksums(folder: Path, n_causes: int) -> list[str]:
     """Of the trees of the causes in a folder, all of whose files their own ``model.json`` knows."""
@@ -626,30 +479,15 @@ def _checksums(folder: Path, n_causes: int) -> list[str]:
     return [checksum(file.read_bytes()) for file in files]
 
 
-def _as_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:
-    """A table of groups with columns of two levels, counts as integers."""
-    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns])
-    frame = pd.DataFrame(values, index=pd.Index(groups, name="group"), columns=names, dtype=np.float64)
-    return frame.astype({name: int for name in names if name[1] in ("rows", "events")})
-
-
 def _risk(tree: FittedTree, data: SurvivalData) -> FloatArray:
     """Log cumulative hazard of each row at the median time of events, times the root of their number, (n,).
 
     The likelihood weighs squared differences of log hazards by events.
     """
-    at = np.array([_median_event_time(data)])
+    at = np.array([median_event_time(data)])
     hazard = tree.curves(tree.encode(data.frame), at, "cumulative_hazard")[:, 0]
     n_events = data.sample_weight[data.event].sum()
     return np.asarray(np.sqrt(n_events) * np.log(np.clip(hazard, _LEAST_HAZARD, None)))
-
-
-def _median_event_time(data: SurvivalData) -> float:
-    """Median of the observed event times, by weight; one of them."""
-    time, weight = data.time[data.event], data.sample_weight[data.event]
-    order = np.argsort(time, kind="stable")
-    share = weight[order].cumsum()
-    return float(time[order][np.searchsorted(share, share[-1] / 2)])
 
 
 def _warn_of_rare_causes(parts: Mapping[str, SurvivalData]) -> None:
