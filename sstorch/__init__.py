@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sstorch import metrics
     from sstorch.data import SurvivalData, list_datasets, load_dataset
     from sstorch.exact.estimators import (
+        OptimalCompetingRisksTree,
         OptimalPolicyTree,
         OptimalSurvivalTree,
         OptimalSurvivalTreeCV,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompetingRisksTree",
+    "OptimalCompetingRisksTree",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",

@@ -3,7 +3,13 @@
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
 from sstorch.exact.solve import Counters, Optimum, PathStep, Solution, solve
-from sstorch.exact.survival_tasks import HorizonLabels, IntegratedBrier, LogLikelihood, horizon_labels
+from sstorch.exact.survival_tasks import (
+    CompetingLogLikelihood,
+    HorizonLabels,
+    IntegratedBrier,
+    LogLikelihood,
+    horizon_labels,
+)
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
 from sstorch.exact.tasks import (
     Classification,
@@ -21,6 +27,7 @@ __all__ = [
     "BinaryTree",
     "BranchCostTask",
     "Classification",
+    "CompetingLogLikelihood",
     "CostSensitive",
     "Counters",
     "DecisionCosts",

@@ -85,6 +85,63 @@ class LogLikelihood(OneStepTask):
         return np.maximum(events, 0.5) / filled, events > 0
 
 
+class CompetingLogLikelihood(OneStepTask):
+    """Sum over causes of half the deviance of :class:`LogLikelihood`, events of the others being censored.
+
+    With cause-specific hazards θ_k Λ_k'(t) in a leaf, Λ_k the Nelson-Aalen estimate of cause k in all rows,
+    the likelihood is a product over causes, so that losses add up; so do their bounds. A split never raises
+    it.
+
+    Args:
+        time: observed times, shape (N,).
+        cause: 1 .. K, 0 where the row was censored, shape (N,).
+        n_causes: K; the largest cause if None.
+
+    Attributes:
+        event: (N,), whether any cause was observed.
+
+    Raises:
+        DataError: see `sstorch.data.parse_target`; or a cause that no row has.
+
+    References:
+        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554.
+    """
+
+    def __init__(self, time: npt.ArrayLike, cause: npt.ArrayLike, n_causes: int | None = None) -> None:
+        codes = np.asarray(cause)
+        count = int(codes.max(initial=0)) if n_causes is None else n_causes
+        for number in range(1, count + 1):
+            if not (codes == number).any():
+                raise DataError(f"cause: no row has cause {number}, so there is no hazard to estimate")
+        self.causes = tuple(LogLikelihood(time, codes == number) for number in range(1, count + 1))
+        if not self.causes:
+            raise DataError("cause: no row has an event, so there is no hazard to estimate")
+        self.event = codes > 0
+        self.n_rows = len(codes)
+        self.constant = sum(task.constant for task in self.causes)
+
+    def entries(self) -> Entries:
+        """One entry per row: of each cause an event or none, and its hazard."""
+        return Entries.of_rows(np.concatenate([task.entries().values for task in self.causes]))
+
+    def cost(self, cells: Iterator[Tensor]) -> Tensor:
+        """Sum over causes of -E_k log(E_k / H_k)."""
+        sums = next(cells).unflatten(0, (len(self.causes), 2))
+        costs = (task.cost(iter((part,))) for task, part in zip(self.causes, sums, strict=True))
+        total = next(costs)
+        for cost in costs:
+            total = total.add_(cost)
+        return total
+
+    def loss(self, leaf: IntArray) -> float:
+        """Sum over causes of their losses."""
+        return sum(task.loss(leaf) for task in self.causes)
+
+    def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
+        """Hazard ratio of each leaf and cause, (n_leaves, K)."""
+        return np.stack([task.decisions(leaf, n_leaves) for task in self.causes], axis=1)
+
+
 def nelson_aalen(time: FloatArray, event: BoolArray, tolerance: float = 0.0) -> FloatArray:
     """Λ(t_i + tolerance) of each row, 1 / (N + 1) before the first event, shape (N,)."""
     return BaselineHazard.of(time, event).at(time + tolerance)

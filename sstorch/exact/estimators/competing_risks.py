@@ -1,0 +1,265 @@
+"""Exact trees for competing causes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import CurveKind, IncidenceEstimator, group_frame
+from sstorch.checks import check_integer
+from sstorch.data import SurvivalData
+from sstorch.data.causes import CauseNames
+from sstorch.data.time_unit import check_time_unit
+from sstorch.exact.binarize import Binarizer, Preset
+from sstorch.exact.estimators.base import LoadableTree, rows_text
+from sstorch.exact.estimators.search import SearchSettings
+from sstorch.exact.survival_tasks import CompetingLogLikelihood
+from sstorch.exact.tree import LeafCurves, leaf_curves
+from sstorch.memory import check_room
+from sstorch.metrics import aalen_johansen
+
+
+@dataclass(kw_only=True)
+class CompetingRisksSettings(SearchSettings):
+    """The checked parameters of exact trees for competing causes."""
+
+    min_events: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.min_events = check_integer("min_events", self.min_events, 0)
+
+
+class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
+    """Tree for competing causes of least training loss among all trees of its size, over yes-no questions.
+
+    The loss is the sum over causes of SurTree's, half the deviance of proportional hazards with one hazard
+    ratio per leaf, the events of the other causes being censored: the likelihood of cause-specific hazards is
+    a product over causes. Curves of the leaves are the estimates of Aalen and Johansen of their rows.
+
+    Args:
+        max_depth: most questions on a path, 0 (a single leaf) to 5.
+        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
+        causes: how causes are coded in ``y``: ``"auto"`` (0 censored, 1 .. K), or names by value, such as
+            ``{1: "relapse", 2: "death"}``.
+        leaf_penalty: loss that each leaf costs, >= 0.
+        min_leaf: least number of training rows of a leaf.
+        min_events: least number of training events of a leaf, of any cause.
+        binarize: how columns become questions, as in :class:`~sstorch.OptimalSurvivalTree`.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
+        memory: bytes that the search may take.
+        time_unit: unit of the times, such as ``"days"``, as texts name it.
+
+    Attributes:
+        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
+        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        loss_: training loss of the tree, a total over rows.
+        objective_: `loss_` and `leaf_penalty` for each leaf.
+        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
+        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
+        causes_: names of the K causes.
+        coding_: the same by their values in ``y``.
+        horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
+        incidence_: of each leaf and cause at `event_times_`, (L, K, T).
+        curves_: survival and cumulative hazard of any event, of each leaf.
+        group_table_: rows of each leaf, and of each cause events, hazard ratio (half an event is counted in a
+            leaf without any) and incidences at two horizons.
+        optima_: least loss for every budget (depth, nodes) from the same search.
+        path_: nodes and loss of the best tree for every leaf penalty.
+        event_times_: distinct times of any event, original units, increasing.
+        zero_time_: what replaces a time of zero when rows are scored.
+        time_unit_: unit of the times; None if not known.
+        schema_: columns and categories of the training rows.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+        n_samples_fit_: number of training rows.
+
+    References:
+        Huisman, van der Linden and Demirović (2024), Optimal survival trees: a dynamic programming approach,
+        AAAI 38, for the loss of one event. Aalen and Johansen (1978), Scandinavian Journal of Statistics 5,
+        141-150.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 2))
+    >>> first, second = rng.exponential(np.exp(x[:, 0])), rng.exponential(np.exp(x[:, 1]))
+    >>> cause = np.where(first < second, 1, 2) * (np.minimum(first, second) < 2)
+    >>> time = np.minimum(np.minimum(first, second), 2)
+    >>> tree = OptimalCompetingRisksTree(max_depth=2, causes={1: "relapse", 2: "death"}, min_leaf=30)
+    >>> tree = tree.fit(x, (time, cause))
+    >>> tree.certified_, tree.predict_cumulative_incidence(x[:3], times=[0.5, 1.0]).shape
+    (True, (3, 2, 2))
+    """
+
+    _format = "sstorch.optimal_competing_risks_tree"
+    _settings_class = CompetingRisksSettings
+    _numbers = (*LoadableTree._numbers, "zero_time_", "horizon_")
+
+    curves_: LeafCurves
+    incidence_: FloatArray
+    group_table_: pd.DataFrame
+    _settings: CompetingRisksSettings
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        causes: CauseNames = "auto",
+        leaf_penalty: float = 0.0,
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        device: str = "cpu",
+        time_limit: float | None = None,
+        min_events: int = 0,
+        memory: int = 4 * 2**30,
+        time_unit: str | None = None,
+    ) -> None:
+        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
+        self.causes = causes
+        self.min_events = min_events
+        self.time_unit = time_unit
+
+    def fit(self, X: object, y: object) -> Self:
+        """Search for the tree; all rows count alike and are taken as observed from time zero.
+
+        Args:
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
+                (n, p); with ``binarize=False`` columns of 0 and 1.
+            y: a (time, cause) tuple, a DataFrame with the columns ``time`` and ``cause``, or a structured
+                array with such fields; see ``causes``.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
+                depth: the message estimates memory and time.
+        """
+        settings: CompetingRisksSettings = self._check()
+        unit = check_time_unit(self.time_unit)
+        data = SurvivalData(X, y, causes=self.causes)
+        data.warn_of_few_events()
+        questions = settings.questions(data.frame, (data.time, data.event))
+        task = CompetingLogLikelihood(data.time, data.cause, len(data.cause_names))
+        leaf = self._set(questions, questions.solve(task, settings.min_events))
+        self._set_causes(data)
+        self.zero_time_, self.time_unit_ = data.zero_time, unit or data.time_unit
+        self._set_leaves(data, leaf, task)
+        return self
+
+    def _set_leaves(self, data: SurvivalData, leaf: IntArray, task: CompetingLogLikelihood) -> None:
+        n_leaves, n_causes = self.tree_.n_leaves, len(self.causes_)
+        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, "kaplan_meier")
+        self.event_times_ = self.curves_.times
+        inside = [leaf == number for number in range(n_leaves)]
+        self.incidence_ = np.stack(
+            [aalen_johansen(data.time[i], data.cause[i], self.event_times_, n_causes) for i in inside]
+        )
+        horizons, ratios = self._horizons(), task.decisions(leaf, n_leaves)
+        at = np.searchsorted(self.event_times_, horizons, side="right") - 1
+        columns: list[tuple[str, str]] = [("", "rows")]
+        values: list[list[float]] = [[int(i.sum())] for i in inside]
+        for k, name in enumerate(self.causes_):
+            columns += [(name, "events"), (name, "hazard ratio"), *((name, f"F({t:g})") for t in horizons)]
+            for number, i in enumerate(inside):
+                events = int((data.cause[i] == k + 1).sum())
+                values[number] += [events, ratios[number, k], *self.incidence_[number, k, at].tolist()]
+        self.group_table_ = group_frame(list(range(n_leaves)), columns, values)
+
+    # ------------------------------------------------------------------ predict
+
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        """Steps of the leaves; beyond the last training event they keep their value."""
+        leaf = self.apply(X)
+        check_room(len(leaf) * len(self.causes_), len(times), "times")
+        at = np.searchsorted(self.event_times_, times, side="right")
+        zero = np.zeros((*self.incidence_.shape[:2], 1))
+        return np.asarray(np.concatenate([zero, self.incidence_], axis=2)[..., at][leaf])
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        """Of any event: Kaplan-Meier, and for the cumulative hazard Nelson-Aalen."""
+        leaf = self.apply(X)
+        check_room(len(leaf), len(times), "times")
+        at = self.curves_.survival_at if kind == "survival" else self.curves_.cumulative_hazard_at
+        return at(times)[leaf]
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves of any event as scores need them, (n, n_times)."""
+        return np.asarray(self.predict_survival_function(X, times))
+
+    # ------------------------------------------------------------------ read and keep
+
+    def leaf_texts(self) -> list[str]:
+        """A line on each leaf: its number, rows and events of every cause."""
+        check_is_fitted(self, "tree_")
+        table = self.group_table_
+        return [
+            f"leaf {leaf}: {rows_text(int(table['', 'rows'][leaf]))}, "
+            + ", ".join(f"{table[name, 'events'][leaf]:g} {name}" for name in self.causes_)
+            for leaf in table.index
+        ]
+
+    def summary(self) -> str:
+        """The search and its result, the tree, and a table of the leaves for every cause, as text."""
+        check_is_fitted(self, "tree_")
+        table = self.group_table_
+        counts = [f"{table[name, 'events'].sum():g} {name}" for name in self.causes_]
+        parts = [table[name].assign(cause=name).reset_index(names="leaf") for name in self.causes_]
+        by_cause = pd.concat(parts).set_index(["cause", "leaf"])
+        unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+        return self._summary(
+            "competing risks",
+            f"{table['', 'rows'].sum()} rows, {', '.join(counts)}",
+            "log_likelihood",
+            by_cause,
+            lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
+            heading=f"Leaves{unit}; F(t) is the incidence by Aalen and Johansen",
+        )
+
+    def _state(self) -> dict[str, Any]:
+        table = self.group_table_
+        return super()._state() | {
+            "coding": [[value, name] for value, name in self.coding_.items()],
+            "time_unit": self.time_unit_,
+            "group_columns": [list(column) for column in table.columns],
+        }
+
+    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {
+            "event_times": self.event_times_,
+            "incidence": self.incidence_,
+            "survival": self.curves_.survival,
+            "cumulative_hazard": self.curves_.cumulative_hazard,
+            "groups": self.group_table_.to_numpy(dtype=np.float64),
+        }
+
+    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+        arrays = {
+            name: tensors[name].numpy() for name in ("survival", "cumulative_hazard", "incidence", "groups")
+        }
+        self.event_times_, n_leaves = tensors["event_times"].numpy(), self.tree_.n_leaves
+        shape = n_leaves, len(self.event_times_)
+        if any(arrays[name].shape != shape for name in ("survival", "cumulative_hazard")):
+            raise ValueError(f"curves of {arrays['survival'].shape}, expected {shape}")
+        if len(arrays["incidence"]) != n_leaves or len(arrays["groups"]) != n_leaves:
+            raise ValueError(f"incidences of {len(arrays['incidence'])} leaves, expected {n_leaves}")
+        self.curves_ = LeafCurves(self.event_times_, arrays["survival"], arrays["cumulative_hazard"])
+        self.incidence_, self._groups = arrays["incidence"], arrays["groups"]
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._set_state(state, tensors)
+        self.coding_ = {str(value): str(name) for value, name in state["coding"]}
+        self.causes_, self.causes = tuple(self.coding_.values()), self.coding_
+        self.time_unit_ = state["time_unit"]
+        if self.incidence_.shape[1] != len(self.causes_):
+            raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
+        groups = self.__dict__.pop("_groups").tolist()
+        self.group_table_ = group_frame(list(range(self.tree_.n_leaves)), state["group_columns"], groups)

@@ -1,0 +1,141 @@
+"""Exact trees for competing causes: all trees by loops, leaves by Aalen and Johansen, kept and refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import OptimalCompetingRisksTree, OptimalSurvivalTree, metrics
+from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
+from sstorch.exceptions import ConfigError, DataError, FormatError
+from tests.conftest import nightly
+from tests.exact import reference
+
+CAUSES = {1: "relapse", 2: "death"}
+TIMES = np.array([0.0, 30.0, 200.0, 500.0, 5000.0])
+
+
+def random_causes(seed):
+    features, time, event = reference.random_problem(seed)
+    rng = np.random.default_rng(1000 + seed)
+    n_causes = 2 + seed % 2
+    cause = np.where(event, rng.integers(1, n_causes + 1, len(time)), 0)
+    cause[:n_causes] = np.arange(1, n_causes + 1)  # every cause somewhere
+    return features, time, cause, n_causes
+
+
+@pytest.mark.parametrize("part", [0, *map(nightly, range(1, 10))])
+def test_all_budgets_equal_brute_force(part):
+    for seed in range(12 * part, 12 * part + 12):
+        features, time, cause, n_causes = random_causes(seed)
+        hazards = {k: reference.hazards(time.tolist(), (cause == k).tolist()) for k in range(1, n_causes + 1)}
+
+        def cost(rows, time=time, cause=cause, hazards=hazards):
+            return sum(reference.deviance(rows, time, cause == k, hazard) for k, hazard in hazards.items())
+
+        min_leaf = 1 + seed % 4
+        task = CompetingLogLikelihood(time, cause)
+        solution = solve(features, task, 2, min_leaf=min_leaf)
+        least = reference.all_trees(features, cost, 2, lambda rows, least=min_leaf: len(rows) >= least)
+        assert set(solution.optima) == set(least)
+        for (depth, nodes), expected in least.items():
+            assert solution.optima[depth, nodes].loss == pytest.approx(expected, rel=1e-10, abs=1e-12)
+            leaf = solution.tree(depth=depth, nodes=nodes, leaf_penalty=0.0).apply(features)
+            assert task.loss(leaf) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+def test_one_cause_is_survival():
+    features, time, event = reference.random_problem(4, n_rows=(60, 61))
+    one, many = LogLikelihood(time, event), CompetingLogLikelihood(time, event.astype(int))
+    leaf = np.arange(60) % 3
+    assert many.loss(leaf) == one.loss(leaf)
+    np.testing.assert_array_equal(many.decisions(leaf, 3)[:, 0], one.decisions(leaf, 3))
+    assert solve(features, many, 3).loss == pytest.approx(solve(features, one, 3).loss, rel=1e-12)
+
+
+def test_the_task_keeps_what_is_promised():
+    features, time, cause, _ = random_causes(8)
+    check_task(CompetingLogLikelihood(time, cause), features)
+    with pytest.raises(DataError, match="no row has cause 2"):
+        CompetingLogLikelihood(time, np.where(cause == 2, 0, cause), 2)
+    with pytest.raises(DataError, match="no row has an event"):
+        CompetingLogLikelihood(time, np.zeros(len(time), dtype=int))
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(30, 80, 300), "stage": rng.choice(["I", "II", "III"], 300)})
+    relapse = rng.exponential(300 * np.exp(-(frame["stage"] == "III")))
+    death = rng.exponential(500 * np.exp(-(frame["age"] > 60)))
+    time = np.ceil(np.minimum(np.minimum(relapse, death), rng.uniform(50, 800, 300)))
+    cause = np.select([relapse <= time, death <= time], [1, 2], 0)
+    return frame, time, cause
+
+
+@pytest.fixture(scope="module")
+def tree(cohort):
+    frame, time, cause = cohort
+    return OptimalCompetingRisksTree(2, causes=CAUSES, min_leaf=25, time_unit="days").fit(
+        frame, (time, cause)
+    )
+
+
+def test_both_causes_have_their_question(tree):
+    assert tree.certified_
+    assert {rule.column for j, rule in enumerate(tree.rules_) if j in tree.tree_.feature} == {"age", "stage"}
+    assert tree.loss_ < tree.optima_.loc[tree.optima_["depth"] == 1, "loss"].min()
+
+
+def test_leaves_are_those_of_aalen_and_johansen(tree, cohort):
+    frame, time, cause = cohort
+    leaf, found = tree.apply(frame), tree.predict_cumulative_incidence(frame, TIMES)
+    for number in range(tree.tree_.n_leaves):
+        inside = leaf == number
+        expected = metrics.aalen_johansen(time[inside], cause[inside], TIMES, 2)
+        np.testing.assert_array_equal(found[inside], np.broadcast_to(expected, found[inside].shape))
+        row = tree.group_table_.loc[number]
+        assert row["", "rows"] == inside.sum()
+        assert row["death", "events"] == (cause[inside] == 2).sum()
+    survival = tree.predict_survival_function(frame, TIMES)
+    np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-12)
+    np.testing.assert_array_equal(tree.predict(frame, "death", 200.0), found[:, 1, 2])
+
+
+def test_scores_and_texts(tree, cohort):
+    frame, time, cause = cohort
+    assert tree.score(frame, (time, cause)) > 0.55
+    table = tree.group_table(frame, (time, cause), [200.0])
+    np.testing.assert_allclose(table["relapse", "F(200)"], table["relapse", "AJ F(200)"], atol=1e-12)
+    text = tree.summary()
+    for part in ("Exact competing risks tree", "relapse", "t in days", "optimal for depth 2", "hazard ratio"):
+        assert part in text
+
+
+def test_it_comes_back_from_its_folder(tree, cohort, tmp_path):
+    frame, time, cause = cohort
+    tree.save(tmp_path)
+    again = OptimalCompetingRisksTree.load(tmp_path)
+    np.testing.assert_array_equal(
+        again.predict_cumulative_incidence(frame), tree.predict_cumulative_incidence(frame)
+    )
+    assert again.summary() == tree.summary()
+    assert again.score(frame, (time, cause)) == tree.score(frame, (time, cause))
+    fitted = again.fit(frame, (time, cause))
+    assert fitted.loss_ == tree.loss_
+    state = json.loads((tmp_path / "model.json").read_text())
+    state["coding"] = state["coding"][:1]
+    (tmp_path / "model.json").write_text(json.dumps(state))
+    with pytest.raises(FormatError):
+        OptimalCompetingRisksTree.load(tmp_path)
+
+
+def test_what_is_refused(cohort):
+    frame, time, cause = cohort
+    with pytest.raises(DataError, match="with competing events"):
+        OptimalSurvivalTree(1).fit(frame, (time, cause))
+    with pytest.raises(ConfigError, match="min_events"):
+        OptimalCompetingRisksTree(min_events=-1).fit(frame, (time, cause))
+    with pytest.raises(DataError, match="'0', '2' beside the causes"):
+        OptimalCompetingRisksTree(causes={1: "relapse"}).fit(frame, (time, cause))
