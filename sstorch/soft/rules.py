@@ -389,6 +389,17 @@ def _threshold_by_category(
             found.setdefault(_threshold(exact, values[rows], below[rows], least), []).append(word)
         else:
             found.setdefault("never" if exact < offset else "always", []).append(word)
+    if set(found) == {"never", "always"}:  # the number decides nothing within its range
+        at_most_all, none = (
+            _membership(
+                column,
+                [word for word in found[side] if word is not None],
+                [word for word in found[other] if word is not None],
+                None if words[-1] else None in found[side],
+            )
+            for side, other in (("always", "never"), ("never", "always"))
+        )
+        return GateRule(*((none, at_most_all) if slope > 0 else (at_most_all, none)))
     at_most, above = [], []
     for threshold in sorted(found, key=lambda text: text in ("never", "always")):
         inside = found[threshold]

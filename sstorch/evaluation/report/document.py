@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
-# Inches: a figure up to here can be read at the width of a telephone.
-_NARROW = 5.0
+# Inches: a figure up to here can be read at the width of a telephone, and of a page.
+_NARROW, _BROAD = 5.0, 14.0
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,10 @@ class Picture:
     alternative: str  # its content in words, for those who cannot see it
 
     @property
-    def is_wide(self) -> bool:
-        """Whether it is too wide to be shrunk to the width of a telephone."""
-        return bool(self.figure.get_figwidth() > _NARROW)
+    def width(self) -> str:
+        """``"wide"`` if it is too wide to be shrunk to a telephone, ``"broad"`` if to a page, else empty."""
+        inches = self.figure.get_figwidth()
+        return "broad wide" if inches > _BROAD else "wide" if inches > _NARROW else ""
 
     def png(self) -> bytes:
         """The figure as a PNG file, the same at every call."""

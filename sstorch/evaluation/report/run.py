@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -151,14 +152,18 @@ def _verdict_of_scores(peers: pd.DataFrame) -> str:
 def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
     reverse = KaplanMeierBand.fit(data.time, ~data.event) if not data.event.all() else None
-    followed = ABSENT if reverse is None else run.unit_of(float(reverse.quantile().value))
-    median = interval_text(*(float(part) for part in _kaplan_meier(data).quantile())) + run.in_unit
+    followed = math.inf if reverse is None else float(reverse.quantile().value)
+    median, *limits = (float(part) for part in _kaplan_meier(data).quantile())
+    survival = f"{interval_text(median, *limits)}{run.in_unit}" if math.isfinite(median) else "not reached"
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
         ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
-        ("median follow-up (reverse Kaplan-Meier)", followed),
-        ("median survival (Kaplan-Meier, 95 %)", median),
+        (
+            "median follow-up (reverse Kaplan-Meier)",
+            run.unit_of(followed) if math.isfinite(followed) else "not reached",
+        ),
+        ("median survival (Kaplan-Meier, 95 %)", survival),
     ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("rows that entered late", str(late)))
@@ -241,14 +246,18 @@ def _by_survival(model: SoftSurvivalTree, leaf: IntArray) -> list[int]:
 
 def _tree(run: Run) -> Section:
     model, data = run.model, run.data
+    leaf = model.apply(data.frame)
+    gates = len(np.unique(leaf)) > 1
     picture = Picture(
         "tree",
         detached(plot_soft_tree(model, data.frame)),
-        "A gate sends a row left where its rule holds.",
+        "A gate sends a row left where its rule holds." if gates else "One leaf for all rows: a regression.",
         "The tree: " + model.export_text().replace("\n", " "),
     )
-    whole = Section("In full", [Code(model.summary())], folded=True)
-    return Section("The tree", [picture, Code(model.export_text()), whole])
+    whole = Code(model.summary())
+    if not gates:
+        return Section("The model", [picture, whole])
+    return Section("The tree", [picture, Code(model.export_text()), Section("In full", [whole], folded=True)])
 
 
 def _groups(run: Run) -> Section | None:
