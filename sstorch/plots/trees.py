@@ -20,7 +20,7 @@ from sstorch.plots.figures import COLOURS, new_figure, time_label
 _LEFT, _RIGHT = "#3b6fb6", "#d1603d"
 _LINE, _GREY = "#999999", "#666666"
 # Of a longer name the first and the last characters are shown: a category stands at the end.
-_NAME, _NAME_END = 16, 7
+_NAME, _NAME_END = 13, 6
 # Inches: a leaf's width, a level's height, what of them a node's panel takes, a line of the caption, and what
 # the label of the leftmost leaf needs.
 _LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL, _CAPTION, _MARGIN = 2.3, 1.9, (0.74, 0.6), 0.17, 0.15

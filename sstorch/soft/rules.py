@@ -607,6 +607,7 @@ class Explanation:
         median: predicted, +inf if survival stays above 1/2.
         survival: predicted at some round times, which are its index.
         time_unit: of these times; None if not known.
+        categories: names of the terms that are categories.
     """
 
     leaf: int
@@ -617,6 +618,7 @@ class Explanation:
     median: float
     survival: pd.Series
     time_unit: str | None = None
+    categories: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         lines = []
@@ -645,7 +647,10 @@ class Explanation:
         # Three digits of the largest number; the constant takes what rounding leaves, so that columns add up.
         largest = max(float(terms.abs().max()), abs(total))
         decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
-        rows = [(float(terms[term]), f"{term} = {self.values[term]:.4g}") for term in shown]
+        rows = [
+            (float(terms[term]), term if term in self.categories else f"{term} = {self.values[term]:.4g}")
+            for term in shown
+        ]
         if n_others:
             rest = float(terms[self.values.index].sum() - terms[shown].sum())
             rows.append((rest, f"({n_others} smaller)"))
@@ -684,6 +689,7 @@ def explain_row(
     leaf, probability = int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
     columns: dict[str, dict[str, float]] = {}
     values: dict[str, float] = {}
+    categories: set[str] = set()
     scaled = preprocessor.scaled(frame)[0]
     scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
     original = scaled / scale + preprocessor.offset_
@@ -694,6 +700,7 @@ def explain_row(
         names = [*(term.name for term in score.terms), _CONSTANT]
         columns[column] = dict(zip(names, parts, strict=True))
         values.update((term.name, float(original[list(term.base)].prod())) for term in score.terms)
+        categories.update(term.name for term in score.terms if term.category is not None)
         return float(np.sum(parts))
 
     node, steps, reached = leaf + 2**topology.depth, [], 1.0
@@ -721,6 +728,7 @@ def explain_row(
         float(tree.quantile(x, 0.5)[0]),
         pd.Series(tree.curves(x, horizons)[0], index=pd.Index(horizons, name="time"), name="survival"),
         tree.time_unit,
+        frozenset(categories),
     )
 
 

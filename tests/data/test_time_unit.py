@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError
@@ -72,6 +72,11 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     assert told.export_text().endswith(" hours")
     plain = SoftSurvivalTree(**depth_0).fit(data.frame, (data.time, data.event))
     assert (plain.time_unit_, plain.export_text()) == (None, tree.export_text().removesuffix(" days"))
+    exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, (data.time, data.event))
+    exact.save(tmp_path / "exact")
+    loaded = OptimalSurvivalTree.load(tmp_path / "exact")
+    assert (loaded.time_unit_, loaded.export_text()) == ("days", exact.export_text())
+    assert "median 983 days" in exact.export_text()
 
 
 @pytest.mark.parametrize("value", ["", "  ", 365, ["days"]])

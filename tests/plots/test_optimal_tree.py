@@ -6,8 +6,11 @@ from sstorch.plots import plot_optimal_tree
 
 
 def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(3, max_nodes=4).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    edges, *nodes = plot_optimal_tree(tree, unit="days")
+    tree = OptimalSurvivalTree(3, max_nodes=4, time_unit="days")
+    tree = tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    assert list(tree.leaf_table_)[-3:] == ["S(365)", "S(730)", "S(1095)"]
+    assert tree.leaf_texts()[-1].endswith(" days")
+    edges, *nodes = plot_optimal_tree(tree)
     gates, lower = nodes[:4], nodes[4:]
     questions = [text.get_text().replace("\n", " ") for ax in gates for text in ax.texts]
     assert sorted(questions) == sorted(tree.tree_.names[j] for j in tree.tree_.feature if j >= 0)

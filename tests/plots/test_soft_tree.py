@@ -64,7 +64,7 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     assert edges.figure is figure
     assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
     gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
-    assert {text.get_text().split("\n")[0] for text in gate.texts} == {"age", "number o…h nodes"}
+    assert {text.get_text().split("\n")[0] for text in gate.texts} == {"age", "number… nodes"}
 
 
 def test_times_have_their_unit_and_no_leaf_is_empty(gbsg2: SurvivalData) -> None:

@@ -222,6 +222,11 @@ def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
         assert found.median == median
         told = ", ".join(f"S({t}) = {s:.3f}" for t, s in zip((365, 730, 1095), survival, strict=True))
         assert last == f"predicted median {median:.4g} days; {told}"
+        # A category that applies is its name alone.
+        words = {line.split("  ")[-1] for line in lines if line.startswith("    ")}
+        named = {f"{name}={word}" for name, word in x.select_dtypes("category").iloc[0].items()}
+        assert named & words
+        assert not any("= 1" in word for word in words if "=" in word.split(" ")[0])
 
 
 def test_texts_say_who_lives_longer_and_begin_with_them(

@@ -18,6 +18,7 @@ from sstorch.base import CurveKind, SurvivalEstimator
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.named_columns import split_columns
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.search import Questions, SearchSettings
@@ -45,6 +46,7 @@ class SurvivalSettings(SearchSettings):
     min_events: int
     leaf_curve: LeafCurveKind
     n_buckets: int | None
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(Objective):
@@ -60,6 +62,7 @@ class SurvivalSettings(SearchSettings):
             raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
         super().__post_init__()
         self.min_events = check_integer("min_events", self.min_events, 0)
+        self.time_unit = check_time_unit(self.time_unit)
         if self.n_buckets is not None:
             self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
 
@@ -120,11 +123,17 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         if settings.objective == "log_likelihood":
             table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.time, data.event)
         table["median"] = self.curves_.quantile(0.5)
-        times = np.unique(np.quantile(self.event_times_, [0.25, 0.5, 0.75]))
+        times = round_horizons(self.event_times_, settings.time_unit)
         for time, column in zip(times, self.curves_.survival_at(times).T, strict=True):
             table[f"S({time:g})"] = column
         self.leaf_table_ = table
         return self
+
+    @property
+    def time_unit_(self) -> str | None:
+        """Unit of the times; None if not known."""
+        check_is_fitted(self, "tree_")
+        return self._settings.time_unit
 
     def _set_curves(self, curves: LeafCurves) -> None:
         self.curves_, self.event_times_ = curves, curves.times
@@ -182,10 +191,10 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
     def leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, rows, events and median."""
         check_is_fitted(self, "tree_")
-        table = self.leaf_table_
+        table, in_unit = self.leaf_table_, f" {self.time_unit_}" if self.time_unit_ else ""
         return [
             f"leaf {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}, "
-            + (f"median {median:.4g}" if math.isfinite(median) else "median not reached")
+            + (f"median {median:.4g}{in_unit}" if math.isfinite(median) else "median not reached")
             for number, rows, events, median in zip(
                 table.index, table["rows"], table["events"], table["median"], strict=True
             )
@@ -247,6 +256,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         n_buckets: for ``"integrated_brier"``, None for all observed times, or a number of buckets of equal
             width that times are put in for the search (not for the curves).
         memory: bytes that the search may take.
+        time_unit: unit of the times, such as ``"days"``, as texts and figures name it.
 
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
@@ -294,8 +304,10 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         min_events: int = 0,
         n_buckets: int | None = None,
         memory: int = 4 * 2**30,
+        time_unit: str | None = None,
     ) -> None:
         super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
+        self.time_unit = time_unit
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events

@@ -62,6 +62,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         n_folds: folds, stratified by event.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
+        time_unit: as of `OptimalSurvivalTree`.
 
     Attributes:
         best_depth_: most questions on a path of the chosen size.
@@ -107,6 +108,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         n_folds: int = 5,
         one_standard_error: bool = False,
         random_state: int = 0,
+        time_unit: str | None = None,
     ) -> None:
         # No penalty per leaf: sizes are compared instead.
         super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, device, time_limit, memory)
@@ -119,6 +121,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         self.n_folds = n_folds
         self.one_standard_error = one_standard_error
         self.random_state = random_state
+        self.time_unit = time_unit
 
     def fit(
         self,
