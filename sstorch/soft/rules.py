@@ -665,7 +665,8 @@ def median_text(median: float, unit: str | None) -> str:
     """A median in words, with its unit if that is known."""
     if not math.isfinite(median):
         return "median not reached"
-    return f"median {median:.4g}" + (f" {unit}" if unit else "")
+    digits = f"{median:.4g}" if median < 10_000 else f"{median:.0f}"  # no power of ten
+    return f"median {digits}" + (f" {unit}" if unit else "")
 
 
 def explain_row(

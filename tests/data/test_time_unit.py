@@ -10,6 +10,7 @@ from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, load_da
 from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError
+from sstorch.soft.rules import median_text
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,16 @@ def test_a_unit_is_a_word(value: object) -> None:
         SurvivalData(rows, ([1.0, 2.0, 3.0], [1, 1, 0]), time_unit=value)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="time_unit"):
         SoftSurvivalTree(time_unit=value).settings()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("median", "unit", "text"),
+    [
+        (10171.6, "days", "median 10172 days"),
+        (813.93, None, "median 813.9"),
+        (np.nan, "days", "median not reached"),
+        (np.inf, None, "median not reached"),
+    ],
+)
+def test_medians_in_words(median: float, unit: str | None, text: str) -> None:
+    assert median_text(median, unit) == text
