@@ -407,6 +407,7 @@ class SurvivalData:
         """Say in one line what the data hold."""
         n, p = self.frame.shape
         n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
+        in_unit = f" {self.time_unit}" if self.time_unit else ""
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         n_late = int(np.count_nonzero(self.entry))
         late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
@@ -418,7 +419,7 @@ class SurvivalData:
             f"{n} row{'s' * (n > 1)}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
-            f"times {self.time.min():g} to {self.time.max():g}{moved}{late}, "
+            f"times {self.time.min():g} to {self.time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
 

@@ -52,6 +52,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     assert data.time_unit == data.subset([0, 1]).time_unit == "days"
     file = tmp_path / "rows.csv"
     data.frame.assign(time=data.time, event=data.event.astype(int)).to_csv(file, index=False)
+    assert ", times 8 to 2659 days, " in data.describe()
     assert load_file(file).time_unit is None
     assert load_file(file, time_unit="weeks").time_unit == "weeks"
     depth_0 = {"depth": 0, "numeric": "linear"}
