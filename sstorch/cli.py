@@ -199,7 +199,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
             print(f"resume   goes on from {folder.checkpoint}", flush=True)
         if killed is not None:
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
-            print(f"         the run here was killed ({killed}), as where memory ends{rest}", flush=True)
+            print(f"note     the run here was killed ({killed}), as where memory ends{rest}", flush=True)
         callbacks: list[Callback] = [HistoryWriter(folder.history)]
         board = None
         if config.logger.tensorboard:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import platform
 import re
 import signal
@@ -31,7 +32,7 @@ from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
-from sstorch.optim.checkpoint import fingerprint
+from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
 
@@ -491,6 +492,21 @@ def test_a_killed_run_goes_on_in_its_folder(
     for tag in ("train/objective", "node/1/BN/objective"):
         ours, theirs = ([(event.step, event.value) for event in board.Scalars(tag)] for board in boards)
         assert ours == theirs
+
+
+def test_a_run_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.begin("a: 1", "checksum")
+    other = RunFolder(folder.path)
+    with Checkpoint(folder.checkpoint).held():
+        assert other.status == "running"
+    assert other.status == "killed"
+    assert other.killed() == f"process {os.getpid()} on {platform.node()}"
+    (folder.path / "status.json").write_text('{"status": "running"}')  # of an earlier version
+    assert other.killed() == "process unknown on an unknown machine"
+    folder.write_status("completed")
+    assert other.status == "completed"
+    assert other.killed() is None
 
 
 def test_an_unwritable_place_is_refused_in_one_line(
