@@ -12,7 +12,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.objective import GateRidge
 from sstorch.optim import Nodec
 from sstorch.soft import BatchSettings
-from sstorch.soft.batch import _gate_deviations, _preprocessors, stack_splits
+from sstorch.soft.batch import _gate_deviations, fit_preprocessors, stack_splits
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +47,7 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
         for part in splits
     ]
     settings = BatchSettings.check(trainer="nodec", n_starts=2)
-    preprocessors = _preprocessors(splits, settings, Schema.of(frame))
+    preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
     found = _gate_deviations(*stack_splits(splits, preprocessors, settings)).numpy()
     for k, (part, preprocessor) in enumerate(zip(splits, preprocessors, strict=True)):
         x, w = preprocessor.transform(part.frame), part.sample_weight
