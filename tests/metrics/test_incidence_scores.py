@@ -68,6 +68,21 @@ def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarr
     assert concordance_wolbers(*test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
 
 
+# concordance_index_cr of comprisk 0.8.0 on the same rows, and with times rounded up: causes 1 and 2, each with
+# the risk and the risk rounded to tenths.
+COMPRISK = [0.5353329944077275, 0.5330452465683783, 0.4928956393924547, 0.49093581577658013]
+COMPRISK_TIED = [0.5367476851851852, 0.5353009259259259, 0.49201981287837093, 0.4887176664832141]
+
+
+def test_comprisk_gives_the_cause_specific_concordance(
+    cohort: tuple[Rows, Rows, np.ndarray, np.ndarray],
+) -> None:
+    _, (time, cause), risk, _ = cohort
+    for at, expected in ((time, COMPRISK), (np.ceil(time), COMPRISK_TIED)):
+        found = [concordance_cause_specific(at, cause, r, k) for k in (1, 2) for r in (risk, risk.round(1))]
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
 # aj_calibration_per_event of hazardous 0.2.0 at 0 and TIMES, by alpha and min_prop_at_risk.
 DISTANCES = {
     (1, 0.05): [0.1883334970577658, 0.03293846054244811],
