@@ -68,8 +68,8 @@ def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarr
     assert concordance_wolbers(*test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
 
 
-# concordance_index_cr of comprisk 0.8.0 on the same rows, and with times rounded up: causes 1 and 2, each with
-# the risk and the risk rounded to tenths.
+# concordance_index_cr of comprisk 0.8.0 on the same rows, and with times rounded up: of causes 1 and 2, each
+# with the risk and the risk rounded to tenths.
 COMPRISK = [0.5353329944077275, 0.5330452465683783, 0.4928956393924547, 0.49093581577658013]
 COMPRISK_TIED = [0.5367476851851852, 0.5353009259259259, 0.49201981287837093, 0.4887176664832141]
 
