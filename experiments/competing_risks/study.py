@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, SurvivalData, load_dataset
+from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, SurvivalData, load_dataset, metrics
 from sstorch.data import Schema
 from sstorch.evaluation.baselines import make_baseline
 from sstorch.evaluation.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
-from sstorch.evaluation.competing_risks import cause_folds, score_causes, scored_times
+from sstorch.evaluation.competing_risks import cause_folds, score_causes
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
@@ -96,7 +96,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             if model == "tree":
                 about["leaves"] = len(np.unique(fitted.apply(train.frame)))
             if name == "weibull":
-                times = scored_times(train)
+                times = metrics.incidence_times(train.time, train.cause)
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
             rows += [about | row for row in score_causes(fitted, test, train)]

@@ -11,15 +11,14 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
 from sstorch import metrics
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import IntArray
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.competing import AalenJohansen, Incidences
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily
 from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 
-# Scores are read at so many quantiles of the training event times, between these shares.
-_N_TIMES, _FIRST, _LAST = 100, 0.02, 0.9
+_SCORES = ("c_wolbers", "c_cause_specific", "ibs")
 # What is no setting of a single training.
 _OWN = {"random_state", "verbose", "n_starts"}
 
@@ -43,7 +42,7 @@ class CauseValidation:
     def table(self) -> pd.DataFrame:
         """Means over folds, by cause and model."""
         means = self.scores.groupby(["cause", "model"], sort=False)
-        return means[["c_wolbers", "c_cause_specific", "ibs"]].mean()
+        return means[list(_SCORES)].mean()
 
 
 def competing_risks_tree(tree: SoftSurvivalTree, leaf: str | HazardFamily = "auto") -> CompetingRisksTree:
@@ -115,32 +114,15 @@ def cross_validate_causes(
 
 
 def score_causes(model: Incidences, test: SurvivalData, train: SurvivalData) -> list[dict[str, object]]:
-    """Scores of the incidence of each cause, from the 2 to the 90 % quantile of training event times.
+    """Scores of the incidence of each cause, by :func:`sstorch.metrics.evaluate_incidence`.
 
     Args:
         model: fitted.
         test: rows to score.
         train: training rows, which give times and weights for censoring.
     """
-    times = scored_times(train)
-    incidence = model.predict_cumulative_incidence(test.frame, times)
-    observed, known = (test.time, test.cause), (train.time, train.cause)
-    found: list[dict[str, object]] = []
-    for k, name in enumerate(test.cause_names, 1):
-        curve, risk = incidence[:, k - 1], incidence[:, k - 1, -1]
-        found.append(
-            {
-                "cause": name,
-                "events": int((test.cause == k).sum()),
-                "c_wolbers": metrics.concordance_wolbers(*observed, risk, k, tau=times[-1], train=known),
-                "c_cause_specific": metrics.concordance_cause_specific(*observed, risk, k),
-                "ibs": metrics.integrated_brier_score_incidence(*observed, curve, times, k, train=known),
-            }
-        )
-    return found
-
-
-def scored_times(train: SurvivalData) -> FloatArray:
-    """Times at which incidences are scored, increasing."""
-    shares = np.linspace(_FIRST, _LAST, _N_TIMES)
-    return np.unique(np.quantile(train.time[train.event], shares))
+    table = metrics.evaluate_incidence(model, train, test, metrics=_SCORES)["value"].unstack("metric")
+    return [
+        {"cause": name, "events": int((test.cause == k).sum()), **table.loc[name, list(_SCORES)]}
+        for k, name in enumerate(test.cause_names, 1)
+    ]

@@ -62,14 +62,14 @@ def incidence_times(time: npt.ArrayLike, cause: npt.ArrayLike, tau: float | None
             for censoring grow large.
 
     Returns:
-        at most 100, strictly increasing: quantiles of the event times up to ``tau``, from the 2 % one on.
+        about a hundred or fewer, strictly increasing: the quantiles from the 2 % one on, and ``tau``.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no event up to ``tau``.
+        DataError: arguments that `sstorch.checks` refuses, or no event.
 
     Examples:
-        >>> incidence_times([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], tau=2.5)[[0, -1]].tolist()
-        [1.02, 2.5]
+        >>> incidence_times([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], tau=2.5)[[0, -1]].round(2).tolist()
+        [1.04, 2.5]
     """
     row_time, codes = check_time_cause(time, cause)
     if tau is not None:
@@ -77,10 +77,9 @@ def incidence_times(time: npt.ArrayLike, cause: npt.ArrayLike, tau: float | None
     events = row_time[codes > 0]
     if events.size == 0:
         raise DataError("cause: no row has an event, so that there are no times to score at.")
-    last = float(np.quantile(events, _LAST_QUANTILE)) if tau is None else tau
-    before = events[events < last]
-    levels = np.linspace(_FIRST_QUANTILE, 1.0, _N_TIMES - 1)
-    return np.unique(np.append(np.quantile(before, levels) if before.size else before, last))
+    last = _LAST_QUANTILE if tau is None else float((events <= tau).mean())
+    times = np.quantile(events, np.linspace(min(_FIRST_QUANTILE, last), last, _N_TIMES))
+    return np.unique(times if tau is None else np.append(times[times < tau], tau))
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ def test_each_score_is_the_function_of_its_name(tau):
     times = incidence_times(*KNOWN, tau)
     last = tau or np.quantile(KNOWN[0][KNOWN[1] > 0], 0.9)
     assert times[-1] == last
-    assert len(times) <= 100
+    assert len(times) <= 101
     incidence = Rates().predict_cumulative_incidence(TEST[0], times)
     for k, name in NAMES.items():
         curves, rows = incidence[:, k - 1], (TIME, CAUSE)
