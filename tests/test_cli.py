@@ -35,6 +35,7 @@ from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thre
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
+from tests.conftest import nightly
 
 # Of a run whose results are not looked at: two folds and a tree each.
 SMALL = ("cv.n_folds=2", "cv.n_starts=1")
@@ -446,6 +447,7 @@ def test_a_completed_run_is_not_taken_for_one_of_other_data(
     assert "on other data: they have changed" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_killed_run_goes_on_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -552,7 +554,7 @@ def test_a_sweep_given_again_trains_only_what_was_not_completed(
     assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, nightly(signal.SIGTERM)])
 def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [

@@ -27,6 +27,7 @@ from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from tests.app import CONFIGS, sstorch
+from tests.conftest import nightly
 
 PAPER_SETS = {
     "aids", "aids2", "aids_death", "churn", "credit", "dialysis", "employee", "flchain", "framingham",
@@ -191,7 +192,7 @@ def _compose(*overrides: str) -> Config:
     return config
 
 
-@pytest.mark.parametrize("experiment", ["paper", "paper_quick"])
+@pytest.mark.parametrize("experiment", [nightly("paper"), "paper_quick"])
 def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
     pytest.importorskip("sksurv")
     config = _compose(f"experiment={experiment}")

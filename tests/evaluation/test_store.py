@@ -356,6 +356,7 @@ def _pack_now_and_then(path: Path, ready: "multiprocessing.SimpleQueue[bool]") -
         time.sleep(0.01)
 
 
+@pytest.mark.nightly
 def test_studies_are_read_and_written_while_they_are_packed(tmp_path: Path) -> None:
     store = _study(tmp_path, n=1)
     context = multiprocessing.get_context("spawn")

@@ -30,7 +30,6 @@ from sstorch.evaluation.study import Outcome, plan
 from sstorch.evaluation.study import run_tasks as run
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
-from tests.conftest import nightly
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
 ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer="joint")
@@ -283,7 +282,8 @@ def end(task, device):
 """
 
 
-@pytest.mark.parametrize("n_processes", [1, nightly(2)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("n_processes", [1, 2])
 def test_engines_hand_back_failures_and_tell_of_killed_processes(
     n_processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

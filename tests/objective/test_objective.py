@@ -222,6 +222,7 @@ def test_group_lasso_against_the_formula() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
     """Only feature 0 tells the rows apart; the smoothed optimum beside that of proximal steps."""
     generator = torch.Generator().manual_seed(5)

@@ -15,7 +15,6 @@ from sstorch.optim import Adam, Checkpoint, LBFGSOptions, Nodec, minimize
 from sstorch.optim.nodec import THRESHOLDS, balancing_weights, classify, reassign
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, ShardedStep
 from tests.batches import random_sample, random_tree
-from tests.conftest import nightly
 from tests.optim.sharded_run import train
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
@@ -72,7 +71,8 @@ def test_a_run_on_shards_finds_what_a_run_on_all_rows_finds() -> None:
     torch.testing.assert_close(values[0], values[1], rtol=2e-3, atol=0)
 
 
-@pytest.mark.parametrize("n_processes", [2, nightly(4)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("n_processes", [2, 4])
 def test_processes_of_torchrun_train_the_same_tree(n_processes: int, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     command = [

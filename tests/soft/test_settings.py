@@ -15,7 +15,7 @@ def test_declared_defaults_are_those_of_the_estimator() -> None:
     parameters = inspect.signature(SoftSurvivalTree).parameters
     ours = {name: item.default for name, item in SETTINGS.items() if name != "seed"}
     assert ours == {name: parameters[name].default for name in ours}
-    assert set(parameters) - set(ours) == {"random_state", "verbose"}
+    assert set(parameters) - set(ours) == {"random_state", "time_unit", "verbose"}
 
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
