@@ -12,7 +12,8 @@ import numpy.typing as npt
 from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.checks import check_quantile, check_truncation
+from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 
 # A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
@@ -165,9 +166,7 @@ class LeafCurves:
         Raises:
             ConfigError: `q` is not in (0, 1).
         """
-        if not 0.0 < q < 1.0:
-            raise ConfigError(f"q must be in (0, 1), got {q!r}")
-        reached = self.survival <= 1.0 - q + _ROUNDING
+        reached = self.survival <= 1.0 - check_quantile(q) + _ROUNDING
         return np.where(reached.any(axis=1), self.times[reached.argmax(axis=1)], math.inf)
 
     def restricted_mean(self, tau: float) -> FloatArray:
@@ -176,8 +175,7 @@ class LeafCurves:
         Raises:
             ConfigError: `tau` is not positive.
         """
-        if not tau > 0.0:
-            raise ConfigError(f"tau must be positive, got {tau!r}")
+        tau = check_truncation(tau)
         edges = np.minimum(np.concatenate(([0.0], self.times)), tau)
         heights = np.column_stack([np.ones(len(self.survival)), self.survival])
         area: FloatArray = heights[:, :-1] @ np.diff(edges)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.batched import Batched
+from sstorch.checks import check_quantile, check_truncation
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
 from sstorch.nn.hazards import HazardFamily, make_family
@@ -334,8 +335,7 @@ class SoftTree(nn.Module):
             ConfigError: ``q`` is not in (0, 1), or the leaves' curves can rise.
         """
         self._refuse_rising("a quantile")
-        if not 0 < q < 1:
-            raise ConfigError(f"q must be in (0, 1), got {q!r}")
+        q = check_quantile(q)
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         target = linear.new_tensor(-math.log1p(-q))
         if prediction == "hbp":
@@ -367,8 +367,7 @@ class SoftTree(nn.Module):
             ConfigError: ``tau`` is not positive, or the leaves' curves can rise.
         """
         self._refuse_rising("a restricted mean")
-        if not tau > 0:
-            raise ConfigError(f"tau must be positive, got {tau!r}")
+        tau = check_truncation(tau)
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
         horizon = self.family.horizon(linear) if math.isinf(tau) else None

@@ -1,5 +1,6 @@
 """One table of families; every generic test runs over it."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -222,6 +223,19 @@ def test_restricted_mean_against_adaptive_quadrature(case: str, tau: float) -> N
             for a, b in pairwise(edges)
         )
         assert float(mine[k]) == pytest.approx(theirs, rel=1e-8)
+
+
+@families
+def test_restricted_mean_of_those_far_away(case: str) -> None:
+    """Linear predictors that no data give: the event at once, or never; in double and in single precision."""
+    family = built(case)
+    _, g, shape = arguments(family)
+    far = torch.tensor([-500.0, -60.0, 60.0, 500.0]).double()[:, None, None] + 0 * g
+    tau = torch.tensor(4.5).double()
+    double = family.restricted_mean(tau.log(), far, shape)
+    single = copy.deepcopy(family).float().restricted_mean(tau.log().float(), far.float(), shape.float())
+    assert ((double >= 0) & (double <= tau * (1 + 1e-12))).all()
+    torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-3)
 
 
 @families

@@ -28,13 +28,13 @@ from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
 
 # Log times between which a solution is sought; exp of them neither overflows nor vanishes.
-LOG_TIME_RANGE, _SINGLE_RANGE = 700.0, 80.0
+_DOUBLE_RANGE, _SINGLE_RANGE = 700.0, 80.0
 _HALVINGS = 64
 
 
 def log_time_limit(dtype: torch.dtype) -> float:
     """The largest log time, in model units, that families are asked for in a precision."""
-    return LOG_TIME_RANGE if dtype == torch.float64 else _SINGLE_RANGE
+    return _DOUBLE_RANGE if dtype == torch.float64 else _SINGLE_RANGE
 
 
 def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
@@ -67,6 +67,8 @@ def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Ten
 # of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
 _LEVELS = [1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6]
 _LEVELS += [1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0, 25.0, 37.0]
+# Beyond it exp(x) - 1 is exp(x).
+_LARGE = 40.0
 _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
 
 
@@ -92,7 +94,9 @@ def restricted_mean(
     """
     log_tau = log_tau[..., None]
     with torch.no_grad():
-        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-LOG_TIME_RANGE)
+        # Where a level is reached at once H is above it from this limit on, as it was for the inversion.
+        limit = log_time_limit(log_tau.dtype)
+        ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-limit)
         first, final = ends[..., :1], ends[..., -1:]
         inside = torch.minimum(torch.maximum(corners, first), final)
         ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
@@ -113,10 +117,13 @@ def restricted_mean(
     safe = torch.where(near, torch.ones_like(decay), decay)
     bounded = torch.isfinite(log_tau)
     width = torch.where(bounded, log_tau - last, 0.0)
-    tail = torch.where(near, width, -torch.expm1(-safe * width) / safe)
+    growth = -safe * width
+    tail = torch.where(near, width, -torch.expm1(growth.clamp(max=_LARGE)) / safe)
     falls = decay > 1e-12
-    tail = torch.where(bounded, tail, torch.where(falls, 1 / safe, 0.0))
-    total = total + torch.where(final < log_tau, torch.exp(last - hazard) * tail, 0.0)
+    tail = torch.exp(last - hazard) * torch.where(bounded, tail, torch.where(falls, 1 / safe, 0.0))
+    # Where t S(t) grows over a panel so long that only its end counts, the factors apart have no number.
+    tail = torch.where(bounded & ~near & (growth > _LARGE), torch.exp(last - hazard + growth) / -safe, tail)
+    total = total + torch.where(final < log_tau, tail, 0.0)
     endless = (final == torch.inf) | (~bounded & ~falls)
     return torch.where(endless, torch.inf, total).squeeze(-1)
 

@@ -1,0 +1,153 @@
+"""A thousand random fits that nobody would plan: what do they end in?
+
+python experiments/first_day/hostile_fits.py [--fits 1000] [--first 0]
+
+Every fit has its own leaf, trainer, start, depth and encoding, 3 to 200 rows with times between 1e-5 and 1e7,
+tied or not, weights, entry times, missing cells, columns that are constant, copies or very large. It has to
+end in a tree or in an error of the package; a tree has to give finite falling curves, and risk, hazards,
+quantiles and restricted means without NaN, at training rows and at rows far away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sstorch import SoftSurvivalTree
+from sstorch.exceptions import SstorchError
+from sstorch.nn import FAMILIES, make_family
+from sstorch.soft.settings import INITS, TRAINERS
+
+
+def draw_rows(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, dict[str, Any]]:
+    """Columns, times, events, and the arguments of ``fit`` beside them."""
+    n, p = int(rng.integers(3, 201)), int(rng.integers(1, 7))
+    scale = 10.0 ** rng.uniform(-5, 7)
+    x = rng.normal(size=(n, p))
+    time = scale * np.exp(rng.choice([0.0, 0.5, 2.0]) * x[:, 0]) * rng.weibull(rng.choice([0.4, 1, 5]), n)
+    time = np.clip(time, 1e-5, 1e7)
+    if rng.random() < 0.3:
+        time = np.ceil(time / scale * 3) * scale / 3  # ties
+    if rng.random() < 0.05:
+        time[:] = time[0]
+    event = rng.random(n) < rng.choice([0.05, 0.3, 0.7, 1.0])
+    frame = pd.DataFrame(x, columns=[f"x{j}" for j in range(p)])
+    if rng.random() < 0.3:
+        frame["size"] = 10.0 ** rng.uniform(-8, 12) * rng.normal(size=n)
+    if rng.random() < 0.2:
+        frame["copy"] = frame["x0"]
+    if rng.random() < 0.3:
+        frame["kind"] = rng.choice(list("abcdefgh")[: int(rng.integers(1, 9))], n)
+    if rng.random() < 0.2:
+        frame["flag"] = rng.random(n) < 0.1
+    if rng.random() < 0.2:
+        frame["x0"] = frame["x0"].mask(rng.random(n) < 0.2)
+    if rng.random() < 0.1:
+        frame["constant"] = 1.0
+    more: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        more["sample_weight"] = rng.choice([0.0, 1e-6, 1.0, 100.0], n)
+    if rng.random() < 0.2:
+        more["entry"] = time * rng.choice([0.0, 0.5, 0.999], n)
+    return frame, time, event, more
+
+
+def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
+    """Parameters of a tree."""
+    chosen: dict[str, Any] = {
+        "depth": int(rng.integers(0, 5)),
+        "leaf": str(rng.choice(list(FAMILIES))),
+        "trainer": [None, *TRAINERS][rng.integers(0, 1 + len(TRAINERS))],
+        "init": [None, *INITS][rng.integers(0, 1 + len(INITS))],
+        "n_starts": int(rng.integers(1, 4)),
+        "random_state": int(rng.integers(0, 1000)),
+    }
+    for name, values in {
+        "ridge": [0.0, 1e-6, 1e-1],
+        "fused": [0.0, 1e-2, np.inf],
+        "numeric": ["linear", "spline(3)", "quantile"],
+        "gate_features": [None, 1, 2],
+        "prediction": ["mixture"],
+        "dtype": ["float32"],
+        "min_leaf": [0.0, 0.3],
+        "holdout": [0.2],
+    }.items():
+        if rng.random() < 0.2:
+            chosen[name] = values[rng.integers(0, len(values))]
+    return chosen
+
+
+def faults(tree: SoftSurvivalTree, frame: pd.DataFrame, time: np.ndarray) -> list[str]:
+    """What a fitted tree must not do."""
+    far = frame.copy()
+    for name in frame.select_dtypes("float").columns:
+        far[name] = far[name] * 1e3
+    times = np.sort(np.concatenate([[0.0], np.quantile(time, [0.01, 0.3, 0.6, 1.0]), [time.max() * 10]]))
+    found = []
+    for place, rows in {"training rows": frame, "far rows": far}.items():
+        curves = tree.predict_survival_function(rows, times)
+        if not np.isfinite(curves).all() or (curves < 0).any() or (curves > 1).any():
+            found.append(f"curves of {place}")
+        rises = make_family(tree.leaf).can_rise
+        if not rises and (np.diff(curves, axis=1) > 1e-12).any():
+            found.append(f"rising curves of {place}")
+        predicted = {"risk": tree.predict(rows), "hazard": tree.predict_hazard_function(rows, times[1:])}
+        if not rises:
+            predicted["quantile"] = tree.predict_quantile(rows, 0.5)
+            predicted["restricted mean"] = tree.predict_rmst(rows, float(times[-2]))
+        for what, values in predicted.items():
+            if np.isnan(values).any():
+                found.append(f"NaN in {what} of {place}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--fits", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first fit")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    outcomes: Counter[str] = Counter()
+    slowest = (0.0, 0)
+    for seed in range(options.first, options.first + options.fits):
+        rng = np.random.default_rng(seed)
+        frame, times, event, more = draw_rows(rng)
+        settings = draw_settings(rng)
+        start = time.process_time()
+        try:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                tree = SoftSurvivalTree(**settings).fit(frame, (times, event), **more)
+                found = faults(tree, frame, times)
+            names = {warning.category.__name__ for warning in told}
+            outcome = "faults" if found else "tree, warned" if names else "tree"
+            strange = names - {"DataWarning"}
+            if found or strange:
+                print(f"seed {seed}: {'; '.join(found)} {sorted(strange)} {settings}", flush=True)
+        except SstorchError as error:
+            outcome = f"{type(error).__name__}: {str(error)[:48]}"
+        except Exception:
+            outcome = "an exception that is not the package's"
+            print(f"seed {seed}: {settings}\n{traceback.format_exc(limit=-3)}", flush=True)
+        seconds = time.process_time() - start
+        slowest = max(slowest, (seconds, seed))
+        if seconds > 20:
+            print(f"seed {seed}: {seconds:.1f} CPU s, {settings}", flush=True)
+        outcomes[outcome] += 1
+    for outcome, number in outcomes.most_common():
+        print(f"{number:5d}  {outcome}")
+    print(f"slowest {slowest[0]:.1f} CPU s (seed {slowest[1]})")
+
+
+if __name__ == "__main__":
+    main()
