@@ -155,11 +155,17 @@ def names_text(names: Iterable[object]) -> str:
     return ", ".join(quoted[:_NAMES_SHOWN]) + more
 
 
-def nearest_text(name: str, names: Sequence[str]) -> str:
-    """Return ``" Did you mean 'age'?"`` for the name most like `name`, else an empty text."""
-    folded = {n.casefold(): n for n in names}
+def nearest_text(name: str, names: Iterable[str]) -> str:
+    """Return ``" Did you mean 'age'?"`` for the name most like `name`, else an empty text.
+
+    Args:
+        name: What was asked for.
+        names: Names that there are; where it is a mapping, with what is proposed in their place.
+    """
+    proposed = names if isinstance(names, Mapping) else {n: n for n in names}
+    folded = {n.casefold(): n for n in proposed}
     hits = difflib.get_close_matches(name.casefold(), list(folded), n=1)
-    return f" Did you mean {folded[hits[0]]!r}?" if hits else ""
+    return f" Did you mean {proposed[folded[hits[0]]]!r}?" if hits else ""
 
 
 # ---------------------------------------------------------------------- names, numbers and options

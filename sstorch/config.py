@@ -407,9 +407,10 @@ def no_setting_text(setting: str, group: type) -> str:
         return f"{setting} belongs to a trainer: say which, such as trainer=nodec"
     if issubclass(group, TrainerConfig):
         return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"
-    hint = nearest_text(setting.rpartition(".")[2], known)
+    room, dot, last = setting.rpartition(".")
+    hint = nearest_text(last, {name: f"{room}{dot}{name}" for name in known})
     if not hint and issubclass(group, Config):  # the name of a setting without that of its group
-        hint = nearest_text(setting, [name.rpartition(".")[2] for name, _, _ in settings()])
+        hint = nearest_text(setting, {name.rpartition(".")[2]: name for name, _, _ in settings()})
     return f"there is no setting {setting}.{hint or ' --help lists the settings.'}"
 
 

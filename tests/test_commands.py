@@ -76,8 +76,8 @@ def test_a_sweep_keeps_its_commas() -> None:
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("tree.deth=1", "there is no setting tree.deth. Did you mean 'depth'?"),
-        ("deth=1", "there is no setting deth. Did you mean 'depth'?"),
+        ("tree.deth=1", "there is no setting tree.deth. Did you mean 'tree.depth'?"),
+        ("deth=1", "there is no setting deth. Did you mean 'tree.depth'?"),
         ("datset=csv", "there is no setting datset. Did you mean 'dataset'?"),
         ("+foo=1", "there is no setting foo. --help lists the settings."),
         ("dataset=gbsg", "there is no dataset=gbsg; choose one of actg, .*Did you mean 'gbsg2'?"),
