@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_after, rows_text
 from sstorch.data import Causes, Schema, SurvivalData
 from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.time_unit import round_horizons
@@ -96,11 +97,18 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[False] = False,
         *,
         return_array: Literal[True] | None = None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_survival_function(
-        self, X: object, times: Times = None, *, as_frame: Literal[True], return_array: None = None
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        return_array: None = None,
+        after: npt.ArrayLike | None = None,
     ) -> pd.DataFrame: ...
 
     @overload
@@ -111,10 +119,17 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[False] = False,
         *,
         return_array: Literal[False],
+        after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[np.object_]: ...
 
     def predict_survival_function(
-        self, X: object, times: Times = None, as_frame: bool = False, *, return_array: bool | None = None
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: bool = False,
+        *,
+        return_array: bool | None = None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Survival function S(t | x), evaluated exactly at the given times.
 
@@ -129,15 +144,19 @@ class SurvivalEstimator(FrameEstimator):
             return_array: for tools of scikit-survival, which says it so: True for an array, False for a
                 :class:`~sstorch.step_function.StepFunction` for each row; with either, the default of
                 ``times`` is ``unique_times_``.
+            after: time at which the rows are known to be alive, or one for each row, (n,): the curves are
+                then S(after + t | x) / S(after | x), of the time that is left, and ``times`` count from
+                there, as ``conditional_after`` of lifelines has it.
 
         Returns:
             shape (n_samples, n_times), in [0, 1], falling with t; or (n_samples,) of functions.
 
         Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
+                by the model nobody like a row lives until ``after``.
             ConfigError: ``as_frame`` and ``return_array`` contradict each other.
         """
-        return self._predict_curves("survival", X, times, as_frame, return_array)
+        return self._predict_curves("survival", X, times, as_frame, return_array, after)
 
     @overload
     def predict_cumulative_hazard_function(
@@ -147,11 +166,18 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[False] = False,
         *,
         return_array: Literal[True] | None = None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_cumulative_hazard_function(
-        self, X: object, times: Times = None, *, as_frame: Literal[True], return_array: None = None
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        return_array: None = None,
+        after: npt.ArrayLike | None = None,
     ) -> pd.DataFrame: ...
 
     @overload
@@ -162,30 +188,55 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[False] = False,
         *,
         return_array: Literal[False],
+        after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[np.object_]: ...
 
     def predict_cumulative_hazard_function(
-        self, X: object, times: Times = None, as_frame: bool = False, *, return_array: bool | None = None
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: bool = False,
+        *,
+        return_array: bool | None = None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
 
         It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
         Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
         """
-        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array)
+        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after)
 
     @overload
     def _predict_curves(
-        self, kind: Literal["hazard"], X: object, times: Times, as_frame: bool
+        self,
+        kind: Literal["hazard"],
+        X: object,
+        times: Times,
+        as_frame: bool,
+        *,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame: ...
 
     @overload
     def _predict_curves(
-        self, kind: CurveKind, X: object, times: Times, as_frame: bool, return_array: bool | None
+        self,
+        kind: CurveKind,
+        X: object,
+        times: Times,
+        as_frame: bool,
+        return_array: bool | None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]: ...
 
     def _predict_curves(
-        self, kind: CurveKind, X: object, times: Times, as_frame: bool, return_array: bool | None = None
+        self,
+        kind: CurveKind,
+        X: object,
+        times: Times,
+        as_frame: bool,
+        return_array: bool | None = None,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         check_is_fitted(self)
         if as_frame and return_array is not None:
@@ -194,8 +245,10 @@ class SurvivalEstimator(FrameEstimator):
             )
         if return_array is not None and times is None:
             times = "events"
-        X, grid = to_rows(X), self._grid(times)
-        curves = self._curves(kind, X, grid)
+        X = to_rows(X)
+        alive = None if after is None else check_after(after, len(self._schema.frame_of(X)))
+        grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
+        curves = self._curves(kind, X, grid) if alive is None else self._curves_after(kind, X, grid, alive)
         if return_array is False:
             start = 1.0 if kind == "survival" else 0.0
             functions = np.empty(len(curves), dtype=object)
@@ -205,12 +258,33 @@ class SurvivalEstimator(FrameEstimator):
             return curves
         return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
 
-    def _grid(self, times: Times) -> FloatArray:
-        """Times of predictions, checked."""
-        if times is None:
-            shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
-            return np.unique(np.quantile(self.event_times_, shares, method="inverted_cdf"))
-        return self.event_times_ if isinstance(times, str) and times == "events" else check_times(times)
+    def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
+        """Curves of rows that are alive at a time of their own, (n, n_times), times counted from it."""
+        at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
+        survival = self._log_survival(X, at)
+        check_alive(survival[:, 0], after)
+        if kind == "survival":
+            return np.exp(survival[:, 1:] - survival[:, :1])
+        curves = self._curves(kind, X, at)
+        return curves[:, 1:] - curves[:, :1] if kind == "cumulative_hazard" else curves[:, 1:]
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        """Log survival functions of rows, each at times of its own, (n, n_times)."""
+        return -self._curves("cumulative_hazard", X, times)
+
+    def _grid(self, times: Times, after: float = 0.0) -> FloatArray:
+        """Times of predictions, checked; those of events count from ``after``."""
+        if times is not None and not (isinstance(times, str) and times == "events"):
+            return check_times(times)
+        events = self.event_times_[self.event_times_ > after] - after if after else self.event_times_
+        if events.size == 0:
+            raise DataError(
+                f"no training event is later than after={after:g}; name the times, which count from there"
+            )
+        if times is not None:
+            return events
+        shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
+        return np.unique(np.quantile(events, shares, method="inverted_cdf"))
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
@@ -280,16 +354,21 @@ class IncidenceEstimator(SurvivalEstimator):
 
     @overload
     def predict_cumulative_incidence(
-        self, X: object, times: Times = None, as_frame: Literal[False] = False
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        after: float | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_cumulative_incidence(
-        self, X: object, times: Times = None, *, as_frame: Literal[True]
+        self, X: object, times: Times = None, *, as_frame: Literal[True], after: float | None = None
     ) -> pd.DataFrame: ...
 
     def predict_cumulative_incidence(
-        self, X: object, times: Times = None, as_frame: bool = False
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: float | None = None
     ) -> FloatArray | pd.DataFrame:
         """Probability that each cause has ended a row's time by t, given that others may come first.
 
@@ -299,29 +378,48 @@ class IncidenceEstimator(SurvivalEstimator):
             X: rows with the training columns.
             times: as in :meth:`predict_survival_function`.
             as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
+            after: time at which the rows are known to be without any event: what comes after it, with times
+                that count from there. Errors of the incidences grow by 1 / S(after).
 
         Returns:
             shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``.
 
         Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers.
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
+                by the model nobody like a row lives until ``after``.
         """
         check_is_fitted(self)
-        grid = self._grid(times)
-        found = self._incidences(X, grid)
+        if after is None:
+            grid = self._grid(times)
+            found = self._incidences(X, grid)
+        else:
+            (start,) = check_after(after, 1)
+            grid = self._grid(times, start)
+            total = self._incidences(X, np.append(start, start + grid))
+            alive = np.full((len(total), 1), start)
+            survival = self._log_survival(X, alive)
+            check_alive(survival[:, 0], alive[:, 0])
+            found = (total[..., 1:] - total[..., :1]) / np.exp(survival[:, None])
         if not as_frame:
             return found
         columns = pd.MultiIndex.from_product([self.causes_, grid], names=["cause", "time"])
         index = X.index if isinstance(X, pd.DataFrame) else None
         return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
 
-    def predict(self, X: object, cause: int | str = 1, horizon: float | None = None) -> FloatArray:
+    def predict(
+        self,
+        X: object,
+        cause: int | str = 1,
+        horizon: float | None = None,
+        after: float | None = None,
+    ) -> FloatArray:
         """Risk of a cause: its cumulative incidence at a horizon.
 
         Args:
             X: rows with the training columns.
             cause: by number, 1 .. K, or by name; by default the first.
             horizon: time, original units; ``horizon_`` if None.
+            after: time at which the rows are known to be without any event, from which the horizon counts.
 
         Returns:
             shape (n,), in [0, 1]; higher = more probable.
@@ -332,7 +430,7 @@ class IncidenceEstimator(SurvivalEstimator):
         check_is_fitted(self)
         number = self._number(cause)
         times = [self.horizon_ if horizon is None else horizon]
-        return np.asarray(self.predict_cumulative_incidence(X, times)[:, number - 1, 0])
+        return np.asarray(self.predict_cumulative_incidence(X, times, after=after)[:, number - 1, 0])
 
     def _number(self, cause: int | str) -> int:
         """Number of a cause, 1 .. K."""
@@ -442,6 +540,23 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(grid).all() or (grid < 0).any():
         raise DataError("times must be finite and >= 0")
     return grid
+
+
+def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
+    """Refuse rows of which, by the model, nobody is alive at a time.
+
+    Args:
+        log_survival: log of their survival functions then, shape (n,).
+        after: the times, shape (n,).
+
+    Raises:
+        DataError: the log is -inf; the message names rows.
+    """
+    if (dead := ~(log_survival > -np.inf)).any():
+        raise DataError(
+            f"by the model nobody like {rows_text(dead)} is alive at after={after[dead][0]:g}: what comes "
+            "then is not known; choose an earlier time"
+        )
 
 
 def group_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:

@@ -152,13 +152,13 @@ class LeafCurves:
     survival: FloatArray
     cumulative_hazard: FloatArray
 
-    def survival_at(self, grid: FloatArray) -> FloatArray:
-        """S_l at any times, shape (L, n_times)."""
-        return self._read(self.survival, 1.0, grid)
+    def survival_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
+        """S_l at any times, shape (L, n_times); or S of the leaf (n,) of each row at its own (n, n_times)."""
+        return self._read(self.survival, 1.0, grid, leaf)
 
-    def cumulative_hazard_at(self, grid: FloatArray) -> FloatArray:
-        """H_l at any times, shape (L, n_times)."""
-        return self._read(self.cumulative_hazard, 0.0, grid)
+    def cumulative_hazard_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
+        """H_l at any times, shape (L, n_times); or that of the leaf of each row, as :meth:`survival_at`."""
+        return self._read(self.cumulative_hazard, 0.0, grid, leaf)
 
     def quantile(self, q: float) -> FloatArray:
         """First time at which S_l <= 1 - q, +inf where there is none, shape (L,).
@@ -185,9 +185,52 @@ class LeafCurves:
         mean: FloatArray = area + last * (tau - edges[-1])
         return mean
 
-    def _read(self, steps: FloatArray, before: float, grid: FloatArray) -> FloatArray:
+    def residual_quantile(self, q: float, leaf: IntArray, after: FloatArray) -> FloatArray:
+        """First time, counted from `after`, at which S <= (1 - q) S(after), +inf where there is none, (n,).
+
+        Args:
+            q: in (0, 1).
+            leaf: of each row, (n,).
+            after: times at which S is positive, (n,).
+
+        Raises:
+            ConfigError: `q` is not in (0, 1).
+        """
+        level = (1.0 - check_quantile(q)) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
+        times = np.append(self.times, math.inf)
+        found = np.empty(len(leaf))
+        for number in np.unique(leaf):
+            rows = leaf == number
+            found[rows] = times[np.searchsorted(-self.survival[number], -level[rows], side="left")]
+        return found - after
+
+    def residual_mean(self, tau: float, leaf: IntArray, after: FloatArray) -> FloatArray:
+        """Area under S(after + t) / S(after) from 0 to `tau`, shape (n,); arguments as above.
+
+        Raises:
+            ConfigError: `tau` is not positive.
+        """
+        until = after + check_truncation(tau)
+        edges = np.concatenate(([0.0], self.times))
+        heights = np.column_stack([np.ones(len(self.survival)), self.survival])
+        area = np.zeros(heights.shape)
+        area[:, 1:] = np.cumsum(heights[:, :-1] * np.diff(edges), axis=1)
+
+        def below(time: FloatArray) -> FloatArray:
+            place = np.searchsorted(self.times, time, side="right")
+            height, width = heights[leaf, place], time - edges[place]
+            # A curve that has ended at zero has a mean, however late.
+            last = np.multiply(height, width, out=np.zeros_like(height), where=height > 0)
+            return np.asarray(area[leaf, place] + last)
+
+        return (below(until) - below(after)) / self.survival_at(after[:, None], leaf)[:, 0]
+
+    def _read(
+        self, steps: FloatArray, before: float, grid: FloatArray, leaf: IntArray | None = None
+    ) -> FloatArray:
         position = np.searchsorted(self.times, grid, side="right")
-        read: FloatArray = np.column_stack([np.full(len(steps), before), steps])[:, position]
+        table = np.column_stack([np.full(len(steps), before), steps])
+        read: FloatArray = table[:, position] if leaf is None else table[leaf[:, None], position]
         return read
 
 

@@ -319,13 +319,16 @@ class SoftTree(nn.Module):
         """Hazard h(t | x) per original time unit; arguments and shape as :meth:`log_survival`."""
         return self.log_hazard(x, times, prediction).exp()
 
-    def quantile(self, x: Tensor, q: float, prediction: Prediction = "hbp") -> Tensor:
+    def quantile(
+        self, x: Tensor, q: float, prediction: Prediction = "hbp", after: Tensor | None = None
+    ) -> Tensor:
         """Time at which a share ``q`` has had the event, F(t | x) = q, in original units.
 
         Args:
             x: features, shape (N, p) or (*batch_shape, N, p).
             q: in (0, 1); 0.5 gives the median.
             prediction: as in :meth:`log_survival`.
+            after: times at which rows are alive, original units, shape (N,): the time that is left to them.
 
         Returns:
             shape (*batch_shape, N); +inf where the survival function stays above 1 - q, or gets there
@@ -338,8 +341,11 @@ class SoftTree(nn.Module):
         q = check_quantile(q)
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         target = linear.new_tensor(-math.log1p(-q))
+        if after is not None:
+            target = target + self.cumulative_hazard(x, after[:, None], prediction)
         if prediction == "hbp":
-            log_time = self.family.log_quantile(target, linear, shape).squeeze(-3)
+            each = target[..., None, :, :] if target.ndim else target
+            log_time = self.family.log_quantile(each, linear, shape).squeeze(-3)
         else:
 
             def mixed(y: Tensor) -> Tensor:
@@ -350,15 +356,20 @@ class SoftTree(nn.Module):
         horizon = self.family.horizon(log_time)
         if horizon is not None:
             log_time = torch.where(log_time > horizon, torch.inf, log_time)
-        return torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
+        time = torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
+        return time if after is None else (time - after).clamp(min=0)
 
-    def restricted_mean(self, x: Tensor, tau: float, prediction: Prediction = "hbp") -> Tensor:
+    def restricted_mean(
+        self, x: Tensor, tau: float, prediction: Prediction = "hbp", after: Tensor | None = None
+    ) -> Tensor:
         """Restricted mean survival time, the integral of S(t | x) from 0 to ``tau``, in original units.
 
         Args:
             x: features, shape (N, p) or (*batch_shape, N, p).
             tau: > 0, original units; ``math.inf`` gives the mean survival time.
             prediction: as in :meth:`log_survival`.
+            after: times at which rows are alive, original units, shape (N,): the mean of the time that is
+                left to them, restricted to ``tau``.
 
         Returns:
             shape (*batch_shape, N); +inf where the mean does not exist.
@@ -371,9 +382,25 @@ class SoftTree(nn.Module):
         log_p, linear, shape = self._leaf_parameters(x, prediction)
         log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
         horizon = self.family.horizon(linear) if math.isinf(tau) else None
-        means = self.family.restricted_mean(log_tau if horizon is None else horizon, linear, shape)
+        upper, gone = log_tau if horizon is None else horizon, torch.zeros_like(linear)
+        if after is None:
+            means = self.family.restricted_mean(upper, linear, shape)
+        else:
+            limit = log_time_limit(linear.dtype)
+            log_after = after[:, None].to(linear).log() - self.log_time_scale[..., None, None, None]
+            log_after = log_after.clamp(min=-limit)
+            if horizon is not None:
+                if (log_after >= horizon).any():
+                    raise ConfigError(
+                        "a mean after times beyond which curves mean nothing: give a finite tau"
+                    )
+                upper = torch.log(horizon.exp() - log_after.exp())
+            gone = self.family.cumulative_hazard(log_after, linear, shape)
+            means = self.family.residual_mean(upper, log_after, linear, shape)
+            if prediction == "mixture":
+                log_p = (log_p - gone).log_softmax(-3)
         if horizon is not None:
-            left = torch.exp(horizon - self.family.cumulative_hazard(horizon, linear, shape))
+            left = torch.exp(upper + gone - self.family.cumulative_hazard(horizon, linear, shape))
             means = torch.where(left > _BEYOND * means, torch.inf, means)
         # A leaf that the row never reaches may have an infinite mean.
         p = log_p.exp()

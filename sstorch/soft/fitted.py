@@ -139,14 +139,28 @@ class FittedTree:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
         return self._by_chunk(self.module.apply_leaf, self._n_leaves, x).astype(np.int64)
 
-    def quantile(self, x: Tensor, q: float) -> FloatArray:
-        """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so."""
-        return self._by_chunk(lambda x: self.module.quantile(x, q, self.prediction), _QUANTILE_ELEMENTS, x)
+    def quantile(self, x: Tensor, q: float, after: FloatArray | None = None) -> FloatArray:
+        """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
 
-    def restricted_mean(self, x: Tensor, tau: float) -> FloatArray:
-        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf where the mean does not exist."""
+        With ``after`` (n,) it is counted from there, of those who are alive then.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
         return self._by_chunk(
-            lambda x: self.module.restricted_mean(x, tau, self.prediction), _QUANTILE_ELEMENTS, x
+            lambda x, after=None: self.module.quantile(x, q, self.prediction, after),
+            _QUANTILE_ELEMENTS,
+            *rows,
+        )
+
+    def restricted_mean(self, x: Tensor, tau: float, after: FloatArray | None = None) -> FloatArray:
+        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf where the mean does not exist.
+
+        With ``after`` (n,) it is that of the time left to those who are alive then.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
+        return self._by_chunk(
+            lambda x, after=None: self.module.restricted_mean(x, tau, self.prediction, after),
+            _QUANTILE_ELEMENTS,
+            *rows,
         )
 
     @property

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, Times, check_times
-from sstorch.checks import check_device, check_integer
+from sstorch.base import CurveKind, SurvivalEstimator, Times, check_alive, check_times
+from sstorch.checks import check_after, check_device, check_integer
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
 from sstorch.data.named_columns import split_columns
@@ -79,19 +79,34 @@ class SoftEstimator(SurvivalEstimator):
 
     @overload
     def predict_hazard_function(
-        self, X: object, times: Times = None, as_frame: Literal[False] = False
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray: ...
 
     @overload
     def predict_hazard_function(
-        self, X: object, times: Times = None, *, as_frame: Literal[True]
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        after: npt.ArrayLike | None = None,
     ) -> pd.DataFrame: ...
 
     def predict_hazard_function(
-        self, X: object, times: Times = None, as_frame: bool = False
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: bool = False,
+        *,
+        after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame:
         """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
-        return self._predict_curves("hazard", X, times, as_frame)
+        return self._predict_curves("hazard", X, times, as_frame, after=after)
 
     def predict_leaf_proba(self, X: object) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right; rows sum to one."""
@@ -101,31 +116,50 @@ class SoftEstimator(SurvivalEstimator):
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
         return self._tree.apply(self._encode_new(X))
 
-    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+    def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
         """Time by which a share ``q`` has had the event; the median by default.
+
+        Args:
+            X: rows with the training columns.
+            q: in (0, 1).
+            after: time at which the rows are known to be alive, or one for each row, (n,); what is left from
+                there is then returned.
 
         Returns:
             shape (n,), original units; +inf where the survival function stays above 1 - q.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
+            DataError: by the model nobody like a row lives until ``after``.
         """
-        return self._tree.quantile(self._encode_new(X), q)
+        x = self._encode_new(X)
+        return self._tree.quantile(x, q, self._alive(x, after))
 
-    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
 
         Args:
             X: rows with the training columns.
             tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
+            after: as in :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
 
         Returns:
             shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
 
         Raises:
             ConfigError: ``tau`` is not positive.
+            DataError: by the model nobody like a row lives until ``after``.
         """
-        return self._tree.restricted_mean(self._encode_new(X), tau)
+        x = self._encode_new(X)
+        return self._tree.restricted_mean(x, tau, self._alive(x, after))
+
+    def _alive(self, x: Tensor, after: npt.ArrayLike | None) -> FloatArray | None:
+        """Times at which rows are alive, (n,), checked; None if not given."""
+        if after is None:
+            return None
+        times = check_after(after, len(x))
+        check_alive(-self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0], times)
+        return times
 
     def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
@@ -351,6 +385,17 @@ class SoftEstimator(SurvivalEstimator):
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode_new(X), times, kind)
+
+    def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
+        if self._tree.module.family.can_rise:
+            raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
+        x, later = self._encode_new(X), after[:, None] + times
+        gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
+        check_alive(-gone[:, 0], after)
+        if kind == "hazard":
+            return self._tree.curves(x, later, kind)
+        left = self._tree.curves(x, later, "cumulative_hazard") - gone
+        return np.exp(-left) if kind == "survival" else left
 
     def split_test(
         self,

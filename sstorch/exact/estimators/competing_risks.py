@@ -187,9 +187,13 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         """Of any event: Kaplan-Meier, and for the cumulative hazard Nelson-Aalen."""
         leaf = self.apply(X)
-        check_room(len(leaf), len(times), "times")
+        check_room(len(leaf), times.shape[-1], "times")
         at = self.curves_.survival_at if kind == "survival" else self.curves_.cumulative_hazard_at
-        return at(times)[leaf]
+        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self._curves("survival", X, times))
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves of any event as scores need them, (n, n_times)."""

@@ -13,9 +13,9 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch._types import FloatArray
-from sstorch.base import CurveKind, SurvivalEstimator
-from sstorch.checks import check_integer
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import CurveKind, SurvivalEstimator, check_alive
+from sstorch.checks import check_after, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.named_columns import split_columns
 from sstorch.data.time_unit import check_time_unit, round_horizons
@@ -149,27 +149,42 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
-    def predict_quantile(self, X: object, q: float = 0.5) -> FloatArray:
+    def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
         """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
 
-        It is +inf where the survival function stays above 1 - q.
+        It is +inf where the survival function stays above 1 - q. With ``after``, a time at which the rows are
+        known to be alive, or one for each row, it is what is left from there.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
+            DataError: the curve of a row is 0 at ``after``.
         """
         leaf = self.apply(X)
-        return self.curves_.quantile(q)[leaf]
+        if after is None:
+            return self.curves_.quantile(q)[leaf]
+        return self.curves_.residual_quantile(q, leaf, self._alive(leaf, after))
 
-    def predict_rmst(self, X: object, tau: float) -> FloatArray:
+    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
 
-        With ``math.inf`` it is the mean, +inf where the curve ends above 0.
+        With ``math.inf`` it is the mean, +inf where the curve ends above 0. ``after`` as in
+        :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
 
         Raises:
             ConfigError: ``tau`` is not positive.
+            DataError: the curve of a row is 0 at ``after``.
         """
         leaf = self.apply(X)
-        return self.curves_.restricted_mean(tau)[leaf]
+        if after is None:
+            return self.curves_.restricted_mean(tau)[leaf]
+        return self.curves_.residual_mean(tau, leaf, self._alive(leaf, after))
+
+    def _alive(self, leaf: IntArray, after: npt.ArrayLike) -> FloatArray:
+        """Times at which rows are alive, (n,), checked."""
+        times = check_after(after, len(leaf))
+        with np.errstate(divide="ignore"):
+            check_alive(np.log(self.curves_.survival_at(times[:, None], leaf)[:, 0]), times)
+        return times
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         """Step functions of the leaves; beyond the last training event they keep their value.
@@ -178,9 +193,13 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
         estimate of the leaf's rows, which is finite where S is 0.
         """
         leaf, curves = self.apply(X), self.curves_
-        check_room(len(leaf), len(times), "times")
+        check_room(len(leaf), times.shape[-1], "times")
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
-        return at(times)[leaf]
+        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self._curves("survival", X, times))
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times): those of :meth:`predict_survival_function`."""

@@ -258,6 +258,39 @@ class HazardFamily(nn.Module, ABC):
             self._corners(linear),
         )
 
+    def residual_mean(self, log_tau: Tensor, log_after: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Restricted mean of the time that is left to those alive at some time, in model units.
+
+        The integral of S(after + t) / S(after) over t from 0 to tau.
+
+        Args:
+            log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
+            log_after: log of the time at which they are alive, model units; -inf for the beginning.
+            linear: linear predictor.
+            shape: shape parameters.
+
+        Returns:
+            broadcast shape; +inf where tau is and the mean does not exist.
+        """
+        size = torch.broadcast_shapes(log_tau.shape, log_after.shape, linear.shape, shape.shape[:-1])
+        linear, shape = linear.expand(size)[..., None], shape[..., None, :]
+        start = log_after.expand(size)[..., None]
+        gone = self.cumulative_hazard(start, linear, shape)
+
+        def since(log_time: Tensor) -> Tensor:
+            return torch.log((log_time.exp() - start.exp()).clamp(min=0))
+
+        def terms(y: Tensor) -> tuple[Tensor, Tensor]:
+            hazard, log_hazard = self.terms(torch.logaddexp(y, start), linear, shape)
+            return hazard - gone, log_hazard
+
+        return restricted_mean(
+            lambda hazard: since(self.log_quantile(hazard + gone, linear, shape)),
+            terms,
+            log_tau.expand(size),
+            since(self._corners(linear)),
+        )
+
     # ------------------------------------------------------------------ starting values
 
     def start(

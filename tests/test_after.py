@@ -1,0 +1,156 @@
+"""What is left to those who are alive at a time: every prediction with ``after``."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
+
+from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch.exact.estimators.competing_risks import OptimalCompetingRisksTree
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import FAMILIES, make_family
+from tests.conftest import nightly_but
+
+AFTER = np.array([0.0, 200.0, 1000.0, 1900.0])
+TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
+
+
+@pytest.fixture(scope="module")
+def trees(gbsg2: SurvivalData) -> dict[str, Any]:
+    y = gbsg2.time, gbsg2.event
+    return {
+        "soft": SoftSurvivalTree(depth=1).fit(gbsg2.frame, y),
+        "mixture": SoftSurvivalTree(depth=1, leaf="weibull", prediction="mixture").fit(gbsg2.frame, y),
+        "exact": OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(gbsg2.frame, y),
+    }
+
+
+@pytest.mark.parametrize("kind", ["soft", "mixture", "exact"])
+def test_curves_are_ratios(trees: dict[str, Any], kind: str, gbsg2: SurvivalData) -> None:
+    tree, rows = trees[kind], gbsg2.frame[:4]
+    at = np.concatenate([AFTER[:, None], AFTER[:, None] + TIMES], axis=1)
+    whole = np.array([tree.predict_survival_function(rows[i : i + 1], at[i])[0] for i in range(4)])
+    found = tree.predict_survival_function(rows, TIMES, after=AFTER)
+    np.testing.assert_allclose(found, whole[:, 1:] / whole[:, :1], rtol=1e-12)
+    hazard = tree.predict_cumulative_hazard_function(rows, TIMES, after=AFTER)
+    if kind != "exact":
+        np.testing.assert_allclose(hazard, -np.log(found), rtol=1e-9, atol=1e-12)
+        of_a_time = [tree.predict_hazard_function(rows[i : i + 1], at[i, 1:])[0] for i in range(4)]
+        np.testing.assert_allclose(tree.predict_hazard_function(rows, TIMES, after=AFTER), of_a_time)
+    frame = tree.predict_survival_function(rows, TIMES, after=200, as_frame=True)
+    np.testing.assert_array_equal(frame.to_numpy()[1], found[1])
+    default = tree.predict_survival_function(rows, after=AFTER[1])
+    assert default.shape[1] <= 100
+    assert (np.diff(default, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["soft", "mixture", "exact"])
+def test_quantiles_and_means_are_those_of_the_curves(
+    trees: dict[str, Any], kind: str, gbsg2: SurvivalData
+) -> None:
+    tree, rows = trees[kind], gbsg2.frame[:4]
+    quantile = tree.predict_quantile(rows, 0.25, after=AFTER)
+    reached = np.isfinite(quantile)
+    assert reached.any()
+    for i in np.flatnonzero(reached):
+        near = [quantile[i] * (1 - 1e-9), quantile[i]]
+        before, there = tree.predict_survival_function(rows[i : i + 1], near, after=AFTER[i])[0]
+        assert before >= 0.75 - 1e-9 >= there - 2e-9
+    fine = np.linspace(0, 1200.0, 60_001)
+    curves = tree.predict_survival_function(rows, (fine[1:] + fine[:-1]) / 2, after=AFTER)
+    means = tree.predict_rmst(rows, 1200.0, after=AFTER)
+    np.testing.assert_allclose(means, curves.mean(axis=1) * 1200, rtol=2e-5)
+    from_the_beginning = {"after": np.zeros(4)}
+    for method, value in (("predict_quantile", 0.25), ("predict_rmst", 900.0)):
+        ours = getattr(tree, method)
+        np.testing.assert_allclose(ours(rows, value, **from_the_beginning), ours(rows, value), rtol=1e-8)
+
+
+@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po"}, sorted(FAMILIES)))
+def test_the_mean_that_is_left_with_every_leaf(leaf: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 1))
+    time = np.exp(0.3 * x[:, 0]) * rng.weibull(1.5, 120)
+    tree = SoftSurvivalTree(depth=0, leaf=leaf).fit(x, (time, rng.random(120) < 0.8))
+    after, tau = np.array([0.0, 0.4, 1.1]), 0.9
+    fine = (np.arange(20_000) + 0.5) * tau / 20_000
+    curves = tree.predict_survival_function(x[:3], fine, after=after)
+    np.testing.assert_allclose(tree.predict_rmst(x[:3], tau, after=after), curves.mean(1) * tau, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "peer"), [("weibull", WeibullAFTFitter), ("log_logistic", LogLogisticAFTFitter)]
+)
+def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
+    """With its own parameters: S(after + t) / S(after) of the same curve."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.normal(size=200), "time": rng.weibull(1.3, 200) + 0.01, "event": 1})
+    fitted = peer().fit(frame, "time", "event")
+    theirs = fitted.predict_survival_function(frame[:5], times=[0.1, 0.7], conditional_after=[0.3] * 5)
+    parameters = fitted.params_
+    place, shape = parameters.index[0][0], parameters.index[-1][0]
+    g = parameters[place, "Intercept"] + parameters[place, "x"] * frame["x"][:5].to_numpy()
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, numeric="linear").fit(
+        frame[["x"]], (frame["time"], frame["event"] == 1)
+    )
+    module = tree._tree.module
+    leaf_module = module.leaf(1)
+    x = tree._encode(frame[["x"]][:5]).numpy()[:, 0]
+    scale = float(module.log_time_scale.exp())
+    slope, intercept = np.polyfit(x, g - np.log(scale), 1)
+    leaf_module.slope.data.fill_(float(slope))
+    leaf_module.intercept.data.fill_(float(intercept))
+    leaf_module.shape.data.fill_(float(parameters[shape, "Intercept"]))
+    ours = tree.predict_survival_function(frame[["x"]][:5], [0.1, 0.7], after=0.3)
+    np.testing.assert_allclose(ours, theirs.T.to_numpy(), rtol=1e-8)
+
+
+@pytest.fixture(scope="module", params=["soft", "exact"])
+def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]:
+    data = load_dataset("mgus2")
+    assert data.causes is not None
+    coding = dict(data.causes.coding)
+    if request.param == "soft":
+        yield CompetingRisksTree(depth=1, leaf="weibull", causes=coding).fit_data(data), data
+    else:
+        cause = np.array(["0", *coding], dtype=object)[data.cause]
+        tree = OptimalCompetingRisksTree(1, causes=coding, min_leaf=100)
+        yield tree.fit(data.frame, (data.time, cause)), data
+
+
+def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) -> None:
+    tree, data = causes
+    rows, times = data.frame[:6], np.array([12.0, 60.0])
+    found = tree.predict_cumulative_incidence(rows, times, after=24.0)
+    alive = tree.predict_survival_function(rows, times, after=24.0)
+    np.testing.assert_allclose(found.sum(axis=1) + alive, 1, atol=1e-12)
+    whole = tree.predict_cumulative_incidence(rows, np.append(24.0, 24 + times))
+    left = tree.predict_survival_function(rows, [24.0])[:, None]
+    np.testing.assert_allclose(found, (whole[..., 1:] - whole[..., :1]) / left, atol=1e-12)
+    np.testing.assert_allclose(tree.predict(rows, horizon=60.0, after=24.0), found[:, 0, 1], rtol=1e-12)
+
+
+def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
+    rows = gbsg2.frame[:3]
+    for tree in (trees["soft"], trees["exact"]):
+        with pytest.raises(DataError, match="after must be finite and >= 0"):
+            tree.predict_survival_function(rows, TIMES, after=-1.0)
+        with pytest.raises(DataError, match=r"after must be finite and >= 0 in 1 row \(.* 2\)"):
+            tree.predict_quantile(rows, after=[1.0, 2.0, np.nan])
+        with pytest.raises(
+            DataError, match=r"after has shape \(2,\); give one time, or one for each of 3 rows"
+        ):
+            tree.predict_rmst(rows, 100.0, after=[1.0, 2.0])
+        with pytest.raises(DataError, match="no training event is later than after=99999"):
+            tree.predict_survival_function(rows, after=99999.0)
+    x = np.arange(12.0)[:, None]
+    dead = OptimalSurvivalTree(max_depth=0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
+    with pytest.raises(DataError, match=r"nobody like 1 row \(.* 1\) is alive at after=12"):
+        dead.predict_survival_function(x[:2], [1.0], after=[7.0, 12.0])
+    rising = SoftSurvivalTree(depth=0, leaf=make_family("spline", monotone=False))
+    rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    with pytest.raises(ConfigError, match="curves that cannot rise"):
+        rising.predict_survival_function(rows, TIMES, after=10.0)
