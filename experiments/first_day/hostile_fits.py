@@ -97,7 +97,7 @@ def faults(tree: SoftSurvivalTree, frame: pd.DataFrame, time: np.ndarray) -> lis
         if not np.isfinite(curves).all() or (curves < 0).any() or (curves > 1).any():
             found.append(f"curves of {place}")
         rises = make_family(tree.leaf).can_rise
-        if not rises and (np.diff(curves, axis=1) > 1e-12).any():
+        if not rises and (np.diff(curves, axis=1) > 4 * np.finfo(curves.dtype).eps).any():
             found.append(f"rising curves of {place}")
         predicted = {"risk": tree.predict(rows), "hazard": tree.predict_hazard_function(rows, times[1:])}
         if not rises:
