@@ -29,10 +29,11 @@ from typing_extensions import override
 from sstorch.nn.functional import HALF_LOG_TWO_PI
 from sstorch.nn.hazards.base import HazardFamily
 
-_NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(32))
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 _DEPTH = 38.0
 _NEWTON_STEPS = 6
 _SERIES_Q, _SERIES_TERMS = -0.5, 32
+# Values of a chunk that stay in the processor's cache.
 _CHUNK = 8192
 # Exponents beyond which a term of the integrand is as good as infinite.
 _EXPONENT = 300.0
@@ -125,9 +126,11 @@ def _log_mills(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     flat_w, flat_q = w.reshape(-1), q.reshape(-1)
     result = flat_w.new_empty(3, flat_w.numel())
     negative = flat_q <= _SERIES_Q
-    for chosen, method in ((negative, _log_mills_series), (~negative, _log_mills_quadrature)):
-        # In chunks that stay in the processor's cache.
-        for rows in chosen.nonzero().squeeze(-1).split(_CHUNK):
+    for chosen, method, chunk in (
+        (negative, _log_mills_series, _CHUNK // _SERIES_TERMS),
+        (~negative, _log_mills_quadrature, _CHUNK),
+    ):
+        for rows in chosen.nonzero().squeeze(-1).split(chunk):
             result[:, rows] = torch.stack(method(flat_w[rows], flat_q[rows]))
     log_j, slope_w, slope_q = result.reshape(3, *w.shape)
     return log_j, slope_w, slope_q
@@ -141,15 +144,12 @@ def _log_mills_series(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     k = 1 / (q * q)
     x = k * torch.exp(q * w)
-    term, total = torch.ones_like(x), torch.ones_like(x)
-    slope_x, slope_k, harmonic = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-    for n in range(1, _SERIES_TERMS):
-        slope_x += n * term / (k + n)  # d(x^n)/dx: n times the term before, with its new factor less x
-        term = term * x / (k + n)
-        harmonic += 1 / (k + n)
-        total += term
-        slope_k -= term * harmonic
-    log_x, log_k = slope_x * x / total, slope_k * k / total
+    n = torch.arange(1, _SERIES_TERMS, dtype=w.dtype, device=w.device).unsqueeze(-1)
+    inverse = 1 / (k + n)
+    term = torch.cumprod(x * inverse, 0)
+    total = 1 + term.sum(0)
+    slope_k = -(term * torch.cumsum(inverse, 0)).sum(0)
+    log_x, log_k = (n * term).sum(0) / total, slope_k * k / total
     return torch.log(-q * total), q * log_x, 1 / q + (w - 2 / q) * log_x - 2 / q * log_k
 
 
@@ -161,28 +161,31 @@ def _log_mills_quadrature(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]
     near = u.abs() < 1.0
     a = torch.where(near, w + q * w * w * psi, torch.expm1(u) / torch.where(near, 1.0, q))
     end = _depth(a, b, q)
-    small = q.abs() < _SMALL_Q
-    some_small = bool(small.any())
-    divisor = torch.where(small, 1.0, q)
-    total, m1, m2, m3 = (torch.zeros_like(w) for _ in range(4))
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        v = end * ((node + 1) / 2)
-        x = (q * v).clamp_(max=_EXPONENT)
-        # v^2 psi(x) and v^3 psi'(x), which is (v^2 + (x - 2) v^2 psi(x)) / Q.
-        v2_psi = (torch.expm1(x) - x) / (divisor * divisor)
-        v3_slope = (v * v + (x - 2) * v2_psi) / divisor
-        if some_small:
-            series, slope_series = _horner(x, _PSI_SERIES[:7]), _horner(x, _PSI_SLOPE_SERIES[:7])
-            v2_psi = torch.where(small, v * v * series, v2_psi)
-            v3_slope = torch.where(small, v * v * v * slope_series, v3_slope)
-        value = weight * torch.exp(-a * v - b * v2_psi)
-        total += value
-        m1 += value * v
-        m2 += value * v2_psi
-        m3 += value * v3_slope
+    rows = zip(*(part.split(_CHUNK // len(_NODES)) for part in (end, a, b, q)), strict=True)
+    total, m1, m2, m3 = torch.cat([_moments(*part) for part in rows], -1)
     m1, m2, m3 = m1 / total, m2 / total, m3 / total
     a_q = w * w * (psi + u * psi_slope)
     return torch.log(total * end / 2), -b * (m1 + q * m2), -(a_q * m1 + b * (w * m2 + m3))
+
+
+def _moments(end: Tensor, a: Tensor, b: Tensor, q: Tensor) -> Tensor:
+    """Sums over the nodes of the integrand, and of it times v, v^2 psi(Q v) and v^3 psi'(Q v), (4, rows)."""
+    small = q.abs() < _SMALL_Q
+    some_small = bool(small.any())
+    divisor = torch.where(small, 1.0, q)
+    nodes = torch.as_tensor((_NODES + 1) / 2, dtype=q.dtype, device=q.device).unsqueeze(-1)
+    weights = torch.as_tensor(_WEIGHTS, dtype=q.dtype, device=q.device)
+    v = end * nodes
+    x = (q * v).clamp_(max=_EXPONENT)
+    # v^2 psi(x) and v^3 psi'(x), which is (v^2 + (x - 2) v^2 psi(x)) / Q.
+    v2_psi = (torch.expm1(x) - x) / (divisor * divisor)
+    v3_slope = (v * v + (x - 2) * v2_psi) / divisor
+    if some_small:
+        series, slope_series = _horner(x, _PSI_SERIES[:7]), _horner(x, _PSI_SLOPE_SERIES[:7])
+        v2_psi = torch.where(small, v * v * series, v2_psi)
+        v3_slope = torch.where(small, v * v * v * slope_series, v3_slope)
+    value = torch.exp(-a * v - b * v2_psi)
+    return torch.stack([weights @ part for part in (value, value * v, value * v2_psi, value * v3_slope)])
 
 
 def _depth(a: Tensor, b: Tensor, q: Tensor) -> Tensor:
@@ -199,7 +202,7 @@ def _depth(a: Tensor, b: Tensor, q: Tensor) -> Tensor:
     v = torch.where(q > 0, rising, falling)
     for _ in range(_NEWTON_STEPS):
         x = (q * v).clamp(max=_EXPONENT)
-        psi, _ = _psi(x)
+        psi = _psi_value(x)
         value = a * v + b * v * v * psi - c
         slope = a + b * (v + x * v * psi)
         v = v - value / slope
@@ -216,6 +219,13 @@ def _psi(u: Tensor) -> tuple[Tensor, Tensor]:
     direct = (exp - 1 - x) / (x * x)
     slope = (exp * (x - 2) + x + 2) / (x * x * x)
     return torch.where(near, series, direct), torch.where(near, slope_series, slope)
+
+
+def _psi_value(u: Tensor) -> Tensor:
+    near = u.abs() < 1.0
+    series = _horner(torch.where(near, u, 0.0), _PSI_SERIES)
+    x = torch.where(near, 1.0, u)
+    return torch.where(near, series, (torch.expm1(x) - x) / (x * x))
 
 
 def _stirling(q: Tensor) -> tuple[Tensor, Tensor]:
