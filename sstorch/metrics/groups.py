@@ -89,7 +89,9 @@ def risk_table(
     if entry is not None:
         leaving = leaving - by_time(entry, each)
     at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
-    return RiskTable(by_time(time, event * each), at_risk)
+    events = by_time(time, event * each)
+    # Weights of very different sizes round in the sums: fewer than had the event were never at risk.
+    return RiskTable(events, np.maximum(at_risk, events))
 
 
 @dataclass(frozen=True, eq=False)

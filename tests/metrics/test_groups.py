@@ -52,6 +52,18 @@ def test_where_everybody_has_failed_the_upper_limit_stays() -> None:
     assert [float(part) for part in (*none.at(2), *none.quantile())] == [1, 1, 1, np.inf, np.inf, np.inf]
 
 
+@pytest.mark.filterwarnings("error")
+def test_weights_of_very_different_sizes() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        time, event = rng.integers(1, 30, 100), rng.random(100) < 0.7
+        entry = time * rng.choice([0, 0.5, 0.999], 100)
+        weight = 10.0 ** rng.integers(-8, 3, 100)
+        band = KaplanMeierBand.fit(time, event, sample_weight=weight, entry=entry)
+        for curve in (band.lower, band.values, band.upper):
+            assert (curve >= 0).all() and (curve <= 1).all()
+
+
 def test_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(gbsg2: SurvivalData) -> None:
     time, event = _rows(gbsg2, 100, 0)
     weight = np.random.default_rng(1).integers(0, 4, 100)

@@ -396,6 +396,13 @@ def test_aranda_ordaz_holds_the_hazards_and_odds_models(theta: float, scale: str
             torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+def test_a_theta_that_overflows_gives_a_hazard() -> None:
+    # In single precision: slopes of exp(89), with a theta as large.
+    y, shape = torch.tensor([-3.0, 0.4, 4.5]), torch.tensor([0.7, 88.7, 89.0, 89.1])
+    _, log_hazard = Spline("theta").float().terms(y, torch.tensor(7.7), shape)
+    assert not log_hazard.isnan().any()
+
+
 def test_probit_spline_without_knots_is_log_normal() -> None:
     twin = make_family("log_normal")
     y, g, shape = arguments(twin)

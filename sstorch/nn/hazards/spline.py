@@ -38,7 +38,8 @@ def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
     # Where theta exp(eta) is below rounding error the logarithm is its argument.
     small = z < -40
     hazard = torch.where(small, saturating_exp(eta), softplus(z) * torch.exp(-log_theta))
-    return hazard, eta - softplus(z)
+    # eta - softplus(z), also where eta is infinite.
+    return hazard, log_sigmoid_pair(z)[0] - log_theta
 
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
