@@ -396,6 +396,15 @@ def test_aranda_ordaz_holds_the_hazards_and_odds_models(theta: float, scale: str
             torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("log_sigma", [4.0, 8.0, 200.0, 700.0])
+def test_restricted_mean_of_a_wide_log_normal(log_sigma: float) -> None:
+    # Half of the people are gone at once, and nearly all of the others are there at tau.
+    zero, shape = torch.zeros((), dtype=torch.float64), torch.tensor([log_sigma], dtype=torch.float64)
+    mean = make_family("log_normal").restricted_mean(zero, zero, shape)
+    within = quad(lambda t: scipy.stats.norm.sf(math.log(t) * math.exp(-log_sigma)), 0, 1)[0]
+    assert float(mean) == pytest.approx(within, abs=1e-9)
+
+
 def test_a_theta_that_overflows_gives_a_hazard() -> None:
     # In single precision: slopes of exp(89), with a theta as large.
     y, shape = torch.tensor([-3.0, 0.4, 4.5]), torch.tensor([0.7, 88.7, 89.0, 89.1])

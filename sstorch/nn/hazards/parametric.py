@@ -245,9 +245,12 @@ class LogNormal(HazardFamily):
         finite = torch.isfinite(log_tau)
         log_end = torch.where(finite, log_tau, linear.detach())
         z = (log_end - linear) / sigma
-        # In logarithms: for large sigma the mean overflows where Phi(z - sigma) underflows.
+        # For large sigma the mean overflows where Phi(z - sigma) underflows: there their squares cancel.
         log_mean = linear + sigma * sigma / 2
-        before = torch.exp(log_mean + torch.special.log_ndtr(z - sigma))
+        late, gap = z > sigma, (z - sigma).abs()
+        log_whole = torch.where(late, log_mean, 0.0) + torch.special.log_ndtr(gap)
+        log_tail = log_end - z * z / 2 + torch.log(torch.special.erfcx(gap * math.sqrt(0.5)) / 2)
+        before = torch.exp(torch.where(late, log_whole, log_tail))
         beyond = torch.exp(log_end + torch.special.log_ndtr(-z))
         return torch.where(finite, before + beyond, torch.exp(log_mean))
 

@@ -199,9 +199,10 @@ def _least_squares(design: FloatArray, x: FloatArray, target: FloatArray) -> tup
     matrix = np.column_stack([np.ones(len(target)), design, x])[usable]
     penalty = np.sqrt(_PENALTY * usable.sum()) * np.eye(matrix.shape[1])[1 + n_basis :]
     lower = np.r_[-np.inf, np.full(n_basis, _SMALLEST), np.full(n_features, -np.inf)]
-    fit = lsq_linear(
-        np.vstack([matrix, penalty]), np.r_[target[usable], np.zeros(n_features)], (lower, np.inf)
-    )
+    with np.errstate(invalid="ignore"):  # steps to bounds that are infinite
+        fit = lsq_linear(
+            np.vstack([matrix, penalty]), np.r_[target[usable], np.zeros(n_features)], (lower, np.inf)
+        )
     return fit.x[0], fit.x[1 : 1 + n_basis], fit.x[1 + n_basis :]
 
 

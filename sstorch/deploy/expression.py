@@ -1,0 +1,371 @@
+"""Formulas of scalars: what a model computes for one person, for other languages to say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sstorch.exceptions import ConfigError
+
+Value = float | bool
+_BINARY: dict[str, Callable[[float, float], Value]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "minimum": min,
+    "maximum": max,
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+    "equal": lambda a, b: a == b,
+    "and": lambda a, b: bool(a and b),
+    "or": lambda a, b: bool(a or b),
+}
+
+
+def _divide(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a)
+
+
+def _exp(a: float) -> float:
+    return math.exp(a) if a < 709.78 else math.inf
+
+
+def _log(a: float) -> float:
+    return math.log(a) if a > 0 else (-math.inf if a == 0 else math.nan)
+
+
+def _log1p(a: float) -> float:
+    return math.log1p(a) if a > -1 else (-math.inf if a == -1 else math.nan)
+
+
+def _expm1(a: float) -> float:
+    return math.expm1(a) if a < 709.78 else math.inf
+
+
+_UNARY: dict[str, Callable[[float], Value]] = {
+    "negative": lambda a: -a,
+    "absolute": abs,
+    "exp": _exp,
+    "log": _log,
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "not": lambda a: not a,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A number or a truth value as a function of a person's columns and of time; made by the functions below.
+
+    Attributes:
+        op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
+            value), ``"category"`` (whether it has a label), ``"where"``, ``"pick"`` (one of some numbers
+            by their position), ``"let"`` (a name for readers), or an operation on the arguments.
+        args: what it acts on.
+        value: of a constant; a column with what replaces a missing number, or with a label; the numbers to
+            pick from; a name.
+    """
+
+    op: str
+    args: tuple[Expression, ...] = ()
+    value: object = None
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Equal for expressions that say the same, if their arguments are one object where they do."""
+        return (self.op, self.value, type(self.value), *(id(arg) for arg in self.args))
+
+    @property
+    def is_constant(self) -> bool:
+        """True if it is a number or a truth value."""
+        return self.op == "constant"
+
+    @property
+    def constant(self) -> Value:
+        """The value of a constant."""
+        assert isinstance(self.value, float | bool)
+        return self.value
+
+    def is_number(self, value: float) -> bool:
+        """True if it is this constant."""
+        return self.is_constant and self.value == value and not isinstance(self.value, bool)
+
+    def __add__(self, other: Operand) -> Expression:
+        a, b = self, as_expression(other)
+        if a.is_number(0):
+            return b
+        return a if b.is_number(0) else _binary("add", a, b)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Operand) -> Expression:
+        b = as_expression(other)
+        return self if b.is_number(0) else _binary("subtract", self, b)
+
+    def __rsub__(self, other: Operand) -> Expression:
+        a = as_expression(other)
+        return -self if a.is_number(0) else _binary("subtract", a, self)
+
+    def __mul__(self, other: Operand) -> Expression:
+        a, b = self, as_expression(other)
+        if a.is_number(1):
+            return b
+        return a if b.is_number(1) else _binary("multiply", a, b)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Operand) -> Expression:
+        b = as_expression(other)
+        if self.is_constant and b.is_constant:
+            return constant(_divide(float(self.constant), float(b.constant)))
+        return self if b.is_number(1) else Expression("divide", (self, b))
+
+    def __rtruediv__(self, other: Operand) -> Expression:
+        return as_expression(other) / self
+
+    def __neg__(self) -> Expression:
+        return unary("negative", self)
+
+    def __lt__(self, other: Operand) -> Expression:
+        return _binary("less", self, as_expression(other))
+
+    def __le__(self, other: Operand) -> Expression:
+        return _binary("less_equal", self, as_expression(other))
+
+    def __gt__(self, other: Operand) -> Expression:
+        return as_expression(other) < self
+
+    def __ge__(self, other: Operand) -> Expression:
+        return as_expression(other) <= self
+
+    def __and__(self, other: Operand) -> Expression:
+        return _binary("and", self, as_expression(other))
+
+    def __or__(self, other: Operand) -> Expression:
+        return _binary("or", self, as_expression(other))
+
+    def __invert__(self) -> Expression:
+        return unary("not", self)
+
+
+Operand = Expression | float | bool
+
+
+def constant(value: Value) -> Expression:
+    """A number or a truth value."""
+    return Expression("constant", value=value if isinstance(value, bool) else float(value))
+
+
+def as_expression(value: Operand) -> Expression:
+    """The expression itself, or a constant."""
+    return value if isinstance(value, Expression) else constant(value)
+
+
+def unary(op: str, a: Operand) -> Expression:
+    """An operation on one number: ``"negative"``, ``"absolute"``, ``"exp"``, ``"log"``, ``"log1p"``, ..."""
+    a = as_expression(a)
+    return constant(_UNARY[op](a.constant)) if a.is_constant else Expression(op, (a,))
+
+
+def _binary(op: str, a: Expression, b: Expression) -> Expression:
+    if a.is_constant and b.is_constant:
+        return constant(_BINARY[op](a.constant, b.constant))
+    return Expression(op, (a, b))
+
+
+def minimum(a: Operand, b: Operand) -> Expression:
+    """The smaller one."""
+    return _binary("minimum", as_expression(a), as_expression(b))
+
+
+def maximum(a: Operand, b: Operand) -> Expression:
+    """The larger one."""
+    return _binary("maximum", as_expression(a), as_expression(b))
+
+
+def equal(a: Operand, b: Operand) -> Expression:
+    """Whether two numbers are equal."""
+    return _binary("equal", as_expression(a), as_expression(b))
+
+
+def where(condition: Operand, a: Operand, b: Operand) -> Expression:
+    """``a`` where the condition holds, else ``b``."""
+    condition, a, b = as_expression(condition), as_expression(a), as_expression(b)
+    if condition.is_constant:
+        return a if condition.constant else b
+    if a.is_constant and b.is_constant and a.key == b.key:
+        return a
+    return Expression("where", (condition, a, b))
+
+
+def pick(position: Operand, values: Sequence[float]) -> Expression:
+    """One of some numbers, by its position 0, 1, ..."""
+    position = as_expression(position)
+    if all(value == values[0] for value in values):
+        return constant(values[0])
+    if position.is_constant:
+        return constant(values[int(position.constant)])
+    return Expression("pick", (position,), tuple(map(float, values)))
+
+
+def let(name: str, a: Operand) -> Expression:
+    """A name that readers of the code will see."""
+    a = as_expression(a)
+    return a if a.is_constant else Expression("let", (a,), name)
+
+
+def polynomial(x: Expression, coefficients: Sequence[Operand]) -> Expression:
+    """Horner's scheme, the constant coefficient first."""
+    total = as_expression(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total
+
+
+TIME = Expression("time")
+
+
+def number(column: str, missing: float) -> Expression:
+    """The value of a numeric column, or what replaces it where it is missing."""
+    return Expression("number", value=(column, missing))
+
+
+def known(column: str) -> Expression:
+    """Whether a column has a value."""
+    return Expression("known", value=column)
+
+
+def is_category(column: str, label: str) -> Expression:
+    """Whether the value of a column, as text, is a label."""
+    return Expression("category", value=(column, label))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A model for one person.
+
+    Attributes:
+        columns: in the order of the training rows, with their categories; numeric ones have none.
+        group: position of the person's leaf, 0 ... from left to right.
+        survival: S(t) of the person, ``TIME`` in original units.
+        horizon: the time that was put in the place of ``TIME``; None if it is free.
+    """
+
+    columns: dict[str, tuple[str, ...] | None]
+    group: Expression
+    survival: Expression
+    horizon: float | None = None
+
+    def at(self, horizon: float) -> Formula:
+        """The same at one time: what depends on it alone is a number."""
+        if not (math.isfinite(horizon) and horizon >= 0):
+            raise ConfigError(f"horizon must be a time >= 0, got {horizon!r}")
+        memo: dict[int, Expression] = {}
+
+        def fixed(a: Expression) -> Expression:
+            if id(a) not in memo:
+                memo[id(a)] = constant(horizon) if a.op == "time" else rebuilt(a, [fixed(b) for b in a.args])
+            return memo[id(a)]
+
+        return Formula(self.columns, fixed(self.group), fixed(self.survival), horizon)
+
+
+def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
+    """The same operation on other arguments, simplified."""
+    match a.op:
+        case "constant" | "time" | "number" | "known" | "category":
+            return a
+        case "where":
+            return where(*args)
+        case "pick":
+            assert isinstance(a.value, tuple)
+            return pick(args[0], a.value)
+        case "let":
+            return let(str(a.value), args[0])
+        case "add":
+            return args[0] + args[1]
+        case "subtract":
+            return args[0] - args[1]
+        case "multiply":
+            return args[0] * args[1]
+        case "divide":
+            return args[0] / args[1]
+        case op if op in _UNARY:
+            return unary(op, args[0])
+        case op:
+            return _binary(op, *args)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Formulas in the order in which they are computed: each step is a name and what it stands for.
+
+    Expressions that several others need, and those that have a name, are steps; others stand inside them.
+
+    Attributes:
+        steps: name and expression; arguments that are steps themselves are ``"step"`` expressions.
+        results: the results, as expressions of steps.
+    """
+
+    steps: tuple[tuple[str, Expression], ...]
+    results: tuple[Expression, ...]
+
+    @classmethod
+    def of(cls, *results: Expression) -> Steps:
+        """Find what is shared."""
+        interned = _interned(results)
+        count: dict[int, int] = {}
+        for a in _in_order(interned):
+            for b in a.args:
+                count[id(b)] = count.get(id(b), 0) + 1
+        steps: list[tuple[str, Expression]] = []
+        taken: set[str] = set()
+        done: dict[int, Expression] = {}
+        for a in _in_order(interned):
+            new = Expression(a.op, tuple(done[id(b)] for b in a.args), a.value)
+            named = a.op == "let"
+            if named:
+                new = new.args[0]
+            plain = new.op in ("constant", "time", "number", "step")
+            if (named or count.get(id(a), 0) > 1) and not plain:
+                name = _free(str(a.value) if named else f"v{len(steps) + 1}", taken)
+                steps.append((name, new))
+                new = Expression("step", value=name)
+            done[id(a)] = new
+        return cls(tuple(steps), tuple(done[id(a)] for a in interned))
+
+
+def _interned(results: Sequence[Expression]) -> list[Expression]:
+    """The same expressions, equal parts being one object."""
+    known: dict[tuple[object, ...], Expression] = {}
+    done: dict[int, Expression] = {}
+    for a in _in_order(results):
+        new = Expression(a.op, tuple(done[id(b)] for b in a.args), a.value)
+        done[id(a)] = known.setdefault(new.key, new)
+    return [done[id(a)] for a in results]
+
+
+def _in_order(results: Sequence[Expression]) -> Iterator[Expression]:
+    """Every expression once, after its arguments; without recursion, since sums are long."""
+    seen: set[int] = set()
+    stack = [(a, False) for a in reversed(results)]
+    while stack:
+        a, ready = stack.pop()
+        if ready:
+            yield a
+        elif id(a) not in seen:
+            seen.add(id(a))
+            stack.append((a, True))
+            stack.extend((b, False) for b in reversed(a.args))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free, k = name, 2
+    while free in taken:
+        free, k = f"{name}_{k}", k + 1
+    taken.add(free)
+    return free

@@ -1,0 +1,221 @@
+"""A fitted tree as a formula of a person's columns, from which code is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sstorch._types import FloatArray
+from sstorch.data import Preprocessor
+from sstorch.deploy.expression import (
+    TIME,
+    Expression,
+    Formula,
+    as_expression,
+    is_category,
+    known,
+    let,
+    maximum,
+    minimum,
+    number,
+    pick,
+    unary,
+    where,
+)
+from sstorch.deploy.tracing import trace
+from sstorch.exceptions import ConfigError
+from sstorch.nn.hazards.numeric import log_time_limit
+from sstorch.soft.fitted import FittedTree
+
+# One of the values of all leaves.
+Choice = Callable[[FloatArray], Expression]
+
+
+def tree_formula(tree: FittedTree) -> Formula:
+    """The group and S(t) of a person, with imputation, scaling and curves.
+
+    Numbers of trees in single precision are computed in double: they agree to single precision.
+
+    Raises:
+        ConfigError: the leaves are of a family whose curves are computed by cases that depend on the values.
+    """
+    module, preprocessor = tree.module, tree.preprocessor
+    family, what = module.family, f"{module.family.name} leaves"
+    if not module.family.exportable:
+        raise ConfigError(
+            f"{module.family.name} leaves cannot be written as code: their curves are computed by cases that "
+            "depend on the values; choose another family, or keep the tree with save()"
+        )
+    functions, n = _functions(preprocessor), len(preprocessor.features)
+    n_leaves, depth = len(module.topology.leaves), module.topology.depth
+    gates = module.gate_parameters()
+    weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
+    scores = [
+        let(
+            f"score_{node}",
+            functions.score(weights[k : k + 1], biases[k : k + 1], _only, slice(module.n_gate_features)),
+        )
+        for k, node in enumerate(module.topology.branches)
+    ]
+
+    def below(node: int) -> Expression:
+        if node >= n_leaves:
+            return as_expression(node - n_leaves)
+        return where(scores[node - 1] >= 0.0, below(2 * node), below(2 * node + 1))
+
+    group = let("leaf", below(1))
+    log_time = unary("log", maximum(TIME, float(np.finfo(np.float64).tiny))) - float(module.log_time_scale)
+    limit = log_time_limit(module.log_time_scale.dtype)
+    log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
+    leaves = module.leaf_parameters()
+    slope, intercept, shape, shape_slope = (
+        part.detach().cpu().double().numpy()
+        for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
+    )
+
+    def hazard(choose: Choice, prefix: str = "") -> Expression:
+        """H(t) with the parameters of one leaf."""
+        seen = slice(n - module.n_features, n)
+        predictor = functions.score(slope, intercept, choose, seen, prefix)
+        shapes = [
+            functions.score(shape_slope[:, k], shape[:, k], choose, seen, f"{prefix}{name}_")
+            if shape_slope.shape[-2]
+            else choose(shape[:, k])
+            for k, name in enumerate(family.shape_names)
+        ]
+        shapes = [let(prefix + name, each) for name, each in zip(family.shape_names, shapes, strict=True)]
+        predictor = let(f"{prefix}linear_predictor", predictor)
+        arrays = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
+        (out,) = trace(lambda y, g, s: family.cumulative_hazard(y, g, s), *arrays, what=what).ravel()
+        return as_expression(out)
+
+    if tree.prediction == "hbp":
+        survival = unary(
+            "exp", -let("cumulative_hazard", hazard(lambda values: pick(group, values.tolist())))
+        )
+    else:
+        survival = as_expression(0.0)
+        for leaf in range(n_leaves):
+            share: Expression = as_expression(1.0)
+            for level in range(depth):
+                node = (leaf + n_leaves) >> (depth - level)
+                goes_right = ((leaf + n_leaves) >> (depth - level - 1)) & 1
+                score = scores[node - 1] if not goes_right else -scores[node - 1]
+                share = share * _sigmoid(score)
+            own = hazard(lambda values, leaf=leaf: as_expression(float(values[leaf])), f"leaf_{leaf}_")  # type: ignore[misc]
+            survival = survival + let(f"share_{leaf}", share) * unary("exp", -own)
+        survival = minimum(survival, 1.0)
+    survival = let("survival", where(TIME <= 0.0, 1.0, survival))
+    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
+    return Formula({k: None if v is None else tuple(v) for k, v in columns.items()}, group, survival)
+
+
+def _only(values: FloatArray) -> Expression:
+    return as_expression(float(values[0]))
+
+
+def _array(parts: Sequence[Expression]) -> np.ndarray:
+    out = np.empty(len(parts), dtype=object)
+    out[:] = parts
+    return out
+
+
+def _sigmoid(x: Expression) -> Expression:
+    """1 / (1 + exp(-x)) without overflow."""
+    small = unary("exp", -unary("absolute", x))
+    return where(x >= 0.0, 1.0, small) / (1.0 + small)
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """What linear scores are sums of: 1, columns and categories, and curves of them.
+
+    Attributes:
+        parts: the functions.
+        columns: the column of each, two of a product, none of 1.
+        mixing: the features of gates and leaves as combinations of them, (functions, features).
+    """
+
+    parts: list[Expression]
+    columns: list[str]
+    mixing: FloatArray
+
+    def score(
+        self, weights: FloatArray, bias: FloatArray, choose: Choice, features: slice, prefix: str = ""
+    ) -> Expression:
+        """A linear score of some of the features; weights (L, features), bias (L,) of which one is chosen."""
+        mixed = self.mixing[:, features] @ weights.T
+        total = choose(mixed[0] + bias)
+        for column, places in self._by_column():
+            part = _sum([(choose(mixed[k]), self.parts[k]) for k in places])
+            if part.is_number(0):
+                continue
+            if len([k for k in places if mixed[k].any()]) > 1:
+                part = let(f"{prefix}{column}_effect", part)
+                total = total + part
+            else:
+                k = next(k for k in places if mixed[k].any())
+                total = _plus(total, choose(mixed[k]), self.parts[k])
+        return total
+
+    def _by_column(self) -> list[tuple[str, list[int]]]:
+        places: dict[str, list[int]] = {}
+        for k, column in enumerate(self.columns[1:], 1):
+            places.setdefault(column, []).append(k)
+        return list(places.items())
+
+
+def _sum(terms: Sequence[tuple[Expression, Expression]]) -> Expression:
+    """Weights times parts, without those that are zero."""
+    total = as_expression(0.0)
+    for weight, part in terms:
+        if not weight.is_number(0) and not part.is_number(0):
+            total = _plus(total, weight, part)
+    return total
+
+
+def _plus(total: Expression, weight: Expression, part: Expression) -> Expression:
+    """The sum with a product, written as a difference where the weight is negative."""
+    if weight.is_constant and weight.constant < 0 and not total.is_number(0):
+        return total - as_expression(-weight.constant) * part
+    return total + weight * part
+
+
+def _functions(preprocessor: Preprocessor) -> _Functions:
+    """From raw columns: missing values filled, scaled, curves."""
+    scaled, columns = [], [""]
+    for (column, category), offset, scale in zip(
+        preprocessor.schema.origins, preprocessor.offset_.tolist(), preprocessor.scale_.tolist(), strict=True
+    ):
+        columns.append(column)
+        if not scale:
+            scaled.append(as_expression(0.0))
+        elif category is None:
+            scaled.append((let(column, number(column, preprocessor.fill_[column])) - offset) * scale)
+        else:
+            indicator = is_category(column, category)
+            if preprocessor.categorical == "most_frequent" and preprocessor.mode_[column] == category:
+                indicator = indicator | ~known(column)
+            scaled.append(where(indicator, 1.0, 0.0))
+    parts = [as_expression(1.0), *scaled]
+    basis = preprocessor.basis_
+    if basis is None:
+        return _Functions(parts, columns, np.eye(len(parts))[:, 1:])
+    for j, knot in zip(basis.hinge_column, basis.hinge_knot.tolist(), strict=True):
+        parts.append(maximum(scaled[j] - knot, 0.0))
+        columns.append(columns[1 + j])
+    ends = zip(basis.cube_column, basis.cube_knot.tolist(), basis.cube_end.tolist(), strict=True)
+    for j, knot, end in ends:
+        side = maximum(minimum(scaled[j], end) - knot, 0.0)
+        parts.append(side * side * side)
+        columns.append(columns[1 + j])
+    for j, scale in zip(basis.log_column, basis.log_scale.tolist(), strict=True):
+        z = scaled[j]
+        parts.append(unary("log1p", maximum(z, 0.0) / scale) + minimum(z, 0.0) / scale)
+        columns.append(columns[1 + j])
+    for i, j in zip(basis.first, basis.second, strict=True):
+        parts.append(scaled[i] * scaled[j])
+        columns.append(f"{columns[1 + i]}_by_{columns[1 + j]}")
+    return _Functions(parts, columns, basis.mixing)
