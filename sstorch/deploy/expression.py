@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,7 +65,8 @@ class Expression:
     Attributes:
         op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
             value), ``"category"`` (whether it has a label), ``"where"``, ``"pick"`` (one of some numbers
-            by their position), ``"let"`` (a name for readers), or an operation on the arguments.
+            by their position), ``"rank"`` (how many of some numbers are no larger), ``"let"`` (a name for
+            readers), or an operation on the arguments.
         args: what it acts on.
         value: of a constant; a column with what replaces a missing number, or with a label; the numbers to
             pick from; a name.
@@ -212,6 +214,14 @@ def pick(position: Operand, values: Sequence[float]) -> Expression:
     return Expression("pick", (position,), tuple(map(float, values)))
 
 
+def rank(a: Operand, values: Sequence[float]) -> Expression:
+    """How many of some increasing numbers are no larger."""
+    a = as_expression(a)
+    if a.is_constant:
+        return constant(bisect_right(values, a.constant))
+    return Expression("rank", (a,), tuple(map(float, values)))
+
+
 def let(name: str, a: Operand) -> Expression:
     """A name that readers of the code will see."""
     a = as_expression(a)
@@ -284,6 +294,9 @@ def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
         case "pick":
             assert isinstance(a.value, tuple)
             return pick(args[0], a.value)
+        case "rank":
+            assert isinstance(a.value, tuple)
+            return rank(args[0], a.value)
         case "let":
             return let(str(a.value), args[0])
         case "add":

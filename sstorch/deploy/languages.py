@@ -71,6 +71,7 @@ class Printer(ABC):
 
     truths: tuple[str, str]
     infinity: str
+    nan: str
     words: ClassVar[Mapping[str, str]]
     signs: ClassVar[Mapping[str, str]]
 
@@ -93,6 +94,9 @@ class Printer(ABC):
             case "pick":
                 assert isinstance(a.value, tuple)
                 return self.pick(self.text(a.args[0]), [self.constant(value) for value in a.value])
+            case "rank":
+                assert isinstance(a.value, tuple)
+                return self.rank(self.text(a.args[0]), [self.constant(value) for value in a.value])
             case op if op in self.signs and op not in self.words:
                 strength = _STRENGTH[op]
                 # From left to right: what stands on the right needs its parentheses also at equal strength.
@@ -109,6 +113,8 @@ class Printer(ABC):
         """A number with all its digits, or a truth value."""
         if isinstance(value, bool):
             return self.truths[value]
+        if math.isnan(value):
+            return self.nan
         if math.isinf(value):
             return self.infinity if value > 0 else f"(-{self.infinity})"
         text = repr(value)
@@ -126,6 +132,10 @@ class Printer(ABC):
     @abstractmethod
     def pick(self, position: str, values: Sequence[str]) -> str:
         """By a position."""
+
+    @abstractmethod
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        """How many of some numbers are no larger."""
 
     @abstractmethod
     def number(self, column: str, missing: float) -> str:
@@ -224,6 +234,7 @@ class Python(Printer):
 
     truths = ("False", "True")
     infinity = "math.inf"
+    nan = "math.nan"
     signs: ClassVar = {**_SIGNS, "and": "and", "or": "or", "not": "not ", "equal": "=="}
     words: ClassVar = {
         "divide": "_divide",  # a division by zero would raise
@@ -274,6 +285,10 @@ class Python(Printer):
         return f"({', '.join(values)})[int({position})]"
 
     @override
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        return f"bisect.bisect_right(({', '.join(values)},), {a})"
+
+    @override
     def number(self, column: str, missing: float) -> str:
         return f"_number(patient, {column!r}, {self.constant(missing)})"
 
@@ -293,6 +308,15 @@ function _number(patient, column, missing) {
   return empty ? missing : Number(value);
 }
 
+function _rank(values, x) {
+  let low = 0, high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x < values[middle]) high = middle; else low = middle + 1;
+  }
+  return low;
+}
+
 function _label(patient, column) {
   const value = patient[column];
   if (value === undefined || value === null || value === "" || Number.isNaN(value)) return null;
@@ -306,6 +330,7 @@ class JavaScript(Printer):
 
     truths = ("false", "true")
     infinity = "Infinity"
+    nan = "NaN"
     signs: ClassVar = {**_SIGNS, "and": "&&", "or": "||", "not": "!", "equal": "==="}
     words: ClassVar = {
         "exp": "Math.exp",
@@ -350,6 +375,10 @@ class JavaScript(Printer):
         return f"[{', '.join(values)}][{position}]"
 
     @override
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        return f"_rank([{', '.join(values)}], {a})"
+
+    @override
     def number(self, column: str, missing: float) -> str:
         return f"_number(patient, {json.dumps(column)}, {self.constant(missing)})"
 
@@ -367,6 +396,7 @@ class SQL(Printer):
 
     truths = ("(1 = 0)", "(1 = 1)")
     infinity = "9e999"
+    nan = "NULL"
     signs: ClassVar = {**_SIGNS, "and": "AND", "or": "OR", "not": "NOT ", "equal": "="}
     words: ClassVar = {"exp": "EXP", "log": "LN", "absolute": "ABS"}
     names: dict[str, str]
@@ -408,6 +438,10 @@ class SQL(Printer):
     def pick(self, position: str, values: Sequence[str]) -> str:
         cases = " ".join(f"WHEN {k} THEN {value}" for k, value in enumerate(values[:-1]))
         return f"CASE {position} {cases} ELSE {values[-1]} END"
+
+    @override
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        return " + ".join(f"CASE WHEN {value} <= {a} THEN 1.0 ELSE 0.0 END" for value in values)
 
     @override
     def number(self, column: str, missing: float) -> str:

@@ -104,7 +104,7 @@ def _tail_table() -> list[list[float]]:
         values = torch.special.erfcx(torch.as_tensor(2 / s - 2)).numpy() / s
         fitted = np.polynomial.Chebyshev.fit(local, values, _TAIL_DEGREE, domain=[-half, half])
         rows.append([centre, *fitted.convert(kind=np.polynomial.Polynomial).coef])
-    return np.array(rows).T.tolist()
+    return [[*map(float, row)] for row in np.array(rows).T]
 
 
 def _constants(tensor: Any) -> Array:
@@ -122,7 +122,7 @@ def _each(function: Callable[..., Expression]) -> Callable[..., Array]:
         arrays = np.broadcast_arrays(*(np.asarray(arg, dtype=object) for arg in args))
         out = np.empty(arrays[0].shape, dtype=object)
         for place in np.ndindex(out.shape):
-            out[place] = function(*(as_expression(array[place]) for array in arrays))
+            out[place] = function(*(as_expression(array.item(place)) for array in arrays))
         return out
 
     return apply
@@ -158,7 +158,7 @@ def _gather(source: Array, dim: int, index: Array, **_: Any) -> Array:
         line = lines[tuple(np.delete(place, dim))]
         if not all(choice.is_constant for choice in line):
             raise ConfigError("only numbers can be picked by a position")
-        out[place] = pick(as_expression(index[place]), [choice.constant for choice in line])
+        out[place] = pick(as_expression(index.item(place)), [choice.constant for choice in line])
     return out
 
 

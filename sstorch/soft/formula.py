@@ -1,14 +1,17 @@
-"""A fitted tree as a formula of a person's columns, from which code is printed."""
+"""A fitted tree as code and pages need it: a formula of a person's columns, and what one reads of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
+from sstorch.deploy.calculator import Field, PageNode
+from sstorch.deploy.exporter import Deployed
 from sstorch.deploy.expression import (
     TIME,
     Expression,
@@ -28,7 +31,11 @@ from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.numeric import log_time_limit
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.reading import leaf_texts
+from sstorch.soft.rules import GateRule
 
+# Terms of a rule that the page writes out.
+_PAGE_TERMS = 4
 # One of the values of all leaves.
 Choice = Callable[[FloatArray], Expression]
 
@@ -219,3 +226,39 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
         parts.append(scaled[i] * scaled[j])
         columns.append(f"{columns[1 + i]}_by_{columns[1 + j]}")
     return _Functions(parts, columns, basis.mixing)
+
+
+def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule]) -> Deployed:
+    """What the page tells of a tree: all its nodes, those too that no training row has reached.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.soft.reading.node_table`.
+        rules: of its gates.
+    """
+    topology, preprocessor = tree.module.topology, tree.preprocessor
+    order = [*topology.branches, *topology.leaves]
+    lines = leaf_texts(tree, nodes)
+    groups = [lines.get(leaf, "no training rows").split(": ", 1)[-1] for leaf in topology.leaves]
+    shown = []
+    for node in order:
+        text = "all patients" if node == 1 else rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2))
+        if node < 2**topology.depth:
+            shown.append(PageNode(text, (order.index(2 * node), order.index(2 * node + 1))))
+        else:
+            number = node - 2**topology.depth
+            shown.append(PageNode(f"{text}: group {number}, {groups[number]}", (), number))
+    fields = []
+    for name in preprocessor.schema.columns:
+        words = preprocessor.schema.categories.get(name)
+        if words is not None:
+            fields.append(Field(name, name, None, tuple(words), typical=preprocessor.mode_[name]))
+            continue
+        j = preprocessor.schema.origins.index((name, None))
+        low, scale, fill = preprocessor.offset_[j], preprocessor.scale_[j], preprocessor.fill_[name]
+        ranged = preprocessor.scale == "minmax" and scale > 0
+        low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
+        fields.append(Field(name, name, low=low, high=high, typical=fill))
+    rows = f"{nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"
+    kind = f"Soft survival tree of depth {topology.depth} with {tree.module.family.name} leaves"
+    return Deployed(kind, rows, fields, shown, groups, tree.time_unit)

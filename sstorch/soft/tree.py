@@ -27,6 +27,8 @@ from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.deploy.exporter import DeployableTree, Deployed
+from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.monitoring import History, ProgressBar
@@ -35,6 +37,7 @@ from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Engine, Nodec, Trainer
 from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
+from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_validation import GroupValidation, cross_validated_groups
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.html import tree_html
@@ -50,7 +53,7 @@ FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION, READ_VERSIONS = 4, (3, 4)
 
 
-class SoftEstimator(SurvivalEstimator):
+class SoftEstimator(SurvivalEstimator, DeployableTree):
     """Base class of the estimators that predict with a soft tree."""
 
     @property
@@ -67,6 +70,13 @@ class SoftEstimator(SurvivalEstimator):
             return ""
         tree = self._alike
         return tree_html(tree._tree, tree.node_table_, tree._gate_rules)
+
+    def _formula(self) -> Formula:
+        return tree_formula(self._tree)
+
+    def _deployed(self) -> Deployed:
+        tree = self._alike
+        return deployed(tree._tree, tree.node_table_, tree._gate_rules)
 
     def predict(self, X: object) -> FloatArray:
         """Risk of each row: expected number of events up to the last training event time.

@@ -61,7 +61,7 @@ def test_weights_of_very_different_sizes() -> None:
         weight = 10.0 ** rng.integers(-8, 3, 100)
         band = KaplanMeierBand.fit(time, event, sample_weight=weight, entry=entry)
         for curve in (band.lower, band.values, band.upper):
-            assert (curve >= 0).all() and (curve <= 1).all()
+            assert ((curve >= 0) & (curve <= 1)).all()
 
 
 def test_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(gbsg2: SurvivalData) -> None:

@@ -19,9 +19,12 @@ from sstorch.checks import check_after, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.named_columns import split_columns
 from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.deploy.exporter import DeployableTree, Deployed
+from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.search import Questions, SearchSettings
+from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.solve import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
@@ -94,7 +97,7 @@ class TreeSearch:
     solution: Solution
 
 
-class ExactSurvivalTree(ExactTree, SurvivalEstimator):
+class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
@@ -231,6 +234,16 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator):
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
             heading=f"Leaves, {self._settings.leaf_curve} curves",
         )
+
+    def _formula(self) -> Formula:
+        check_is_fitted(self, "tree_")
+        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_)
+
+    def _deployed(self) -> Deployed:
+        kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
+        rows = f"{self.leaf_table_['rows'].sum()} rows, {self.leaf_table_['events'].sum()} events"
+        leaves = self.leaf_texts()
+        return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {f"curves.{field.name}": getattr(self.curves_, field.name) for field in fields(LeafCurves)}

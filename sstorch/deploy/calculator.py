@@ -1,0 +1,171 @@
+"""One page in which a patient is entered: a file without anything beside it, that asks no network."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from html import escape
+from importlib import resources
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.deploy.expression import Formula
+from sstorch.deploy.languages import JavaScript
+from sstorch.exceptions import ConfigError
+
+WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
+# Points of a curve, and of a group's curve at most.
+_POINTS, _GROUP_POINTS = 121, 400
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column as one enters it.
+
+    Attributes:
+        name: of the column.
+        label: as the page calls it.
+        unit: of the numbers.
+        categories: of a column of categories, else None.
+        low, high: range of the training rows; None if not known.
+        typical: value of a typical patient; None leaves it unknown.
+    """
+
+    name: str
+    label: str
+    unit: str | None = None
+    categories: tuple[str, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+    typical: float | str | None = None
+
+
+@dataclass(frozen=True)
+class PageNode:
+    """A node of the tree as one reads it: what leads there, its children, or the leaf that it is."""
+
+    text: str
+    children: tuple[int, ...] = ()
+    leaf: int | None = None
+
+
+@dataclass(frozen=True)
+class PageGroup:
+    """A leaf: facts on it, and the curve of its rows, a step function."""
+
+    text: str
+    times: Sequence[float] = ()
+    survival: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Calculator:
+    """What the page shows.
+
+    Attributes:
+        title: of the page.
+        subtitle: what the model was trained on.
+        formula: of the model.
+        fields: one a column, in order.
+        nodes: the root first.
+        groups: by leaf.
+        horizons: times at which survival is shown, increasing.
+        last_time: until which curves are drawn.
+        time_unit: of the times; None if not known.
+        outcome: what survival is called.
+        footer: below.
+    """
+
+    title: str
+    subtitle: str
+    formula: Formula
+    fields: Sequence[Field]
+    nodes: Sequence[PageNode]
+    groups: Sequence[PageGroup]
+    horizons: Sequence[float]
+    last_time: float
+    time_unit: str | None = None
+    outcome: str = "survival"
+    footer: str = ""
+
+    def html(self) -> str:
+        """The page."""
+        data = {
+            "columns": [asdict(each) for each in self.fields],
+            "nodes": [asdict(each) for each in self.nodes],
+            "groups": [
+                {"text": each.text, "times": [*each.times], "survival": [*each.survival]}
+                for each in self.groups
+            ],
+            "horizons": [*self.horizons],
+            "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
+            "ticks": _ticks(self.last_time),
+            "lastTime": self.last_time,
+            "timeUnit": self.time_unit,
+            "outcome": self.outcome,
+        }
+        # Inside a script no text may end it.
+        code = JavaScript().source(self.formula, self.title).replace("</", "<\\/")
+        parts = {
+            "TITLE": escape(self.title),
+            "SUBTITLE": escape(self.subtitle),
+            "WARNING": escape(WARNING),
+            "CURVE": escape(f"{self.outcome.capitalize()} over time"),
+            "FOOTER": escape(self.footer),
+            "CODE": code,
+            "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
+        }
+        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _template())
+
+
+@cache
+def _template() -> str:
+    return resources.files("sstorch.deploy").joinpath("calculator.html").read_text("utf-8")
+
+
+def _ticks(last: float) -> list[float]:
+    """Four to eight round times."""
+    step = 10.0 ** math.floor(math.log10(last / 4))
+    step *= next(k for k in (1, 2, 2.5, 5, 10) if last / (step * k) <= 8)
+    return [k * step for k in range(int(last / step + 1e-9) + 1)]
+
+
+def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_time: float) -> list[float]:
+    """Times at which the page shows survival, increasing.
+
+    Raises:
+        ConfigError: a time is not between 0 and the last event.
+    """
+    if horizons is None:
+        return [*map(float, default)]
+    times = np.unique(np.asarray(horizons, dtype=np.float64))
+    if times.size == 0 or not ((times > 0) & (times <= last_time)).all():
+        raise ConfigError(
+            f"horizons must be times above 0 and up to the last event of the training rows, {last_time:g}; "
+            f"got {horizons!r}"
+        )
+    return [*map(float, times)]
+
+
+def check_names(given: Mapping[str, str] | None, columns: Sequence[str], what: str) -> Mapping[str, str]:
+    """Texts by column.
+
+    Raises:
+        ConfigError: one is for a column that is not there.
+    """
+    texts = dict(given or {})
+    if strange := [name for name in texts if name not in columns]:
+        raise ConfigError(f"{what} names {strange[0]!r}; the columns are {', '.join(columns)}")
+    return texts
+
+
+def thinned_steps(times: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
+    """A step function with few enough steps to be drawn."""
+    chosen = np.unique(np.linspace(0, len(times) - 1, min(len(times), _GROUP_POINTS)).round().astype(int))
+    return times[chosen].tolist(), np.round(values[chosen], 6).tolist()

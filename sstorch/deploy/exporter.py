@@ -1,0 +1,228 @@
+"""The methods of a fitted estimator that write it as code, as a graph, and as a page."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.data import parse_target
+from sstorch.data.time_unit import round_horizons
+from sstorch.deploy.calculator import (
+    Calculator,
+    Field,
+    PageGroup,
+    PageNode,
+    check_horizons,
+    check_names,
+    thinned_steps,
+)
+from sstorch.deploy.expression import Formula
+from sstorch.deploy.languages import Language, export_code
+from sstorch.deploy.onnx import export_onnx
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.files import write_whole
+from sstorch.metrics import KaplanMeierBand
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What an estimator tells of its tree, beside its formula.
+
+    Attributes:
+        kind: what it is, such as ``"Soft survival tree of depth 2"``.
+        rows: what it was trained on, such as ``"686 rows, 299 events"``.
+        fields: columns with ranges and typical values as far as the tree knows them.
+        nodes: the tree as one reads it, the root first.
+        groups: a line on each leaf.
+        time_unit: of the times; None if not known.
+    """
+
+    kind: str
+    rows: str
+    fields: Sequence[Field]
+    nodes: Sequence[PageNode]
+    groups: Sequence[str]
+    time_unit: str | None = None
+
+
+class DeployableTree:
+    """The methods of a fitted tree that take it to where there is no Python."""
+
+    event_times_: FloatArray
+
+    @abstractmethod
+    def _formula(self) -> Formula:
+        """The tree as a formula; raises NotFittedError before there is one."""
+
+    @abstractmethod
+    def _deployed(self) -> Deployed:
+        """What the page and the head of the code tell of it."""
+
+    @abstractmethod
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read."""
+
+    @abstractmethod
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row, shape (n,)."""
+
+    def export_code(
+        self, language: Language, path: str | Path | None = None, *, horizon: float | None = None
+    ) -> str:
+        """The tree as source code that needs neither this package nor torch, with imputation and scaling.
+
+        ``"python"`` (standard library alone) and ``"javascript"`` give two functions of a patient, a
+        dictionary of the columns in original units (missing where None, NaN or absent): ``group(patient)``,
+        the leaf, and ``survival(patient, time)``, S(t). ``"sql"`` gives a query of a table ``patients`` with
+        these columns, NULL where missing: its rows with ``predicted_group`` and ``predicted_survival``
+        (SQLite, PostgreSQL, DuckDB). Predictions are those of :meth:`predict_survival_function` to rounding;
+        columns are not checked there, and a category that is not known counts as none.
+
+        Args:
+            language: ``"python"``, ``"javascript"`` or ``"sql"``.
+            path: file to write; None writes none.
+            horizon: time of the query, which needs one, or of functions that are called without a time.
+
+        Returns:
+            the code.
+
+        Raises:
+            ConfigError: the language does not exist, a query has no horizon, the file cannot be written, or
+                the leaves are of a family without a formula (``generalized_gamma``).
+        """
+        code = export_code(self._formula(), language, self._headline(), horizon)
+        if path is not None:
+            _write(path, code)
+        return code
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
+
+        Inputs are the columns by name, (N, 1): float64 with NaN where missing, or strings, "" where missing;
+        and ``time`` (1, T) float64. Outputs are ``survival`` (N, T) and ``group`` (N, 1).
+
+        Args:
+            path: file, by convention ``*.onnx``.
+
+        Raises:
+            ConfigError: the file cannot be written, or the leaves are of a family without a formula
+                (``generalized_gamma``).
+            ImportError: onnx is not installed.
+        """
+        export_onnx(self._formula(), path, self._headline())
+
+    def export_calculator(
+        self,
+        path: str | Path,
+        X: object = None,
+        y: object = None,
+        *,
+        title: str = "Survival calculator",
+        horizons: npt.ArrayLike | None = None,
+        labels: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
+        outcome: str = "survival",
+    ) -> None:
+        """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
+
+        It shows the patient's way through the tree, the group, the curve, the median and survival at some
+        horizons, and how much each value raises and lowers it against the typical one. What lies outside the
+        training range is marked.
+
+        Args:
+            path: file, by convention ``*.html``.
+            X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
+                training rows as a rule. A soft tree knows ranges and means of its own without them.
+            y: their times and events: Kaplan-Meier of the patient's group is drawn behind the curve.
+            title: of the page.
+            horizons: times at which survival is shown; None takes round ones near the quartiles of the event
+                times.
+            labels: names of columns as the page calls them.
+            units: of numeric columns.
+            outcome: what S(t) is called, such as ``"recurrence-free survival"``.
+
+        Raises:
+            ConfigError: the file cannot be written, a name is no column, a horizon is beyond the last
+                training event, or the leaves are of a family without a formula (``generalized_gamma``).
+            DataError: the rows cannot be read.
+        """
+        formula, facts = self._formula(), self._deployed()
+        names = [field.name for field in facts.fields]
+        labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
+        if y is not None and X is None:
+            raise ConfigError("y is of the rows X: give both, or neither")
+        fields = [
+            replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
+            for field in facts.fields
+        ]
+        groups = [PageGroup(text) for text in facts.groups]
+        if X is not None:
+            frame = self._cleaned(X)
+            fields = [_field_of_rows(field, frame[field.name]) for field in fields]
+            if y is not None:
+                groups = _group_curves(groups, self.apply(X), *parse_target(y))
+        last = float(self.event_times_[-1])
+        page = Calculator(
+            title,
+            f"{facts.kind}, {facts.rows}",
+            formula,
+            fields,
+            facts.nodes,
+            groups,
+            check_horizons(horizons, round_horizons(self.event_times_, facts.time_unit), last),
+            last,
+            facts.time_unit,
+            outcome,
+            "Made with sstorch. Predictions are those of the saved tree.",
+        )
+        _write(path, page.html())
+
+    def _headline(self) -> str:
+        facts = self._deployed()
+        unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
+        return f"{facts.kind}, {facts.rows}.{unit}"
+
+
+def _field_of_rows(field: Field, column: pd.Series) -> Field:
+    """Range and typical value of some rows."""
+    known = column.dropna()
+    if known.empty:
+        return field
+    if field.categories is not None:
+        return replace(field, typical=str(known.astype(str).mode().iloc[0]))
+    values = known.to_numpy(dtype=np.float64)
+    return replace(field, low=float(values.min()), high=float(values.max()), typical=float(np.median(values)))
+
+
+def _group_curves(
+    groups: Sequence[PageGroup], leaf: IntArray, time: FloatArray, event: npt.NDArray[np.bool_]
+) -> list[PageGroup]:
+    if len(time) != len(leaf):
+        raise DataError(f"X has {len(leaf)} rows and y {len(time)}; give those of the same people")
+    curves = []
+    for number, group in enumerate(groups):
+        inside = leaf == number
+        if inside.any():
+            band = KaplanMeierBand.fit(time[inside], event[inside])
+            end = float(time[inside].max())
+            times, survival = thinned_steps(
+                np.append(band.times, end),
+                np.append(band.values, band.values[-1] if len(band.values) else 1.0),
+            )
+            group = replace(group, times=times, survival=survival)
+        curves.append(group)
+    return curves
+
+
+def _write(path: str | Path, text: str) -> None:
+    try:
+        write_whole(Path(path).expanduser(), text.encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error

@@ -1,0 +1,97 @@
+"""An exact survival tree as a formula of a person's columns, from which code is printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sstorch.data import Schema
+from sstorch.deploy.calculator import Field, PageNode
+from sstorch.deploy.exporter import Deployed
+from sstorch.deploy.expression import (
+    TIME,
+    Expression,
+    Formula,
+    as_expression,
+    is_category,
+    known,
+    let,
+    number,
+    pick,
+    rank,
+    where,
+)
+from sstorch.exact.binarize import Rule
+from sstorch.exact.tree import BinaryTree, LeafCurves
+
+
+def tree_formula(tree: BinaryTree, rules: Sequence[Rule], curves: LeafCurves, schema: Schema) -> Formula:
+    """The leaf and S(t) of a person; a missing value answers no."""
+    numbers = tree.leaf_number
+
+    def below(node: int) -> Expression:
+        if tree.feature[node] < 0:
+            return as_expression(int(numbers[node]))
+        rule = rules[int(tree.feature[node])]
+        return where(answer(rule), below(int(tree.present[node])), below(int(tree.absent[node])))
+
+    leaf = let("leaf", below(0))
+    n_times = len(curves.times)
+    # One table of all curves: for each leaf 1, then its values from each event time on.
+    values = [value for curve in curves.survival.tolist() for value in (1.0, *curve)]
+    passed = let("events_passed", rank(TIME, curves.times.tolist()))
+    survival = let("survival", pick(leaf * (n_times + 1.0) + passed, values))
+    columns = {name: schema.categories.get(name) for name in schema.columns}
+    return Formula(columns, leaf, survival)
+
+
+def answer(rule: Rule) -> Expression:
+    """Whether a question is answered with yes."""
+    if rule.kind == "missing":
+        return ~known(rule.column)
+    if rule.kind in ("above", "between"):
+        value = number(rule.column, math.nan)
+        parts = [value > rule.low] if rule.low > -math.inf else []
+        parts += [value <= rule.high] if rule.high < math.inf else []
+        return parts[0] if len(parts) == 1 else parts[0] & parts[1]
+    among = is_category(rule.column, rule.values[0])
+    for label in rule.values[1:]:
+        among = among | is_category(rule.column, label)
+    return among if rule.kind == "is" else known(rule.column) & ~among
+
+
+def deployed(
+    tree: BinaryTree,
+    rules: Sequence[Rule],
+    schema: Schema,
+    leaves: Sequence[str],
+    kind: str,
+    rows: str,
+    time_unit: str | None,
+) -> Deployed:
+    """What the page tells of a tree.
+
+    Args:
+        tree: over the questions.
+        rules: the questions.
+        schema: columns of the training rows.
+        leaves: a line on each leaf.
+        kind: what it is.
+        rows: what it was trained on.
+        time_unit: of the times.
+    """
+    texts = {0: "all patients"}
+    for node, feature in enumerate(tree.feature):
+        if feature >= 0:
+            name = rules[int(feature)].name
+            texts[int(tree.present[node])] = name
+            texts[int(tree.absent[node])] = f"not ({name})"
+    facts = [line.split(": ", 1)[-1] for line in leaves]
+    nodes = []
+    for node, leaf in enumerate(tree.leaf_number.tolist()):
+        if leaf < 0:
+            nodes.append(PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node]))))
+        else:
+            nodes.append(PageNode(f"{texts[node]}: group {leaf}, {facts[leaf]}", (), leaf))
+    fields = [Field(name, name, None, schema.categories.get(name)) for name in schema.columns]
+    return Deployed(kind, rows, fields, nodes, facts, time_unit)
