@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         OptimalTreeClassifier,
         OptimalTreeRegressor,
     )
-    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV
+    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV, recalibrate
 
 __all__ = [
     "CompetingRisksTree",
@@ -33,13 +33,16 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "metrics",
+    "recalibrate",
 ]
 
 # Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
 _HOMES = {
     **dict.fromkeys(("SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
-    **dict.fromkeys(("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
+    **dict.fromkeys(
+        ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"
+    ),
 }
 
 

@@ -46,5 +46,13 @@ def predict() -> None:
         main()
 
 
+def calculator() -> None:
+    """Write a page in which one enters a patient; see :mod:`sstorch.calculator`."""
+    with _interruptible("sstorch-calculator"):
+        from sstorch.calculator import main
+
+        main()
+
+
 if __name__ == "__main__":
     sstorch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -162,19 +163,18 @@ class DeployableTree:
             replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
             for field in facts.fields
         ]
-        groups = [PageGroup(text) for text in facts.groups]
+        groups, last = [PageGroup(text) for text in facts.groups], float(self.event_times_[-1])
         if X is not None:
             frame = self._cleaned(X)
             fields = [_field_of_rows(field, frame[field.name]) for field in fields]
             if y is not None:
-                groups = _group_curves(groups, self.apply(X), *parse_target(y))
-        last = float(self.event_times_[-1])
+                groups = _group_curves(groups, self.apply(X), *parse_target(y), last)
         page = Calculator(
             title,
             f"{facts.kind}, {facts.rows}",
             formula,
             fields,
-            facts.nodes,
+            [replace(node, text=_renamed(node.text, labels)) for node in facts.nodes],
             groups,
             check_horizons(horizons, round_horizons(self.event_times_, facts.time_unit), last),
             last,
@@ -190,6 +190,15 @@ class DeployableTree:
         return f"{facts.kind}, {facts.rows}.{unit}"
 
 
+def _renamed(text: str, labels: Mapping[str, str]) -> str:
+    """A rule with the page's names of columns, the longest first where one is a part of another."""
+    names = sorted(labels, key=len, reverse=True)
+    if not names:
+        return text
+    either = "|".join(map(re.escape, names))
+    return re.sub(rf"(?<!\w)({either})(?!\w)", lambda found: labels[found[1]], text)
+
+
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
     """Range and typical value of some rows."""
     known = column.dropna()
@@ -202,8 +211,9 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
 
 
 def _group_curves(
-    groups: Sequence[PageGroup], leaf: IntArray, time: FloatArray, event: npt.NDArray[np.bool_]
+    groups: Sequence[PageGroup], leaf: IntArray, time: FloatArray, event: npt.NDArray[np.bool_], last: float
 ) -> list[PageGroup]:
+    """With Kaplan and Meier's curves of the rows, as far as they go and are drawn."""
     if len(time) != len(leaf):
         raise DataError(f"X has {len(leaf)} rows and y {len(time)}; give those of the same people")
     curves = []
@@ -211,12 +221,10 @@ def _group_curves(
         inside = leaf == number
         if inside.any():
             band = KaplanMeierBand.fit(time[inside], event[inside])
-            end = float(time[inside].max())
-            times, survival = thinned_steps(
-                np.append(band.times, end),
-                np.append(band.values, band.values[-1] if len(band.values) else 1.0),
-            )
-            group = replace(group, times=times, survival=survival)
+            end = min(float(time[inside].max()), last)
+            times = np.append(band.times[band.times < end], end)
+            steps, survival = thinned_steps(times, band.at(times).value)
+            group = replace(group, times=steps, survival=survival)
         curves.append(group)
     return curves
 

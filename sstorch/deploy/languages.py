@@ -39,6 +39,8 @@ _SIGNS = {
     "divide": "/",
     "negative": "-",
 }
+# A number is compared with a constant, not a constant with a number.
+_MIRRORED = {"less": ">", "less_equal": ">="}
 
 
 def export_code(formula: Formula, language: Language, title: str, horizon: float | None = None) -> str:
@@ -99,12 +101,14 @@ class Printer(ABC):
                 return self.rank(self.text(a.args[0]), [self.constant(value) for value in a.value])
             case op if op in self.signs and op not in self.words:
                 strength = _STRENGTH[op]
-                # From left to right: what stands on the right needs its parentheses also at equal strength.
-                args = [self.text(b, strength + k) for k, b in enumerate(a.args)]
-                if len(args) == 1:
+                if len(a.args) == 1:
                     text = self.signs[op] + self.text(a.args[0], strength + 1)
                 else:
-                    text = f"{args[0]} {self.signs[op]} {args[1]}"
+                    sign, (left, right) = self.signs[op], a.args
+                    if op in _MIRRORED and left.is_constant:
+                        sign, left, right = _MIRRORED[op], right, left
+                    # From left to right: what is on the right needs its parentheses also at equal strength.
+                    text = f"{self.text(left, strength)} {sign} {self.text(right, strength + 1)}"
                 return f"({text})" if strength < within else text
             case op:
                 return self.call(op, [self.text(b) for b in a.args])
@@ -181,6 +185,7 @@ def _facts(formula: Formula, title: str) -> list[str]:
 
 
 _PYTHON = """
+import bisect
 import math
 
 
@@ -412,7 +417,9 @@ class SQL(Printer):
         parts, before = [], "patients"
         for depth in range(1, max(level.values(), default=0) + 1):
             new = [f"    {self.text(a)} AS {self.name(n)}" for n, a in steps.steps if level[n] == depth]
-            parts.append(f"step_{depth} AS (\n  SELECT *,\n" + ",\n".join(new) + f"\n  FROM {before}\n)")
+            parts.append(
+                f"step_{depth} AS MATERIALIZED (\n  SELECT *,\n" + ",\n".join(new) + f"\n  FROM {before}\n)"
+            )
             before = f"step_{depth}"
         group, survival = (self.text(a) for a in steps.results)
         head = "".join(f"-- {line}\n" for line in _facts(formula, title))

@@ -339,7 +339,7 @@ class SoftTree(nn.Module):
         """
         self._refuse_rising("a quantile")
         q = check_quantile(q)
-        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        log_p, linear, shape = self.leaf_scores(x, prediction)
         target = linear.new_tensor(-math.log1p(-q))
         if after is not None:
             target = target + self.cumulative_hazard(x, after[:, None], prediction)
@@ -379,7 +379,7 @@ class SoftTree(nn.Module):
         """
         self._refuse_rising("a restricted mean")
         tau = check_truncation(tau)
-        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        log_p, linear, shape = self.leaf_scores(x, prediction)
         log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
         horizon = self.family.horizon(linear) if math.isinf(tau) else None
         upper, gone = log_tau if horizon is None else horizon, torch.zeros_like(linear)
@@ -426,7 +426,7 @@ class SoftTree(nn.Module):
         log_time = log_time - self.log_time_scale[..., None, None].double()
         limit = log_time_limit(self.log_time_scale.dtype)
         log_time = log_time.clamp(-limit, limit)[..., None, :, :].to(self.log_time_scale.dtype)
-        log_p, linear, shape = self._leaf_parameters(x, prediction)
+        log_p, linear, shape = self.leaf_scores(x, prediction)
         return log_p, log_time, linear, shape
 
     def _mixed_log_survival(self, log_p: Tensor, hazard: Tensor) -> Tensor:
@@ -436,7 +436,7 @@ class SoftTree(nn.Module):
         mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
         return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
 
-    def _leaf_parameters(self, x: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
+    def leaf_scores(self, x: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")

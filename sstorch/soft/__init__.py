@@ -5,10 +5,11 @@ from sstorch.soft.competing_risks_tree import CompetingRisksTree
 from sstorch.soft.group_validation import GroupValidation
 from sstorch.soft.groups import Stability
 from sstorch.soft.merging import MergedLeaves
+from sstorch.soft.recalibration import Recalibration
 from sstorch.soft.rules import Explanation, SimplifiedRules
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.split_test import SplitTest
-from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.tree import SoftSurvivalTree, recalibrate
 from sstorch.soft.tree_cv import SoftSurvivalTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees, start_trees
@@ -21,6 +22,7 @@ __all__ = [
     "Explanation",
     "GroupValidation",
     "MergedLeaves",
+    "Recalibration",
     "SimplifiedRules",
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",
@@ -29,6 +31,7 @@ __all__ = [
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",
+    "recalibrate",
     "start_trees",
     "train_batch",
 ]

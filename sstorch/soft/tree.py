@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from abc import abstractmethod
@@ -42,6 +43,7 @@ from sstorch.soft.group_validation import GroupValidation, cross_validated_group
 from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.html import tree_html
 from sstorch.soft.reading import ReadableTree
+from sstorch.soft.recalibration import Recalibrate, Recalibration, recalibrated
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings, GateRidgeUnits, as_json, from_json
 from sstorch.soft.split_test import SplitTest, Tested, split_test
@@ -345,6 +347,27 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             tree.settings(), tree.prediction, data, n_folds, random_state
         )
         return tree.group_validation_
+
+    def recalibrated(
+        self,
+        X: object,
+        y: object,
+        how: Recalibrate = "intercept",
+        sample_weight: object = None,
+        entry: object = None,
+    ) -> SoftSurvivalTree:
+        """See :func:`sstorch.recalibrate`."""
+        data, old = self._rows(X, y, sample_weight, entry), self._alike
+        module, report = recalibrated(old._tree, data, how)
+        new = copy.copy(old)
+        rules = old._gate_rules
+        for name in ("group_validation_", "group_table_", "stability_"):
+            new.__dict__.pop(name, None)
+        new.module_, new.recalibration_ = module, report
+        new._read_later(data)
+        new._make_node_table()
+        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
+        return new
 
     @property
     @abstractmethod
@@ -797,7 +820,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in ("group_validation_", "group_table_", "stability_"):  # those of another tree
+        for name in (
+            "group_validation_",
+            "group_table_",
+            "stability_",
+            "recalibration_",
+        ):  # those of another tree
             self.__dict__.pop(name, None)
         self._read_later(data)
         return self
@@ -825,6 +853,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
             parts.append(str(self.stability_))
+        if "recalibration_" in vars(self):
+            parts.append(str(self.recalibration_))
         return "\n\n".join(parts)
 
     @property
@@ -871,6 +901,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
+        if "recalibration_" in vars(self):
+            state["recalibration"] = self.recalibration_.to_dict()
         write_folder(Path(path), FORMAT, FORMAT_VERSION, state, tensors)
 
     @classmethod
@@ -904,6 +936,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
             if "group_validation" in state:
                 estimator.group_validation_ = GroupValidation.from_dict(state["group_validation"])
+            if "recalibration" in state:
+                estimator.recalibration_ = Recalibration.from_dict(state["recalibration"])
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.history_ = History()
@@ -928,6 +962,52 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
+
+
+def recalibrate(
+    tree: SoftEstimator,
+    X: object,
+    y: object,
+    how: Recalibrate = "intercept",
+    sample_weight: object = None,
+    entry: object = None,
+) -> SoftSurvivalTree:
+    """A fitted soft tree for another place: groups are unchanged, survival in them is estimated anew.
+
+    By maximum likelihood of the new rows, all leaves being changed alike: ``"intercept"`` adds a number to
+    the linear predictors, ``"slope"`` multiplies them as well, ``"baseline"`` adds numbers to the intercept
+    and to every shape parameter. What was changed is in ``recalibration_`` of the new tree, in its
+    ``summary()`` and in its file; its tables of nodes are of the new rows. The tree that was given stays as
+    it is.
+
+    Args:
+        tree: fitted, or a search, whose chosen tree is taken.
+        X: rows of the new place, with the columns of the tree.
+        y: their times and events, as in ``fit``.
+        how: see above.
+        sample_weight: (n,), >= 0.
+        entry: (n,), times from which rows were observed; None if all were from time zero.
+
+    Raises:
+        ConfigError: ``how`` does not exist, or the curves of the leaves can rise.
+        DataError: the rows cannot be used, or have fewer events than there are numbers to estimate.
+
+    References:
+        Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
+        of Clinical Epidemiology 61, 76-86, on updating methods.
+
+    Examples:
+        >>> from sstorch import SoftSurvivalTree, load_dataset, recalibrate
+        >>> data = load_dataset("gbsg2")
+        >>> tree = SoftSurvivalTree().fit(data.frame, (data.time, data.event))
+        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
+        >>> print(elsewhere.recalibration_)
+        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
+        linear predictor +0.693 (standard error 0.041)
+        observed / expected events 0.427 before, 0.975 after
+        log-likelihood of a row -4.2268 before, -4.0009 after
+    """
+    return tree.recalibrated(X, y, how, sample_weight, entry)
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:

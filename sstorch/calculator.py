@@ -1,0 +1,77 @@
+"""The ``sstorch-calculator`` command: a saved tree as a page in which one enters a patient."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sstorch.checks import check_columns_exist, wording
+from sstorch.data.tables import read_table
+from sstorch.exceptions import ConfigError, DataError, SstorchError, exit_codes, show_warnings_as_notes
+from sstorch.prediction import load_tree
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see sstorch-calculator --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``sstorch-calculator`` command: exit code 0, or 2 if refused with one line."""
+    parser = _Parser(
+        prog="sstorch-calculator",
+        description="One HTML file in which a patient is entered; it needs no network and sends nothing.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
+    parser.add_argument("page", type=Path, metavar="PAGE", help="file that is written, such as page.html")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="rows for ranges and typical values")
+    parser.add_argument("--time", metavar="COLUMN", help="of FILE: with --event, draws Kaplan-Meier curves")
+    parser.add_argument("--event", metavar="COLUMN", help="of FILE")
+    parser.add_argument("--horizons", nargs="+", type=float, metavar="TIME", help="times in the result")
+    parser.add_argument("--title", default="Survival calculator")
+    parser.add_argument("--outcome", default="survival", help="what is predicted, in words")
+    parser.add_argument("--label", nargs="+", default=[], metavar="COLUMN=TEXT", help="names of columns")
+    parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")
+    parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
+    parser.add_argument("--sep", help="separator of the cells; else found in the header")
+    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
+    show_warnings_as_notes("sstorch-calculator")
+    with exit_codes("sstorch-calculator", (SstorchError, OSError)):
+        asked = parser.parse_args(arguments)
+        if (asked.time is None) != (asked.event is None) or (asked.time and not asked.data):
+            raise ConfigError("--time and --event belong together, and name columns of --data")
+        model = load_tree(asked.model.expanduser())
+        X, y = None, None
+        if asked.data is not None:
+            file = asked.data.expanduser()
+            try:
+                X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
+                if asked.time is not None:
+                    check_columns_exist([asked.time, asked.event], list(X.columns))
+                    y = (X[asked.time], X[asked.event])
+            except DataError as error:
+                raise DataError(f"{file}: {error}") from error
+        else:
+            lines = None
+        with wording(lines=lines, options="--"):
+            model.export_calculator(
+                asked.page,
+                X,
+                y,
+                title=asked.title,
+                horizons=asked.horizons,
+                labels=_texts(asked.label, "--label"),
+                units=_texts(asked.unit, "--unit"),
+                outcome=asked.outcome,
+            )
+        print(f"done: {asked.page}")
+
+
+def _texts(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """Texts by column."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise ConfigError(f"{option} takes COLUMN=TEXT, got {pair!r}")
+    return dict(pair.split("=", 1) for pair in pairs)

@@ -1,0 +1,159 @@
+"""The page of a tree in a real browser: what it shows is what the tree predicts."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree
+from sstorch.calculator import main
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
+# Enters patients as a person would, field by field, and keeps what the page shows of each.
+DRIVER = """
+<script>
+const seen = [];
+for (const patient of @PATIENTS@) {
+  for (const [name, text] of Object.entries(patient)) {
+    const entry = fields[model.columns.findIndex((column) => column.name === name)];
+    entry.value = text;
+    entry.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  seen.push({
+    survival: JSON.parse(byId("curve").dataset.survival), group: Number(byId("curve").dataset.group),
+    horizons: [...document.querySelectorAll("#then td")].map((cell) => Number(cell.dataset.value)),
+    lit: [...document.querySelectorAll("#tree li.lit > .box")].map((box) => box.textContent),
+    warnings: [...document.querySelectorAll(".warn")].map((each) => each.textContent).filter((each) => each),
+    verdict: byId("verdict").textContent, pushes: document.querySelectorAll(".push").length,
+  });
+}
+document.body.replaceChildren(make("pre", { id: "seen" }, JSON.stringify(seen)));
+</script>
+"""
+
+
+def in_browser(page: Path, patients: list[dict[str, str]], folder: Path) -> list[dict[str, Any]]:
+    driven = folder / "driven.html"
+    driver = DRIVER.replace("@PATIENTS@", json.dumps(patients).replace("</", "<\\/"))
+    driven.write_text(page.read_text().replace("</body>", f"{driver}</body>"))
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", driven.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    seen: list[dict[str, Any]] = json.loads(html.unescape(found[1]))
+    return seen
+
+
+def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
+    """Patients with values of different rows, some of them missing, some far away."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {name: data.frame[name].sample(n, replace=True, random_state=rng).to_numpy() for name in data.frame}
+    )
+    for name in frame:
+        frame[name] = frame[name].where(rng.random(n) > 0.1)
+    frame.loc[0, "age"] = 30.0
+    return frame
+
+
+def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:
+    return {
+        str(name): "" if pd.isna(value) else f"={value}" if name in categories else repr(float(value))
+        for name, value in row.items()
+    }
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["soft", "exact"])
+def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
+    X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
+    tree: SoftSurvivalTree | OptimalSurvivalTree
+    tree = SoftSurvivalTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
+    tree.fit(X, y)
+    page, patients = tmp_path / "page.html", drawn(gbsg2, 200, 0)
+    tree.export_calculator(page, X, y, title="</script><b>", horizons=[365, 1826], labels={"age": "</li>Age"})
+    categories = {name for name in X if not pd.api.types.is_numeric_dtype(X[name])}
+    seen = in_browser(page, [typed(row, categories) for _, row in patients.iterrows()], tmp_path)
+    frame = patients.astype({name: float for name in X if name not in categories})
+    times = np.linspace(0, tree.event_times_[-1], 121)
+    expected = tree.predict_survival_function(frame, times)
+    np.testing.assert_allclose([each["survival"] for each in seen], expected, atol=1e-9)
+    at = tree.predict_survival_function(frame, [365.0, 1826.0])
+    np.testing.assert_allclose([each["horizons"] for each in seen], at, atol=1e-9)
+    leaf = tree.apply(frame)
+    assert [each["group"] for each in seen] == leaf.tolist()
+    for each, number in zip(seen, leaf, strict=True):
+        assert each["lit"][0] == "all patients"
+        assert f"group {number}, " in each["lit"][-1]
+        assert each["verdict"].startswith(f"Group {number}: ")
+    assert page.stat().st_size < 300_000
+    missing = patients.isna().any(axis=1)
+    assert all(any("unknown" in text for text in seen[k]["warnings"]) for k in np.flatnonzero(missing))
+    # What is not a number, what is outside, a comma.
+    odd = in_browser(page, [{"age": "old"}, {"age": "130"}, {"age": "45,5"}], tmp_path)
+    assert "not a number" in odd[0]["warnings"][0]
+    assert "outside the data" in odd[1]["warnings"][0]
+    assert odd[2]["warnings"] == []
+
+
+def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
+    rows = gbsg2.subset(np.arange(200))
+    tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
+    page = tmp_path / "page.html"
+    tree.export_calculator(page)
+    text = page.read_text().replace("http://www.w3.org/2000/svg", "")
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?:|//[a-z]|\ssrc=|\shref=|url\(|fetch\(|XMLHttp|import\(", text)
+    assert "no medical device" in text
+    assert not re.search("@[A-Z]+@", text)
+
+
+def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
+    rows = gbsg2.subset(np.arange(200))
+    tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
+    page = tmp_path / "page.html"
+    with pytest.raises(ConfigError, match="labels names 'agee'; the columns are horTh, age"):
+        tree.export_calculator(page, labels={"agee": "Age"})
+    with pytest.raises(ConfigError, match="up to the last event"):
+        tree.export_calculator(page, horizons=[1e6])
+    with pytest.raises(ConfigError, match="give both"):
+        tree.export_calculator(page, y=(rows.time, rows.event))
+    with pytest.raises(DataError, match="X has 200 rows and y 3"):
+        tree.export_calculator(page, rows.frame, (rows.time[:3], rows.event[:3]))
+    with pytest.raises(ConfigError, match="choose another file"):
+        tree.export_calculator(tmp_path / "no" / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command(
+    gbsg2: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = gbsg2.subset(np.arange(200))
+    tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
+    tree.save("model")
+    rows.frame.assign(days=rows.time, died=rows.event.astype(int)).to_csv("rows.csv", index=False)
+    data = ["--data", "rows.csv", "--time", "days", "--event", "died", "--unit", "age=years"]
+    main(["model", "page.html", *data, "--horizons", "365"])
+    assert capsys.readouterr().out == "done: page.html\n"
+    assert '"unit": "years"' in Path("page.html").read_text()
+    for more, message in (
+        (["--time", "days"], "--time and --event belong together"),
+        (["--unit", "years"], "--unit takes COLUMN=TEXT, got 'years'"),
+        ([*data, "--horizons", "1e9"], "up to the last event"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["model", "other.html", *more])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not Path("other.html").exists()

@@ -1,0 +1,229 @@
+"""Trees as code: what Python, JavaScript, SQL and ONNX compute is what the tree predicts."""
+
+import importlib.util
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, list_datasets, load_dataset
+from sstorch.data import SurvivalData
+from sstorch.deploy.expression import Steps, number
+from sstorch.deploy.languages import Python
+from sstorch.deploy.tracing import log_normal_tail
+from sstorch.exceptions import ConfigError
+from tests.conftest import nightly_but
+
+FAMILIES = [
+    "exponential",
+    "weibull",
+    "log_logistic",
+    "log_normal",
+    "logistic_hazard",
+    "gompertz",
+    "piecewise_exponential",
+    "spline_ph",
+    "spline_po",
+    "spline_probit",
+    "spline",
+]
+COMPETING = ["aidssi", "ebmt1", "melanoma", "mgus2", "pbc", "transplant"]
+TIMES = np.array([0.0, 1e-3, 7.0, 30.0, 61.5, 1000.0])
+Tree = SoftSurvivalTree | OptimalSurvivalTree
+
+
+def people(n: int, seed: int) -> SurvivalData:
+    """Numbers, some missing, and categories with quotes, keywords and integers for names."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 10, n)
+    frame = pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.1, np.nan, age),
+            "class": rng.exponential(5, n),
+            'gr"ade': pd.Series(rng.choice(["I", "it's </b>", "III"], n)).where(rng.random(n) > 0.1),
+            "Stage (T)": pd.Categorical(rng.choice([1, 2, 3], n)),
+            "größe": rng.random(n) < 0.5,
+        }
+    )
+    time = np.ceil(40 * rng.weibull(1.3, n) * np.exp(0.05 * (50 - age)))
+    return SurvivalData(frame, (time, rng.random(n) < 0.7), require_events=False)
+
+
+@cache
+def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
+    data = people(150, 1)
+    more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in FAMILIES[1:4] else {}
+    if leaf == "gompertz":
+        more = {"interactions": [("age", 'gr"ade')]}
+    model = SoftSurvivalTree(leaf=leaf, prediction=prediction, time_unit="days", **more)
+    return model.fit(data.frame, (data.time, data.event))
+
+
+@cache
+def exact() -> OptimalSurvivalTree:
+    data = people(150, 1)
+    return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, (data.time, data.event))
+
+
+def by_python(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+    names: dict[str, Any] = {}
+    exec(model.export_code("python"), names)
+    rows = frame.to_dict("records")
+    return [names["group"](row) for row in rows], [[names["survival"](row, t) for t in TIMES] for row in rows]
+
+
+def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+    script = folder / "model.js"
+    code = model.export_code("javascript", script)
+    last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
+    last += "console.log(JSON.stringify(rows.map((r) => [group(r), times.map((t) => survival(r, t))])));"
+    script.write_text(f'"use strict";\n{code}\n{last}')
+    done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
+    groups, survival = zip(*json.loads(done.stdout), strict=True)
+    return groups, survival
+
+
+def by_sql(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+    base = sqlite3.connect(":memory:")
+    frame.assign(**{"Stage (T)": frame["Stage (T)"].astype(int)}).to_sql("patients", base, index=False)
+    base.execute("UPDATE patients SET größe = NULL WHERE größe IS NULL")
+    survival = np.full((len(frame), len(TIMES)), np.nan)
+    for k in (0, 3):
+        table = pd.read_sql(model.export_code("sql", horizon=TIMES[k]), base)
+        survival[:, k] = table["predicted_survival"]
+    return table["predicted_group"], survival
+
+
+def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+    pytest.importorskip("onnx", reason="the extra deploy is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="the extra oracles is not installed")
+    path = folder / "model.onnx"
+    model.export_onnx(path)
+    session = runtime.InferenceSession(path)
+    feeds: dict[str, Any] = {"time": TIMES[None]}
+    for name, kind in zip(frame.columns, "nnccn", strict=True):
+        column = frame[name]
+        feeds[name] = (
+            column.to_numpy(float)[:, None]
+            if kind == "n"
+            else np.array([["" if pd.isna(value) else str(value)] for value in column], dtype=object)
+        )
+    survival, group = session.run(["survival", "group"], feeds)
+    return group[:, 0], survival
+
+
+LANGUAGES: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "python": by_python,
+    "javascript": by_javascript,
+    "sql": by_sql,
+    "onnx": by_onnx,
+}
+
+
+def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path) -> None:
+    group, survival = LANGUAGES[language](model, frame, folder)
+    np.testing.assert_array_equal(group, model.apply(frame))
+    asked = ~np.isnan(survival)  # a query is for one time
+    expected = model.predict_survival_function(frame, TIMES)
+    assert asked.any()
+    np.testing.assert_allclose(np.array(survival)[asked], expected[asked], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("leaf", nightly_but({"weibull", "log_normal", "logistic_hazard"}, FAMILIES))
+def test_code_computes_what_a_soft_tree_predicts(leaf: str, language: str, tmp_path: Path) -> None:
+    frame = people(40, 2).frame
+    frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
+    with pytest.warns(UserWarning, match="far outside"):
+        check(tree(leaf), language, frame, tmp_path)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_computes_what_an_exact_tree_and_a_mixture_predict(language: str, tmp_path: Path) -> None:
+    frame = people(60, 3).frame
+    check(exact(), language, frame, tmp_path)
+    check(tree("weibull", "mixture"), language, frame, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
+@pytest.mark.parametrize("name", sorted({*list_datasets()["name"]} - {*COMPETING, "csv"}))
+def test_code_of_every_data_set(name: str, tmp_path: Path) -> None:
+    data = load_dataset(name)
+    rows = data.subset(np.random.default_rng(0).choice(len(data), min(len(data), 400), replace=False))
+    for model in (SoftSurvivalTree(), OptimalSurvivalTree(2)):
+        model.fit(rows.frame, (rows.time, rows.event))
+        names: dict[str, Any] = {}
+        exec(model.export_code("python"), names)
+        frame, times = rows.frame[:50], np.quantile(rows.time, [0.1, 0.5, 0.9])
+        mine = [[names["survival"](row, t) for t in times] for row in frame.to_dict("records")]
+        np.testing.assert_allclose(mine, model.predict_survival_function(frame, times), atol=1e-12, rtol=0)
+
+
+def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> None:
+    names: dict[str, Any] = {}
+    model = tree("weibull")
+    exec(model.export_code("python", horizon=30.0), names)
+    frame = pd.DataFrame(
+        {"age": [np.nan], "class": [2.0], 'gr"ade': ["new"], "Stage (T)": [2], "größe": [None]}
+    )
+    with pytest.warns(UserWarning, match="unknown category"):
+        expected = model.predict_survival_function(frame, [30.0])[0, 0]
+    given = {"class": 2, 'gr"ade': "new", "Stage (T)": 2.0}
+    assert names["survival"](given) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_normal_tail_is_exact_far_out() -> None:
+    x = [-1e8, -300.0, -38.0, -5.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 5.0, 20.0, 1e8]
+    tail = log_normal_tail(number("x", 0.0))
+    steps, printer = Steps.of(tail), Python()
+    names: dict[str, Any] = {}
+    exec(tree("weibull").export_code("python"), names)  # its helpers
+    body = "\n".join([*printer._body(steps), f"    return {printer.text(steps.results[0])}"])
+    exec(f"def tail(patient):\n{body}", names)
+    for value in x:
+        with mpmath.workdps(200):
+            expected = float(mpmath.log(mpmath.ncdf(value))) if value > -1e4 else None
+        if expected is not None:
+            assert names["tail"]({"x": value}) == pytest.approx(expected, rel=1e-13, abs=1e-300)
+        else:
+            assert names["tail"]({"x": value}) == pytest.approx(-value * value / 2, rel=1e-13)
+
+
+def test_refusals_write_nothing(tmp_path: Path) -> None:
+    model = tree("weibull")
+    with pytest.raises(ConfigError, match="one of python, javascript, sql"):
+        model.export_code("fortran")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="give horizon"):
+        model.export_code("sql", tmp_path / "q.sql")
+    with pytest.raises(ConfigError, match=r"time >= 0, got -1"):
+        model.export_code("sql", horizon=-1.0)
+    with pytest.raises(ConfigError, match="choose another file"):
+        model.export_code("python", tmp_path / "no" / "model.py")
+    data = people(30, 1)
+    gamma = SoftSurvivalTree(0, "generalized_gamma").fit(data.frame, (data.time, data.event))
+    for export in (lambda: gamma.export_code("python"), lambda: gamma.export_onnx(tmp_path / "m.onnx")):
+        with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
+            export()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="the extra deploy is not installed")
+def test_columns_that_are_called_as_what_a_graph_gives(tmp_path: Path) -> None:
+    data = people(60, 1)
+    frame = data.frame.rename(columns={"age": "survival"})
+    model = SoftSurvivalTree(0).fit(frame, (data.time, data.event))
+    with pytest.raises(ConfigError, match="columns called survival"):
+        model.export_onnx(tmp_path / "m.onnx")
