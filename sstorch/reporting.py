@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 from sstorch.config import DatasetConfig
 from sstorch.data import SurvivalData
+from sstorch.document import Document
 from sstorch.evaluation.peers import FOREST, TREE, peers_of, score_peers
-from sstorch.evaluation.report.document import Document
 from sstorch.evaluation.report.run import Run, run_report
 from sstorch.evaluation.run_folder import RunFolder
 from sstorch.evaluation.study import data_checksum

@@ -53,8 +53,9 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     for path in (ROOT / "sstorch").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
     assert {"sstorch/evaluation/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
-    for name in ("published.csv", "page.css", "report.html.jinja", "report.md.jinja"):
-        assert f"sstorch/evaluation/report/{name}" in names
+    assert {"sstorch/evaluation/report/published.csv", "sstorch/deploy/calculator.html"} <= names
+    for name in ("page.css", "report.html.jinja", "report.md.jinja"):
+        assert f"sstorch/document/{name}" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 
 

@@ -31,7 +31,7 @@ from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.files import read_folder, reading, write_folder
+from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import GateParameters, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
@@ -53,6 +53,7 @@ from sstorch.soft.uncertainty import bootstrap_trees
 
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION, READ_VERSIONS = 4, (3, 4)
+CARD = "MODEL_CARD.md"
 
 
 class SoftEstimator(SurvivalEstimator, DeployableTree):
@@ -857,6 +858,41 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             parts.append(str(self.recalibration_))
         return "\n\n".join(parts)
 
+    def model_card(
+        self, format: Literal["markdown", "html"] = "markdown", validation: pd.DataFrame | None = None
+    ) -> str:
+        """What the tree is, whom it was made from, how good it is, and what it is not for.
+
+        Args:
+            format: ``"markdown"``, or ``"html"``, a page that needs no network. :meth:`save` writes it in
+                Markdown beside the model.
+            validation: scores of rows that the tree was not trained on, one in a row of the frame, with its
+                interval in columns.
+
+        Raises:
+            ConfigError: there is no such format.
+        """
+        if format not in ("markdown", "html"):
+            raise ConfigError(f"format must be 'markdown' or 'html', got {format!r}")
+        # Pages need templates and figures, which a fit does not.
+        from sstorch.document import to_html, to_markdown
+        from sstorch.soft.model_card import model_card
+
+        nodes = self.node_table_
+        names = ("group_validation_", "stability_", "recalibration_")
+        card = model_card(
+            self._tree,
+            self.describe().splitlines(),
+            self.export_text(),
+            (int(nodes["rows"].iloc[0]), int(nodes["events"].iloc[0])),
+            self.event_times_,
+            self.metrics_,
+            [str(vars(self)[name]) for name in names if name in vars(self)],
+            "recalibrated" if "recalibration_" in vars(self) else "trained",
+            validation,
+        )
+        return to_markdown(card) if format == "markdown" else to_html(card)
+
     @property
     def _alike(self) -> SoftSurvivalTree:
         return self
@@ -871,7 +907,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
-        ``metrics_`` and ``group_validation_`` go with it.
+        ``metrics_``, ``group_validation_`` and ``recalibration_`` go with it. The :meth:`model_card` is
+        written beside them, ``MODEL_CARD.md``.
 
         Raises:
             ConfigError: the folder cannot be written, or the leaf is a family that is not in the registry,
@@ -904,6 +941,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         if "recalibration_" in vars(self):
             state["recalibration"] = self.recalibration_.to_dict()
         write_folder(Path(path), FORMAT, FORMAT_VERSION, state, tensors)
+        write_whole(Path(path) / CARD, self.model_card().encode())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     ABSENT,
     Block,
     Cell,

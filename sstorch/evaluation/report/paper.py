@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     ABSENT,
     Block,
     Bullets,

@@ -11,8 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import NoReturn
 
-from sstorch.evaluation.report.comparisons import box_section, fold_section, rank_section
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     FIGURES,
     Document,
     Paragraph,
@@ -21,6 +20,7 @@ from sstorch.evaluation.report.document import (
     to_html,
     to_markdown,
 )
+from sstorch.evaluation.report.comparisons import box_section, fold_section, rank_section
 from sstorch.evaluation.report.paper import paper_section, wins_section
 from sstorch.evaluation.report.results import Results
 from sstorch.evaluation.report.tables import (

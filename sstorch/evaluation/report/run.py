@@ -19,8 +19,7 @@ from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import round_horizons
-from sstorch.evaluation.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, SCORES, TREE, peer_table
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     ABSENT,
     Block,
     Bullets,
@@ -33,6 +32,7 @@ from sstorch.evaluation.report.document import (
     Table,
     number,
 )
+from sstorch.evaluation.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, SCORES, TREE, peer_table
 from sstorch.evaluation.report.results import measure_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
@@ -40,6 +40,7 @@ from sstorch.plots import plot_calibration, plot_groups, plot_soft_tree
 from sstorch.plots.figures import detached
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.groups import interval_text
+from sstorch.soft.model_card import LIMITS
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
 _MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
@@ -402,12 +403,7 @@ def _card(run: Run) -> Section:
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]
     table = Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in facts], left=frozenset({1}))
-    limits = [
-        "It describes these rows: for others, such as of another place or time, it has to be validated anew.",
-        "Nothing in it is causal: a gate on a treatment says who lives longer, not what the treatment does.",
-        "Coefficients are shrunk and have no standard errors.",
-        "Curves take censoring to be independent of what happens later, given the columns.",
-    ]
+    limits = [*LIMITS]
     share = data.frame.isna().to_numpy().mean()
     if share:
         limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")

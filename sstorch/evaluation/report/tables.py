@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     ABSENT,
     DIGITS,
     Block,

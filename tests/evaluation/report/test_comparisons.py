@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from sstorch.document import Section, Table
 from sstorch.evaluation.report import (
     Results,
     friedman_test,
@@ -12,7 +13,6 @@ from sstorch.evaluation.report import (
     wilcoxon_pairs,
 )
 from sstorch.evaluation.report.comparisons import compare_folds, fold_section
-from sstorch.evaluation.report.document import Section, Table
 from sstorch.exceptions import DataError
 
 from .studies import rows, study

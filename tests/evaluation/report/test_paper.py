@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
+from sstorch.document import Bullets, Section, Table
 from sstorch.evaluation.report import Results, published_means
-from sstorch.evaluation.report.document import Bullets, Section, Table
 from sstorch.evaluation.report.paper import Wins, beside, count_wins, paper_section, shortfalls, wins_section
 from sstorch.evaluation.report.results import Model
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sstorch.document import to_markdown
 from sstorch.evaluation.report import Results, build_report, write_report
-from sstorch.evaluation.report.document import to_markdown
 from sstorch.evaluation.report.report import main
 from sstorch.evaluation.store import ResultStore, TaskKey
 

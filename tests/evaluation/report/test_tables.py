@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sstorch.document import Table, to_markdown
 from sstorch.evaluation.report import Results, build_report
-from sstorch.evaluation.report.document import Table, to_markdown
 from sstorch.evaluation.report.results import measure_of
 from sstorch.evaluation.report.tables import averages_of, best_of_rows, score_tables
 

@@ -216,7 +216,7 @@ def to_markdown(document: Document) -> str:
 def _render(template: str, document: Document, escape_text: Callable[[str], str]) -> str:
     """Fill a template; every text that it prints is escaped, unless the template marks it as safe."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sstorch.evaluation.report", ""),
+        loader=jinja2.PackageLoader("sstorch.document", ""),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sstorch.evaluation.report.document import (
+from sstorch.document import (
     Bullets,
     Cell,
     Document,
