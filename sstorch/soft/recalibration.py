@@ -34,7 +34,8 @@ class Recalibration:
         intercept: what was added to the linear predictor.
         slope: what it was multiplied with.
         shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors; None where they were not estimated.
+        intercept_error, slope_error: standard errors, robust to leaves of a wrong family; None where they
+            were not estimated.
         observed_expected: observed events over those expected by the tree, before and after.
         log_likelihood: mean log-likelihood of a row, before and after.
     """
@@ -124,9 +125,7 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     after = before.masked_scatter(free, found[0])
     errors: list[float | None] = [None, None]
     if how != "baseline":  # where shapes and intercept can mean the same, they have none
-        hessian = torch.autograd.functional.hessian(lambda moved: losses(moved[None])[0], found[0])
-        spread = torch.linalg.inv(hessian * float(data.sample_weight.sum())).diagonal().sqrt().tolist()
-        errors[: len(spread)] = spread
+        errors[: found.shape[1]] = loss.errors(before, free, found[0])
     with torch.no_grad():
         ratios = [loss.observed / loss.expected(theta) for theta in (before, after)]
         values = [-float(loss(theta)) - loss.log_unit for theta in (before, after)]
@@ -164,7 +163,8 @@ class _Loss:
         scale = float(module.log_time_scale)
         self._log_time = torch.as_tensor(data.time).log()[:, None] - scale
         self._event = torch.as_tensor(data.event)[:, None].double()
-        self._weight = torch.as_tensor(data.sample_weight) / float(data.sample_weight.sum())
+        self._total = float(data.sample_weight.sum())
+        self._weight = torch.as_tensor(data.sample_weight) / self._total
         late = bool(data.entry.any())
         self._log_entry = torch.as_tensor(data.entry).log()[:, None] - scale if late else None
         self.observed = float((self._weight * self._event[:, 0]).sum())
@@ -172,16 +172,35 @@ class _Loss:
         self.log_unit = scale * self.observed
 
     def __call__(self, theta: Tensor) -> Tensor:
+        return (self._weight * self._rows(theta)).sum()
+
+    def errors(self, before: Tensor, free: Tensor, found: Tensor) -> list[float]:
+        """Standard errors of the free numbers, which hold also where the leaves are not of the right family.
+
+        The sandwich of Huber and White: A^-1 B A^-1 with the Hessian A and the products B of scores.
+        """
+
+        def rows(moved: Tensor) -> Tensor:
+            return self._rows(before.masked_scatter(free, moved))
+
+        scores = torch.autograd.functional.jacobian(rows, found)
+        outer = scores.mT @ (self._weight[:, None] * scores)
+        hessian = torch.autograd.functional.hessian(lambda moved: (self._weight * rows(moved)).sum(), found)
+        inverse = torch.linalg.inv(hessian)
+        return (inverse @ outer @ inverse / self._total).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
+
+    def _rows(self, theta: Tensor) -> Tensor:
+        """Negative log-likelihood of each row, in model units."""
         linear, shape = self._moved(theta)
         if not self._mixture:
             rows = self._family.loss(self._log_time, self._event, linear, shape, self._log_entry)
-            return (self._weight * rows.reshape(-1)).sum()
+            return rows.reshape(-1)
         rows = -torch.logsumexp(
             self._log_p - self._family.loss(self._log_time, self._event, linear, shape), 0
         )
         if self._log_entry is not None:
             rows = rows - self._hazard(self._log_entry, linear, shape)
-        return (self._weight * rows.reshape(-1)).sum()
+        return rows.reshape(-1)
 
     def expected(self, theta: Tensor) -> float:
         """Weighted mean of H(t) - H(entry): events that are expected of a row."""
