@@ -17,6 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, rows_text
 from sstorch.data import Causes, Schema, SurvivalData
 from sstorch.data.columns import clean_features, to_rows
+from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
@@ -98,6 +99,8 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: Literal[True] | None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray: ...
 
     @overload
@@ -109,6 +112,8 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[True],
         return_array: None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> pd.DataFrame: ...
 
     @overload
@@ -120,6 +125,8 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: Literal[False],
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> npt.NDArray[np.object_]: ...
 
     def predict_survival_function(
@@ -130,6 +137,8 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Survival function S(t | x), evaluated exactly at the given times.
 
@@ -147,6 +156,11 @@ class SurvivalEstimator(FrameEstimator):
             after: time at which the rows are known to be alive, or one for each row, (n,): the curves are
                 then S(after + t | x) / S(after | x), of the time that is left, and ``times`` count from
                 there, as ``conditional_after`` of lifelines has it.
+            entry: with ``id``, time from which each row of a path holds, (n,): until the next row of the same
+                person, the last one for ever.
+            id: person of each row (n,). Rows are then paths of persons whose columns change, and there is one
+                curve a person, in the order in which they first appear: the product over their rows of what
+                each adds to it. Before the first entry it is 1; with ``as_frame`` the index is the ids.
 
         Returns:
             shape (n_samples, n_times), in [0, 1], falling with t; or (n_samples,) of functions.
@@ -154,9 +168,11 @@ class SurvivalEstimator(FrameEstimator):
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
                 by the model nobody like a row lives until ``after``.
-            ConfigError: ``as_frame`` and ``return_array`` contradict each other.
+            ConfigError: ``as_frame`` and ``return_array`` contradict each other, one of ``entry`` and ``id``
+                is missing, or the tree was trained on people whose columns change and neither a path nor
+                ``after`` is given: what a row will be later is not known (``after=0`` if it stays as it is).
         """
-        return self._predict_curves("survival", X, times, as_frame, return_array, after)
+        return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
 
     @overload
     def predict_cumulative_hazard_function(
@@ -167,6 +183,8 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: Literal[True] | None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray: ...
 
     @overload
@@ -178,6 +196,8 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: Literal[True],
         return_array: None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> pd.DataFrame: ...
 
     @overload
@@ -189,6 +209,8 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: Literal[False],
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> npt.NDArray[np.object_]: ...
 
     def predict_cumulative_hazard_function(
@@ -199,13 +221,15 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
 
         It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
         Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
         """
-        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after)
+        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after, entry, id)
 
     @overload
     def _predict_curves(
@@ -227,6 +251,8 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: bool,
         return_array: bool | None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]: ...
 
     def _predict_curves(
@@ -237,6 +263,8 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: bool,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         check_is_fitted(self)
         if as_frame and return_array is not None:
@@ -246,9 +274,21 @@ class SurvivalEstimator(FrameEstimator):
         if return_array is not None and times is None:
             times = "events"
         X = to_rows(X)
-        alive = None if after is None else check_after(after, len(self._schema.frame_of(X)))
+        path = None if id is None and entry is None else Paths.of(entry, id, len(self._schema.frame_of(X)))
+        if path is None:
+            self._refuse_unknown_future(after)
+        index = None if path is None else pd.Index(path.ids)
+        if path is None and isinstance(X, pd.DataFrame):
+            index = X.index
+        n = len(self._schema.frame_of(X)) if path is None else len(path.ids)
+        alive = None if after is None else check_after(after, n)
         grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
-        curves = self._curves(kind, X, grid) if alive is None else self._curves_after(kind, X, grid, alive)
+        if path is not None:
+            curves = self._curves_along(kind, X, grid, path, np.zeros(n) if alive is None else alive)
+        elif alive is not None:
+            curves = self._curves_after(kind, X, grid, alive)
+        else:
+            curves = self._curves(kind, X, grid)
         if return_array is False:
             start = 1.0 if kind == "survival" else 0.0
             functions = np.empty(len(curves), dtype=object)
@@ -256,7 +296,36 @@ class SurvivalEstimator(FrameEstimator):
             return functions
         if not as_frame:
             return curves
-        return pd.DataFrame(curves, columns=grid, index=X.index if isinstance(X, pd.DataFrame) else None)
+        return pd.DataFrame(curves, columns=grid, index=index)
+
+    def _refuse_unknown_future(self, after: object) -> None:
+        """Refuse the survival of rows from time zero where columns change in ways that nobody knows.
+
+        Raises:
+            ConfigError: the tree was trained on such rows, and ``after`` is None.
+        """
+        if after is None and getattr(self, "time_varying_", False):
+            raise ConfigError(
+                "this tree was trained on people whose columns change with time, and what a row will be "
+                "later is not known: give the path (entry= and id= of each row), after= for the time that is "
+                "left to somebody who is alive then and stays as the row says, or after=0 from the beginning"
+            )
+
+    def _curves_along(
+        self, kind: CurveKind, X: object, times: FloatArray, path: Paths, after: FloatArray
+    ) -> FloatArray:
+        """Curves of persons along their rows, (P, n_times), of the time left to those alive at ``after``."""
+        at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
+        within = path.within(at)
+        if kind == "survival":
+            log_survival = self._log_survival(X, within)
+            check_alive(log_survival[:, 0], within[:, 0])
+            total = path.summed(log_survival[:, 1:] - log_survival[:, :1])
+            check_alive(total[:, 0], after)
+            return np.exp(total[:, 1:] - total[:, :1])
+        hazard = self._curves(kind, X, within)
+        total = path.summed(hazard[:, 1:] - hazard[:, :1])
+        return total[:, 1:] - total[:, :1]
 
     def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
         """Curves of rows that are alive at a time of their own, (n, n_times), times counted from it."""
@@ -309,7 +378,12 @@ class SurvivalEstimator(FrameEstimator):
         return metrics.concordance_harrell(data.time, data.event, curves, times, sample_weight=weight)
 
     def _scored(
-        self, X: object, y: object, entry: object = None, sample_weight: object = None
+        self,
+        X: object,
+        y: object,
+        entry: object = None,
+        sample_weight: object = None,
+        id: object = None,
     ) -> SurvivalData:
         check_is_fitted(self)
         frame = self._schema.frame_of(X)
@@ -319,6 +393,7 @@ class SurvivalEstimator(FrameEstimator):
             y,
             sample_weight=sample_weight,
             entry=entry,
+            id=id,
             require_events=False,
             zero_time=self.zero_time_,
         )
@@ -467,7 +542,12 @@ class IncidenceEstimator(SurvivalEstimator):
         return float(np.mean(scores))
 
     def _scored(
-        self, X: object, y: object, entry: object = None, sample_weight: object = None
+        self,
+        X: object,
+        y: object,
+        entry: object = None,
+        sample_weight: object = None,
+        id: object = None,
     ) -> SurvivalData:
         check_is_fitted(self)
         frame = self._schema.frame_of(X)
@@ -477,6 +557,7 @@ class IncidenceEstimator(SurvivalEstimator):
             y,
             sample_weight=sample_weight,
             entry=entry,
+            id=id,
             require_events=False,
             zero_time=self.zero_time_,
             causes=self.coding_,

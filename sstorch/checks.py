@@ -243,19 +243,24 @@ def check_truncation(tau: float) -> float:
     return float(tau)
 
 
-def check_after(after: object, n_rows: int) -> FloatArray:
+def check_after(after: object, n_rows: int, name: str = "after") -> FloatArray:
     """Times at which rows are known to be alive, (n,), from one of all rows or one of each.
+
+    Args:
+        after: the times.
+        n_rows: n.
+        name: what messages call them.
 
     Raises:
         DataError: not one number, or one for each row, that is finite and >= 0.
     """
     values = np.asarray(after, dtype=object)
     if values.shape not in {(), (n_rows,)}:
-        raise DataError(f"after has shape {values.shape}; give one time, or one for each of {n_rows} rows")
-    times = as_numbers(values.reshape(-1), "after")
+        raise DataError(f"{name} has shape {values.shape}; give one time, or one for each of {n_rows} rows")
+    times = as_numbers(values.reshape(-1), name)
     if (bad := ~np.isfinite(times) | (times < 0)).any():
         where = f" in {rows_text(bad)}" if values.shape else ""
-        raise DataError(f"after must be finite and >= 0{where}; 0 is the beginning of follow-up")
+        raise DataError(f"{name} must be finite and >= 0{where}; 0 is the beginning of follow-up")
     return np.broadcast_to(times, (n_rows,)).copy()
 
 

@@ -57,6 +57,7 @@ class DatasetConfig:
     sep: str | None = setting(None, "separator of the cells; null finds it in the header")
     strict: bool = setting(True, "refuse columns that are hardly ever meant, such as identifiers")
     entry: str | None = setting(None, "column of the times from which rows were observed")
+    id: str | None = setting(None, "column of the persons, where they have several rows")
     event_value: str | None = setting(None, "value of the event column that is an event, such as yes")
     missing: list[Any] = setting([], "values that stand for a missing one, such as [-999,unknown]")
     decimal: str = setting(".", "decimal sign")

@@ -57,8 +57,9 @@ def load_file(
     cause: str | None = None,
     causes: CauseNames = "auto",
     time_unit: str | None = None,
+    id: str | None = None,
 ) -> SurvivalData:
-    """Read survival data from a file with one row a person and a header.
+    """Read survival data from a file with a header and one row a person, or with `id` several.
 
     Missing values are empty cells, NA, NaN, NULL and a single point; the word None is a category. A first
     column without a name, as R and pandas write for row names, is left out, and a DataWarning says so. Rows
@@ -83,6 +84,7 @@ def load_file(
         causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
             1 .. K, or text with the word censored.
         time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
+        id: Column of the persons, where they have several rows, each from its entry to its time.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -107,6 +109,7 @@ def load_file(
                 strict=strict,
                 causes=None if cause is None else causes,
                 time_unit=time_unit,
+                id=id,
             )
     except DataError as error:
         raise DataError(f"{file}: {error}") from error

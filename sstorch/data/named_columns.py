@@ -15,26 +15,30 @@ def split_columns(
     y: object,
     sample_weight: object = None,
     entry: object = None,
+    id: object = None,
     *,
     duration_col: str | None,
     event_col: str | None,
     weights_col: str | None = None,
     entry_col: str | None = None,
-) -> tuple[object, object, object, object]:
-    """Features, target, weights and entry times, where columns of X hold them.
+    id_col: str | None = None,
+) -> tuple[object, object, object, object, object]:
+    """Features, target, weights, entry times and persons, where columns of X hold them.
 
     Args:
         X: Features; with `duration_col` a frame of features and the columns named here.
         y: Target in a form of `parse_target`, or None if columns hold it.
         sample_weight: Weight of each row (n,), or None.
         entry: Entry time of each row (n,), or None.
+        id: Person of each row (n,), or None.
         duration_col: Column of the times; None if X holds features alone.
         event_col: Column of the events; None if every row has one.
         weights_col: Column of the weights.
         entry_col: Column of the entry times.
+        id_col: Column of the persons.
 
     Returns:
-        X without these columns, y, sample_weight, entry; as they came if no column is named.
+        X without these columns, y, sample_weight, entry, id; as they came if no column is named.
 
     Raises:
         ConfigError: Something is said twice, or columns are named without `duration_col`.
@@ -47,17 +51,19 @@ def split_columns(
             ("event_col", event_col),
             ("weights_col", weights_col),
             ("entry_col", entry_col),
+            ("id_col", id_col),
         )
         if name is not None
     }
     if not named:
-        return X, y, sample_weight, entry
+        return X, y, sample_weight, entry, id
     if duration_col is None:
         raise ConfigError(f"{next(iter(named))} names a column of X, and duration_col does not; name both")
     for option, given, name in (
         ("duration_col", y, "y"),
         ("weights_col", sample_weight, "sample_weight"),
         ("entry_col", entry, "entry"),
+        ("id_col", id, "id"),
     ):
         if option in named and given is not None:
             raise ConfigError(f"{option} and {name} say the same; leave one of them out")
@@ -81,4 +87,5 @@ def split_columns(
         (columns["duration_col"], event),
         columns.get("weights_col", sample_weight),
         columns.get("entry_col", entry),
+        columns.get("id_col", id),
     )

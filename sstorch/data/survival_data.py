@@ -21,7 +21,8 @@ from sstorch.data.columns import (
     set_missing,
     target_parts,
 )
-from sstorch.data.oddities import few_events, odd_columns, repeated_rows, tell, uninformative
+from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
+from sstorch.data.persons import check_histories, parse_persons
 from sstorch.data.target import Groups, parse_groups, parse_target
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -30,13 +31,18 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 _MIN_DISTINCT_TIMES = 10
 
 
-def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> IntArray:
+def stratified_folds(
+    event: npt.ArrayLike, n_folds: int, seed: int, person: IntArray | None = None
+) -> IntArray:
     """Split rows at random into folds of equal size with equal shares of events.
 
     Args:
         event: (n,) bool or 0/1, 1 = event observed.
         n_folds: Number of folds, at least 2.
         seed: Seed of the shuffle; equal seeds give equal folds.
+        person: Of each row, (n,), 0 .. P - 1, where some have several: all of a person's rows are then in one
+            fold, and it is persons, with and without an event, who are spread evenly. None if rows are
+            persons.
 
     Returns:
         Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are tested by the model of the others.
@@ -52,6 +58,9 @@ def stratified_folds(event: npt.ArrayLike, n_folds: int, seed: int) -> IntArray:
     values = np.asarray(event)
     if values.ndim != 1 or not np.isin(values, (0, 1)).all():
         raise DataError("event must be one boolean (or 0/1) for each row")
+    if person is not None:
+        had = np.bincount(person, values) > 0
+        return stratified_folds(had, n_folds, seed)[person]
     n_events = int(values.sum())
     if n_events < n_folds:
         raise DataError(
@@ -93,6 +102,8 @@ class SurvivalData:
             and 1 .. K for causes, or names by value such as ``{1: "relapse", 2: "death"}``; see
             `parse_causes`.
         time_unit: Unit of the times as texts and figures name it, such as ``"days"``; None if not known.
+        id: Person of each row (n,), where people have several, each from its `entry` to its time; columns may
+            change from one to the next. None if rows are persons.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
@@ -104,6 +115,7 @@ class SurvivalData:
         groups: Sensitive groups of the rows; None if not given.
         causes: Cause of each row's event; None if they were not asked for.
         time_unit: Unit of the times; None if not known.
+        person: Of each row, (n,), 0 .. P - 1 in the order in which they first appear; None without `id`.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
@@ -122,6 +134,7 @@ class SurvivalData:
     groups: Groups | None = None
     causes: Causes | None = None
     time_unit: str | None = None
+    person: IntArray | None = None
 
     def __init__(
         self,
@@ -136,6 +149,7 @@ class SurvivalData:
         sensitive: object = None,
         causes: CauseNames | None = None,
         time_unit: str | None = None,
+        id: object = None,
     ) -> None:
         self.time_unit = check_time_unit(time_unit)
         frame = clean_features(X)
@@ -145,8 +159,9 @@ class SurvivalData:
             time, self.causes = parse_causes(y, causes, require_all=require_events)
             event = self.causes.codes > 0
         self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
+        odd = [] if id is None else self._set_persons(id)
         if require_events:
-            tell(odd_columns(self.frame, time), strict=False, stacklevel=2)
+            tell([*odd_columns(self.frame, time), *odd], strict=False, stacklevel=2)
         if sensitive is not None:
             check_same_order(
                 ("X", X),
@@ -198,13 +213,14 @@ class SurvivalData:
         strict: bool = False,
         causes: CauseNames | None = None,
         time_unit: str | None = None,
+        id: str | None = None,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
 
         What is odd about the rows is told as for the class, and rows that repeat others beside.
 
         Args:
-            frame: Rows are persons.
+            frame: Rows are persons, or with `id` parts of their histories.
             time: Column of the times.
             event: Column of the event indicators.
             event_coding: As for the class.
@@ -218,6 +234,7 @@ class SurvivalData:
                 by case or blanks only.
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
+            id: Column of the persons, where they have several rows; see the class.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
@@ -227,12 +244,14 @@ class SurvivalData:
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        target = {time, event} if entry is None else {time, event, entry}
+        target = {time, event, *(name for name in (entry, id) if name is not None)}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
         if entry in (time, event):
             raise ConfigError(f"column {entry!r} is both the entry and the time or event; name two columns")
+        if id is not None and id in (time, event, entry):
+            raise ConfigError(f"column {id!r} is both the id and a time or event; name two columns")
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left beside {time!r} and {event!r}")
@@ -252,11 +271,20 @@ class SurvivalData:
             entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
             features = frame.iloc[:, keep]
             data._set(clean_features(features), features, None, times, events, None, entries, True)
-            oddities = odd_columns(data.frame, times) + repeated_rows(data.frame, times, events)
+            oddities = odd_columns(data.frame, times)
+            if id is None:
+                oddities += repeated_rows(data.frame, times, events)
+            else:
+                oddities += data._set_persons(frame.iloc[:, names.index(id)])
             if strict:
                 oddities = uninformative(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
         return data
+
+    def _set_persons(self, id: object) -> list[Oddity]:
+        """Take over who is who; what is odd about their histories."""
+        self.person, ids = parse_persons(id, len(self))
+        return check_histories(self.person, ids, self.entry, self.given_time, self.event)
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """The same rows with their sensitive groups known.
@@ -345,6 +373,8 @@ class SurvivalData:
         part.entry = self.entry[index]
         part.groups = None if self.groups is None else self.groups.subset(index)
         part.causes = None if self.causes is None else self.causes.subset(index)
+        # Persons keep their order, and are numbered anew without those who are not there.
+        part.person = None if self.person is None else np.unique(self.person[index], return_inverse=True)[1]
         return part
 
     @property
@@ -411,12 +441,13 @@ class SurvivalData:
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         n_late = int(np.count_nonzero(self.entry))
         late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
+        persons = "" if self.person is None else f" of {self.person.max() + 1} persons"
         causes = ""
         if self.causes is not None:
             counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
             causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
         return (
-            f"{n} row{'s' * (n > 1)}, {p} feature{'s' * (p > 1)} "
+            f"{n} row{'s' * (n > 1)}{persons}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
             f"times {self.time.min():g} to {self.time.max():g}{in_unit}{moved}{late}, "

@@ -93,8 +93,8 @@ class CrossValidation:
         for fold, tree in enumerate(self.trees):
             rows = np.flatnonzero(self.folds == fold)
             frame = data.frame.iloc[rows]
-            table = tree.predict_survival_function(frame, times, as_frame=True)
-            table.columns = [f"S({time:g})" for time in times]
+            names = [f"S({time:g})" for time in times]
+            table = pd.DataFrame(tree.falling_curves(frame, times), index=frame.index, columns=names)
             parts.append(table.assign(row=rows, fold=fold, leaf=tree.apply(frame)))
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
         return whole[["row", "fold", "leaf", *(f"S({time:g})" for time in times)]]
@@ -117,7 +117,7 @@ def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
         DataError: too few rows or events for so many folds.
         ConfigError: fewer than two folds.
     """
-    folds = stratified_folds(data.event, n_folds, seed)
+    folds = stratified_folds(data.event, n_folds, seed, data.person)
     for fold in range(n_folds):
         try:
             check_scorable(data.subset(folds == fold), data.subset(folds != fold))

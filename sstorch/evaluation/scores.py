@@ -247,7 +247,7 @@ def score_fairness(
     result = {}
     for name, times in (("parity", train.time), ("parity_tau", np.minimum(train.time, tau))):
         nodes, weights = _QUADRATURE.nodes(times)
-        curves = np.asarray(tree.predict_survival_function(rows.frame, nodes))
+        curves = tree.falling_curves(rows.frame, nodes)
         present = len(np.unique(groups.codes)) > 1
         result[name] = group_parity(curves, weights, groups.codes) if present else float("nan")
     result["gini"], result["gini_weighted"] = mean_gini(leaf_table(tree, rows))

@@ -42,8 +42,9 @@ class Sample(Batched):
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
-        total_weight: of the rows of each problem in all shards, shape (R, 1), where these rows are one of
-            several; None if they are all.
+        total_weight: what the weights of each problem are divided by, shape (R, 1): those of the rows in all
+            shards, where these rows are one of several, or of persons, who may have several rows; None where
+            it is the sum of the weights.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
@@ -87,13 +88,21 @@ class Sample(Batched):
         width = max(int(count.max()), 1)
         if width == keep.shape[-1]:
             merged = None if self.merged_weight is None else self.merged_weight * keep
-            return replace(self, weight=self.weight * keep, total_weight=None, merged_weight=merged)
+            weight = self.weight * keep
+            return replace(self, weight=weight, total_weight=self._total_of(weight), merged_weight=merged)
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])
         part = self.take(rows)
         merged = None if part.merged_weight is None else part.merged_weight * real
-        return replace(part, weight=part.weight * real, merged_weight=merged)
+        weight = part.weight * real
+        return replace(part, weight=weight, total_weight=self._total_of(weight), merged_weight=merged)
+
+    def _total_of(self, weight: Tensor) -> Tensor | None:
+        """The total of some of the rows: as much less as their weights are."""
+        if self.total_weight is None:
+            return None
+        return self.total_weight * weight.sum(-1, keepdim=True) / self.weight.sum(-1, keepdim=True)
 
     def thin(self, stride: int) -> Sample:
         """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.

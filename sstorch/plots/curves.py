@@ -41,8 +41,8 @@ class TreeWithCurves(Protocol):
 
     event_times_: Any
 
-    def predict_survival_function(self, X: object, times: Any) -> Any:
-        """Survival curves, shape (n, n_times)."""
+    def falling_curves(self, X: object, times: Any) -> Any:
+        """Survival curves of rows that stay as they are, shape (n, n_times)."""
 
     def apply(self, X: object) -> Any:
         """Leaf of each row, shape (n,)."""
@@ -71,7 +71,7 @@ def plot_survival_by_leaf(
     """
     ax = given_or_new(ax, 7, 4.5)
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
-    curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), tree.apply(X)
+    curves, leaf = np.asarray(tree.falling_curves(X, grid)), tree.apply(X)
     drawn = np.unique(np.linspace(0, len(leaf) - 1, max_curves).astype(int))
     for number in np.unique(leaf):
         colour = COLOURS[number % len(COLOURS)]

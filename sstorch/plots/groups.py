@@ -70,7 +70,7 @@ def plot_groups(
     ax = figure.add_axes((0.095, bottom, 0.63, 0.97 - bottom))
     below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
-    curves, ends = np.asarray(tree.predict_survival_function(X, grid)), []
+    curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     for number in numbers:
         inside, colour = group == number, COLOURS[number % len(COLOURS)]
         band = KaplanMeierBand.fit(time[inside], event[inside], confidence=confidence)

@@ -200,7 +200,7 @@ def plot_soft_tree(
     """
     gates, effects, leaves = tree.gate_table(), tree.gate_coefficients(), tree.leaf_table()
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
-    curves, leaf = np.asarray(tree.predict_survival_function(X, grid)), np.asarray(tree.apply(X))
+    curves, leaf = np.asarray(tree.falling_curves(X, grid)), np.asarray(tree.apply(X))
     scale = _Scale(float(grid[-1]), time_label(tree, unit))
 
     def node(number: int) -> _Node:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.monitoring import Callback, History
@@ -120,10 +121,15 @@ class TrainedBatch:
 
 
 def training_rows(
-    X: object, y: object, sample_weight: object = None, entry: object = None, sensitive: object = None
+    X: object,
+    y: object,
+    sample_weight: object = None,
+    entry: object = None,
+    id: object = None,
+    sensitive: object = None,
 ) -> SurvivalData:
     """The rows of positive weight of what an estimator is fitted to."""
-    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, sensitive=sensitive)
+    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, id=id, sensitive=sensitive)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
@@ -366,7 +372,8 @@ def _monotone(
 def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
     """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
 
-    The starts of a split hold out the same rows, so that their losses there can be compared.
+    Of persons with several rows all are kept or none. The starts of a split hold out the same rows, so that
+    their losses there can be compared.
 
     Raises:
         DataError: the share leaves out no row with an event, or all of them.
@@ -374,15 +381,17 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
     kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
     for number, data in enumerate(splits):
         draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
+        person = np.arange(len(data)) if data.person is None else data.person
+        had = np.bincount(person, data.event) > 0
         for event in (True, False):
-            rows = draws.permutation(np.flatnonzero(data.event == event))
-            count = round(settings.holdout * len(rows))
-            if event and not 0 < count < len(rows):
+            persons = draws.permutation(np.flatnonzero(had == event))
+            count = round(settings.holdout * len(persons))
+            if event and not 0 < count < len(persons):
                 raise DataError(
-                    f"holdout={settings.holdout:g} leaves out {count} of {len(rows)} rows with an event; at "
-                    "least one must be left out and one kept: choose another share, or more rows"
+                    f"holdout={settings.holdout:g} leaves out {count} of {len(persons)} rows with an event; "
+                    "at least one must be left out and one kept: choose another share, or more rows"
                 )
-            kept[number, rows[:count]] = False
+            kept[number, np.flatnonzero(np.isin(person, persons[:count]))] = False
     return torch.as_tensor(kept, device=settings.device).repeat_interleave(
         n_settings * settings.n_starts, dim=0
     )
@@ -414,7 +423,7 @@ def stack_splits(
         return torch.as_tensor(np.stack(values), dtype=torch.float64)
 
     # The geometric mean time is the unit of model time: log times are then centred on zero.
-    log_scale = torch.tensor([np.log(data.time).mean() for data in splits], dtype=torch.float64)
+    log_scale = torch.tensor([np.log(last_times(data)).mean() for data in splits], dtype=torch.float64)
     log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
     log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
     family = make_family(settings.leaf)
@@ -442,10 +451,31 @@ def stack_splits(
         weight[split].to(device, dtype),
         None if log_entry is None else log_entry[split].to(device, dtype),
     )
+    if any(data.person is not None for data in splits):
+        # Penalties are held against a mean over persons: cutting a row in two must not weaken them.
+        total = [float(persons_weight(data).sum() / data.sample_weight.max()) for data in splits]
+        sample = replace(sample, total_weight=torch.tensor(total, device=device, dtype=dtype)[split][:, None])
     if settings.fairness is not None and splits[0].groups is not None:
         codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
         sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
     return tree, sample
+
+
+def last_times(data: SurvivalData) -> FloatArray:
+    """The last time of each person, (P,); of each row where rows are persons."""
+    if data.person is None:
+        return data.time
+    last = np.zeros(int(data.person.max()) + 1)
+    np.maximum.at(last, data.person, data.time)
+    return last
+
+
+def persons_weight(data: SurvivalData) -> FloatArray:
+    """The weight of each person, the mean of the rows', (P,)."""
+    if data.person is None:
+        return data.sample_weight
+    mean: FloatArray = np.bincount(data.person, data.sample_weight) / np.bincount(data.person)
+    return mean
 
 
 def _check_groups(splits: Sequence[SurvivalData]) -> None:

@@ -214,7 +214,7 @@ class CompetingRisksTree(IncidenceEstimator):
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist, or ``causes`` do not fit the data.
         """
-        X, y, sample_weight, entry = split_columns(
+        X, y, sample_weight, entry, _ = split_columns(
             X,
             y,
             sample_weight,

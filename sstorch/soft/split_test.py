@@ -122,14 +122,19 @@ def split_test(
             part = data.subset(inside)
             scores = _Scores.of(tree, x[torch.as_tensor(inside, device=x.device)], part, number)
             columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
-            tables[number] = _table(scores, columns, parameters, count, seed)
+            tables[number] = _table(scores, columns, parameters, count, seed, part.person)
             rows[number] = len(inside)
     sizes = pd.Series(rows, name="rows").rename_axis("leaf")
     return SplitTest(pd.concat(tables, names=["leaf"]), sizes, parameters)
 
 
 def _table(
-    scores: _Scores, columns: Mapping[str, _Column | None], parameters: Tested, n_flips: int, seed: int
+    scores: _Scores,
+    columns: Mapping[str, _Column | None],
+    parameters: Tested,
+    n_flips: int,
+    seed: int,
+    person: IntArray | None,
 ) -> pd.DataFrame:
     """The table of one leaf."""
     n = len(scores.effective)
@@ -139,7 +144,10 @@ def _table(
     whitening[tested] = _inverse_root(part.T @ part / n)
     # The same signs for all columns, so that their statistics depend on each other as they do in the data.
     # The first set flips nothing: its statistics are those observed.
-    signs = np.random.default_rng(seed).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n))
+    # Rows of a person are flipped together: they depend on each other.
+    n_flipped = n if person is None else int(person.max()) + 1
+    signs = np.random.default_rng(seed).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n_flipped))
+    signs = signs if person is None else signs[:, person]
     signs[0] = 1
     found = {
         name: _statistics(scores, column, whitening, signs)

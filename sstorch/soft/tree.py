@@ -145,6 +145,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             ConfigError: ``q`` is not in (0, 1).
             DataError: by the model nobody like a row lives until ``after``.
         """
+        self._refuse_unknown_future(after)
         x = self._encode_new(X)
         return self._tree.quantile(x, q, self._alive(x, after))
 
@@ -163,6 +164,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             ConfigError: ``tau`` is not positive.
             DataError: by the model nobody like a row lives until ``after``.
         """
+        self._refuse_unknown_future(after)
         x = self._encode_new(X)
         return self._tree.restricted_mean(x, tau, self._alive(x, after))
 
@@ -190,6 +192,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         confidence: float = 0.95,
         sample_weight: object = None,
         entry: object = None,
+        id: object = None,
         sample: TreeSample | None = None,
     ) -> pd.DataFrame:
         """How the groups fare: Kaplan-Meier medians and survival of the rows of each leaf, with intervals.
@@ -223,6 +226,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             confidence: of the intervals.
             sample_weight: (n,), >= 0: how often a row counts, for the intervals, too.
             entry: (n,), times from which rows were observed.
+            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
                 already, instead of ``n_resamples``.
 
@@ -242,7 +246,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
             American Statistical Association 88, 457-467, who correct split statistics likewise.
         """
-        data = self._rows(X, y, sample_weight, entry)
+        data = self._rows(X, y, sample_weight, entry, id)
         if horizons is None:
             horizons = round_horizons(self.event_times_, self._tree.time_unit, (1 / 3, 2 / 3))
         if sample is None and check_integer("n_resamples", n_resamples, 0):
@@ -279,6 +283,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         n_resamples: int = 50,
         sample_weight: object = None,
         entry: object = None,
+        id: object = None,
         sample: TreeSample | None = None,
     ) -> Stability:
         """Whether trees of resampled rows make the same groups of the rows, by the same columns.
@@ -292,6 +297,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             n_resamples: number of resamples.
             sample_weight: (n,), >= 0, as in ``fit``.
             entry: (n,), as in ``fit``.
+            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
                 already, instead of ``n_resamples``.
 
@@ -304,7 +310,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             Rusch, Hornik and Strobl (2018), "Measuring the stability of results from supervised statistical
             learning", Journal of Computational and Graphical Statistics 27, 685-700.
         """
-        data = self._rows(X, y, sample_weight, entry)
+        data = self._rows(X, y, sample_weight, entry, id)
         sample = self._resampled(data, n_resamples) if sample is None else sample
         self._alike.stability_ = stability(self._tree, data.frame, sample)
         return self._alike.stability_
@@ -316,6 +322,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         n_folds: int = 5,
         sample_weight: object = None,
         entry: object = None,
+        id: object = None,
         random_state: int = 0,
     ) -> GroupValidation:
         """Whether groups that are made as these are differ on rows that they were not made on.
@@ -331,6 +338,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             n_folds: number of folds, stratified by event.
             sample_weight: (n,), >= 0, as in ``fit``.
             entry: (n,), as in ``fit``.
+            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             random_state: seed of the folds.
 
         Raises:
@@ -342,7 +350,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             of survival risk classifiers based on high-dimensional data", Briefings in Bioinformatics 12,
             203-214.
         """
-        data = self._rows(X, y, sample_weight, entry)
+        data = self._rows(X, y, sample_weight, entry, id)
         tree = self._alike
         tree.group_validation_ = cross_validated_groups(
             tree.settings(), tree.prediction, data, n_folds, random_state
@@ -375,14 +383,17 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
     def _alike(self) -> SoftSurvivalTree:
         """The estimator with the parameters of the tree, by which resamples are trained."""
 
-    def _rows(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> SurvivalData:
+    def _rows(
+        self, X: object, y: object, sample_weight: object = None, entry: object = None, id: object = None
+    ) -> SurvivalData:
         """The rows of positive weight, with the training columns alone."""
-        data = self._scored(X, y, entry, sample_weight)
+        data = self._scored(X, y, entry, sample_weight, id)
         return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         target = data.time, data.event
-        return bootstrap_trees(self._alike, data.frame, target, n_resamples, data.sample_weight, data.entry)
+        weight, entry = data.sample_weight, data.entry
+        return bootstrap_trees(self._alike, data.frame, target, n_resamples, weight, entry, data.person)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
@@ -439,6 +450,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         parameters: Tested = "all",
         sample_weight: object = None,
         entry: object = None,
+        id: object = None,
         n_flips: int = 999,
         trim: float = 0.1,
         random_state: int = 0,
@@ -466,6 +478,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
                 intercept and shapes alone, slopes being free but shared.
             sample_weight: (n,), >= 0, as in ``fit``.
             entry: (n,), as in ``fit``.
+            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             n_flips: sets of signs.
             trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
             random_state: seed of the signs.
@@ -482,7 +495,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
             testing", for the p values adjusted for the search over columns.
         """
-        data = self._scored(X, y, entry, sample_weight)
+        data = self._scored(X, y, entry, sample_weight, id)
         return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
 
 
@@ -584,6 +597,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         time_unit_: unit of the times; None if not known.
+        time_varying_: whether it was trained on people with several rows, whose columns change.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
         metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
@@ -724,10 +738,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         sensitive: object = None,
         *,
+        id: object = None,
         duration_col: str | None = None,
         event_col: str | None = None,
         weights_col: str | None = None,
         entry_col: str | None = None,
+        id_col: str | None = None,
     ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
@@ -744,11 +760,14 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
             sensitive: group of each row (n,), for ``fairness``; or the name of a column of ``X``, which then
                 is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
+            id: person of each row (n,), where people have several rows, each from its ``entry`` to its time:
+                columns may change from one to the next. Folds and resamples keep a person's rows together.
             duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
                 of features and of the columns named here, and predictions take it as it is.
             event_col: column of the events; None if every row has one.
             weights_col: column of the weights, instead of ``sample_weight``.
             entry_col: column of the entry times, instead of ``entry``.
+            id_col: column of the persons, instead of ``id``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -761,10 +780,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             y,
             sample_weight,
             entry,
+            id,
             duration_col=duration_col,
             event_col=event_col,
             weights_col=weights_col,
             entry_col=entry_col,
+            id_col=id_col,
         )
         data = training_rows(*rows, sensitive=sensitive)
         return self.fit_data(data, checkpoint=checkpoint)
@@ -817,6 +838,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.objective_ = float(batch.objective[position])
         self.event_times_ = np.unique(data.time[data.event])
         self.zero_time_ = data.zero_time
+        self.time_varying_ = data.person is not None and int(data.person.max()) + 1 < len(data)
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
@@ -931,6 +953,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "event_times": self.event_times_.tolist(),
             "zero_time": self.zero_time_,
             "time_unit": self.time_unit_,
+            "time_varying": self.time_varying_,
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
@@ -966,6 +989,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
             estimator.zero_time_ = float(state["zero_time"])
             estimator.time_unit = estimator.time_unit_ = check_time_unit(state.get("time_unit"))
+            estimator.time_varying_ = bool(state.get("time_varying", False))
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             if "gate_rules" in state:  # files of before there were rules with as few digits have none

@@ -140,7 +140,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
-        event_times_, zero_time_, time_unit_, feature_names_in_, n_features_in_: of the chosen tree.
+        event_times_, zero_time_, time_unit_, time_varying_, feature_names_in_, n_features_in_: of the chosen
+            tree.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -233,10 +234,12 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         sample_weight: object = None,
         entry: object = None,
         *,
+        id: object = None,
         duration_col: str | None = None,
         event_col: str | None = None,
         weights_col: str | None = None,
         entry_col: str | None = None,
+        id_col: str | None = None,
     ) -> Self:
         """Choose a candidate and train it on all rows.
 
@@ -248,11 +251,14 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             sample_weight: (n,), >= 0; scores are weighted, too.
             entry: (n,), times from which rows were observed (left truncation), below their own times; None if
                 all were from time zero. Needs ``scoring="log_likelihood"``.
+            id: person of each row (n,), where people have several rows, each from its ``entry`` to its time:
+                columns may change from one to the next. Folds and resamples keep a person's rows together.
             duration_col: column of X with the times, instead of ``y``; this and the next three as in
                 :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
             event_col: column of the events; None if every row has one.
             weights_col: column of the weights, instead of ``sample_weight``.
             entry_col: column of the entry times, instead of ``entry``.
+            id_col: column of the persons, instead of ``id``.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.
@@ -264,10 +270,12 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             y,
             sample_weight,
             entry,
+            id,
             duration_col=duration_col,
             event_col=event_col,
             weights_col=weights_col,
             entry_col=entry_col,
+            id_col=id_col,
         )
         data = training_rows(*rows)
         return self.fit_data(data)
@@ -281,7 +289,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         """
         compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
         schema = Schema.of(data.frame) if schema is None else schema
-        folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed())
+        folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed(), data.person)
         search = FoldSearch(shared, data, folds, schema, self.scoring)
         searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
         scores = searches[self.search](compared)
@@ -494,7 +502,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     def _take_over(self) -> Self:
         """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
-        for name in ("event_times_", "zero_time_", "time_unit_", "feature_names_in_", "n_features_in_"):
+        times = ("event_times_", "zero_time_", "time_unit_", "time_varying_")
+        for name in (*times, "feature_names_in_", "n_features_in_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         return self
 

@@ -31,17 +31,18 @@ def bootstrap_trees(
     n_resamples: int = 200,
     sample_weight: object = None,
     entry: object = None,
+    id: object = None,
 ) -> TreeSample:
     """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
 
-    How often a row is drawn is its weight. Everything is done anew on each resample: preprocessing, starts
-    and the choice of the start. What is imputed, scaled and where knots are comes from the different rows
-    that were drawn, each counted once. So a band of the sample tells how far the fitted curve would move with
-    other rows of the same population, by training and starts too, and nothing of the bias of penalties or
-    leaf.
+    How often a row, or a person with all rows, is drawn is its weight. Everything is done anew on each
+    resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
+    comes from the different rows that were drawn, each counted once. So a band of the sample tells how far
+    the fitted curve would move with other rows of the same population, by training and starts too, and
+    nothing of the bias of penalties or leaf.
 
     ``estimator`` has the parameters of the trees and is not fitted itself; ``n_resamples`` is K; rows,
-    targets, weights and entry times are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
+    targets, weights, entry times and ids are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used, or hold so few events that a resample has none.
@@ -61,10 +62,13 @@ def bootstrap_trees(
     """
     settings = estimator.settings()
     count = check_integer("n_resamples", n_resamples, 1)
-    data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
+    data = training_rows(X, y, sample_weight=sample_weight, entry=entry, id=id)
     draws = np.random.default_rng((settings.seed, count))
-    shares = np.full(len(data), 1 / len(data))
-    counts = np.stack([draws.multinomial(len(data), shares) for _ in range(count)])
+    n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
+    shares = np.full(n_drawn, 1 / n_drawn)
+    counts = np.stack([draws.multinomial(len(shares), shares) for _ in range(count)])
+    if data.person is not None:
+        counts = counts[:, data.person]
     splits = [data.reweighted(drawn) for drawn in counts]
     if not all(split.event.any() for split in splits):
         raise DataError(

@@ -273,7 +273,7 @@ def _groups(run: Run) -> Section | None:
         f"Survival curves of {len(np.unique(leaf))} groups",
     )
     times = round_horizons(model.event_times_, model.time_unit_)
-    predicted = model.predict_survival_function(data.frame, times)
+    predicted = model.falling_curves(data.frame, times)
     rows = []
     for number_ in _by_survival(model, leaf):
         inside = leaf == number_

@@ -369,7 +369,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
-        X, y, _, _ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
+        X, y, *_ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
         data = SurvivalData(X, y)
         data.warn_of_few_events()
         return self._set_search(self._check().search(data))

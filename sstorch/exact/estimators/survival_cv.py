@@ -133,7 +133,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     ) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
         settings: SurvivalSettings = self._check()
-        X, y, _, _ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
+        X, y, *_ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
         data = SurvivalData(X, y)
         data.warn_of_few_events()
         n_folds = check_integer("n_folds", self.n_folds, 2)

@@ -1,0 +1,139 @@
+"""People with several rows, each from its entry to its time: who is who, and can the rows be one life?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_after, names_text, rows_text
+from sstorch.data.oddities import Oddity
+from sstorch.exceptions import ConfigError, DataError
+
+# Ids that a message names.
+_IDS_SHOWN = 3
+
+
+def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
+    """Number the persons of rows in the order in which they first appear.
+
+    Args:
+        id: of the person of each row, (n,): numbers or text.
+        n: number of rows.
+
+    Returns:
+        Persons (n,), 0 .. P - 1, and their ids.
+
+    Raises:
+        DataError: it is not (n,), or a value is missing.
+    """
+    values = pd.Series(np.asarray(id, dtype=object) if not isinstance(id, pd.Series) else id.to_numpy(object))
+    if values.shape != (n,):
+        raise DataError(f"id has {len(values)} values; give that of the person of each of {n} rows")
+    if (missing := values.isna().to_numpy(dtype=bool)).any():
+        raise DataError(f"id is missing in {rows_text(missing)}; every row belongs to a person")
+    codes, ids = pd.factorize(values)
+    return codes.astype(np.int64), list(ids)
+
+
+def check_histories(
+    person: IntArray, ids: Sequence[object], entry: FloatArray, time: FloatArray, event: BoolArray
+) -> list[Oddity]:
+    """Check that the rows of each person can be one life.
+
+    Args:
+        person: of each row, (n,).
+        ids: of the persons.
+        entry: (n,), before the time.
+        time: (n,).
+        event: (n,) bool.
+
+    Returns:
+        What is odd: persons who are out of sight between two of their rows.
+
+    Raises:
+        DataError: two rows of a person overlap, or a row comes after the event.
+    """
+    order = np.lexsort((entry, person))
+    one, other = order[:-1], order[1:]
+    follows = person[one] == person[other]
+    one, other = one[follows], other[follows]
+
+    def rows(pairs: BoolArray) -> str:
+        k = int(np.flatnonzero(pairs)[0])
+        both = np.zeros(len(person), dtype=bool)
+        both[[one[k], other[k]]] = True
+        more = f" ({pairs.sum()} such pairs)" if pairs.sum() > 1 else ""
+        return f"{rows_text(both)} of id {ids[person[one[k]]]!r}{more}"
+
+    if (overlap := entry[other] < time[one]).any():
+        raise DataError(
+            f"{rows(overlap)} overlap: a row goes from its entry to its time, the next begins not before; "
+            "if they are different people, give them different ids"
+        )
+    if (after := event[one]).any():
+        raise DataError(
+            f"{rows(after)}: a row comes after an event, which ends a history; for events that repeat, give "
+            "each its own id"
+        )
+    gaps = entry[other] > time[one]
+    if not gaps.any():
+        return []
+    names = names_text([str(ids[p]) for p in np.unique(person[one[gaps]])][:_IDS_SHOWN])
+    text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a person, such as id {names}"
+    return [Oddity(text, "nobody counts as at risk in a gap; close them if they were observed there")]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Rows of persons, each holding from its entry until the person's next row, the last one for ever.
+
+    Attributes:
+        person: of each row, (n,), 0 .. P - 1 in the order in which they first appear.
+        ids: of the persons.
+        begin: of each row, (n,).
+        end: of each row, (n,); infinite of the last.
+    """
+
+    person: IntArray
+    ids: list[object]
+    begin: FloatArray
+    end: FloatArray
+
+    @classmethod
+    def of(cls, entry: object, id: object, n: int) -> Self:
+        """Order the rows of each person.
+
+        Raises:
+            ConfigError: one of the two is missing.
+            DataError: they are not (n,), are no times, or two rows of a person begin at once.
+        """
+        if entry is None or id is None:
+            raise ConfigError("a path has entry, from when each row holds, and id, whose it is: give both")
+        person, ids = parse_persons(id, n)
+        begin = check_after(entry, n, "entry")
+        order = np.lexsort((begin, person))
+        end = np.full(n, np.inf)
+        follows = person[order[:-1]] == person[order[1:]]
+        end[order[:-1][follows]] = begin[order[1:][follows]]
+        if (twice := end <= begin).any():
+            raise DataError(
+                f"{rows_text(twice)} of id {ids[person[twice][0]]!r} begin when another row of that person "
+                "does; a path has one row at a time"
+            )
+        return cls(person, ids, begin, end)
+
+    def within(self, at: FloatArray) -> FloatArray:
+        """Times of persons (P, T) moved into each of their rows, (n, T + 1), its begin first."""
+        inside = np.clip(at[self.person], self.begin[:, None], self.end[:, None])
+        return np.concatenate([self.begin[:, None], inside], axis=1)
+
+    def summed(self, values: FloatArray) -> FloatArray:
+        """Sum of rows (n, T) by person, (P, T)."""
+        total = np.zeros((len(self.ids), values.shape[1]))
+        np.add.at(total, self.person, values)
+        return total

@@ -1,0 +1,191 @@
+"""People with several rows: likelihoods add up, folds and resamples keep them together, paths multiply."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV
+from sstorch.data import SurvivalData, stratified_folds
+from sstorch.data.datasets import load_file
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.soft import bootstrap_trees
+
+
+def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
+    """The same lives in up to four rows each, cut at random times, in any order; columns stay as they are."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(len(data)):
+        ends = np.r_[np.sort(rng.uniform(0, data.time[k], rng.integers(0, 4))), data.time[k]]
+        for begin, end in zip(np.r_[0, ends[:-1]], ends, strict=True):
+            rows.append(
+                {"id": f"p{k}", "begin": begin, "end": end, "event": data.event[k] and end == ends[-1]}
+            )
+    frame = pd.DataFrame(rows)
+    frame = frame.join(data.frame.loc[frame["id"].str[1:].astype(int)].reset_index(drop=True))
+    return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
+
+
+def fit(tree: Any, frame: pd.DataFrame) -> Any:
+    return tree.fit(frame, duration_col="end", event_col="event", entry_col="begin", id_col="id")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "trainer"), [("weibull", "joint"), ("log_logistic", "nodec"), ("spline_po", "joint")]
+)
+def test_cutting_rows_changes_nothing(leaf: str, trainer: Any, gbsg2: SurvivalData) -> None:
+    frame = cut(gbsg2, 0)
+    settings: dict[str, Any] = {
+        "depth": 0,
+        "leaf": leaf,
+        "trainer": trainer,
+        "numeric": "linear",
+        "ridge": 0.01,
+    }
+    whole = SoftSurvivalTree(**settings).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    parts = fit(SoftSurvivalTree(**settings), frame)
+    assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-10)
+    times = [300.0, 2000.0]
+    mine = parts.predict_survival_function(gbsg2.frame, times, after=0.0)
+    np.testing.assert_allclose(mine, whole.predict_survival_function(gbsg2.frame, times), atol=1e-4)
+    # One tree, both ways of writing the same lives.
+    total = whole.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event)) * len(gbsg2)
+    cut_total = whole.log_likelihood(frame, (frame["end"], frame["event"]), frame["begin"]) * len(frame)
+    assert cut_total == pytest.approx(total, abs=1e-8)
+    along = whole.predict_survival_function(frame, times, entry=frame["begin"], id=frame["id"], as_frame=True)
+    expected = whole.predict_survival_function(gbsg2.frame, times)
+    np.testing.assert_allclose(along.loc[[f"p{k}" for k in range(len(gbsg2))]], expected, atol=1e-12)
+
+
+def test_a_path_is_the_product_of_its_rows(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    exact = OptimalSurvivalTree(2).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    path = gbsg2.frame.iloc[[0, 7, 300]].assign(pnodes=[1, 8, 20])
+    begin, who = [0.0, 400.0, 100.0], ["a", "a", "b"]
+    times = np.array([50.0, 100.0, 400.0, 900.0])
+    for model in (tree, exact):
+
+        def s(row: int, t: float, model: Any = model) -> float:
+            return float(model.predict_survival_function(path[row : row + 1], t)[0, 0])
+
+        a = [s(0, 50), s(0, 100), s(0, 400), s(0, 400) * s(1, 900) / s(1, 400)]
+        b = [1, 1, s(2, 400) / s(2, 100), s(2, 900) / s(2, 100)]
+        found = model.predict_survival_function(path, times, entry=begin, id=who)
+        np.testing.assert_allclose(found, [a, b], atol=1e-12)
+        hazard = model.predict_cumulative_hazard_function(path, times, entry=begin, id=who)
+        if model is tree:
+            np.testing.assert_allclose(hazard, -np.log(found), atol=1e-12)
+        # Of those alive at 300, which is in another row than 300 + 600.
+        left = model.predict_survival_function(path, [100.0, 600.0], entry=begin, id=who, after=300.0)
+        expected = [[a[2] / s(0, 300), a[3] / s(0, 300)], [s(2, 400) / s(2, 300), s(2, 900) / s(2, 300)]]
+        np.testing.assert_allclose(left, expected, atol=1e-12)
+
+
+def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
+    frame = cut(gbsg2.subset(np.arange(120)), 1)
+    columns = frame.drop(columns=["id", "begin", "end", "event"])
+    target = frame["end"], frame["event"]
+    data = SurvivalData(columns, target, entry=frame["begin"], id=frame["id"])
+    assert data.person is not None
+    assert "of 120 persons" in data.describe()
+    folds = stratified_folds(data.event, 4, 0, data.person)
+    assert pd.Series(folds).groupby(data.person).nunique().max() == 1
+    sizes = pd.Series(folds).groupby(data.person).first().value_counts()
+    assert sizes.max() - sizes.min() <= 2
+    search = fit(SoftSurvivalTreeCV(depth=0, cv=3, search="grid"), frame)
+    assert pd.Series(search.folds_).groupby(data.person).nunique().max() == 1
+    assert search.time_varying_
+    tree = SoftSurvivalTree(0)
+    sample = bootstrap_trees(tree, columns, target, 3, entry=frame["begin"], id=frame["id"])
+    assert sample.draws is not None
+    counts = pd.DataFrame(sample.draws.T).groupby(data.person)
+    assert (counts.nunique() == 1).all(axis=None)
+    assert counts.first().sum().tolist() == [120, 120, 120]
+    # Persons keep their order and are numbered anew.
+    some = data.subset(data.person > 60)
+    assert some.person is not None
+    assert sorted(set(some.person.tolist())) == list(range(59))
+
+
+def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Path) -> None:
+    rows = gbsg2.subset(np.arange(150))
+    frame = cut(rows, 2)
+    tree = fit(SoftSurvivalTree(1, numeric="linear"), frame)
+    tree.save(tmp_path)
+    for each in (tree, SoftSurvivalTree.load(tmp_path)):
+        assert each.time_varying_
+        for predict in (
+            lambda each=each: each.predict_survival_function(rows.frame, [100.0]),
+            lambda each=each: each.predict_quantile(rows.frame),
+            lambda each=each: each.predict_rmst(rows.frame, 1000.0),
+        ):
+            with pytest.raises(ConfigError, match="columns change with time"):
+                predict()
+        assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
+    assert not SoftSurvivalTree(0).fit(rows.frame, (rows.time, rows.event)).time_varying_
+
+
+LIVES = pd.DataFrame(
+    {
+        "id": ["a", "a", "b", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
+        "begin": [0.0, 2, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0],
+        "end": [2.0, 5, 5, 9, 4, 3, 6, 7, 8, 9, 10, 11],
+        "event": [0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1],
+        "x": [1.0, 2, 1, 3, 2, 1, 5, 2, 4, 1, 2, 3],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"begin": {1: 1.0}}, r"2 rows \(0-based positions 0, 1\) of id 'a' overlap"),
+        ({"begin": {0: 2.0}}, "entry column 'begin' is not before the time in 1 row"),
+        ({"begin": {0: 3.0}}, "entry column 'begin' is not before the time in 1 row"),
+        ({"event": {0: 1}}, r"positions 0, 1\) of id 'a': a row comes after an event"),
+        ({"id": {4: None}}, r"id is missing in 1 row \(0-based position 4\)"),
+        ({"begin": {1: -1.0}}, "negative, missing or infinite"),
+        ({"begin": {1: np.nan}}, "negative, missing or infinite"),
+    ],
+)
+def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) -> None:
+    frame = LIVES.copy()
+    for name, cells in changes.items():
+        for row, value in cells.items():
+            frame.loc[row, name] = value
+    with pytest.raises(DataError, match=message):
+        fit(SoftSurvivalTree(0), frame)
+
+
+@pytest.mark.filterwarnings("ignore:.*events")
+def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
+    frame = LIVES.assign(begin=LIVES["begin"].where(LIVES.index != 1, 3.0))
+    with pytest.warns(DataWarning, match="1 gap between rows of a person, such as id 'a': nobody"):
+        tree = fit(SoftSurvivalTree(0, numeric="linear"), frame)
+    x = LIVES[["x"]]
+    with pytest.raises(ConfigError, match="give both"):
+        tree.predict_survival_function(x, 1.0, id=LIVES["id"])
+    with pytest.raises(DataError, match="another row of that person"):
+        tree.predict_survival_function(x[:2], 1.0, entry=[0.0, 0.0], id=["a", "a"])
+    with pytest.raises(DataError, match="id has 2 values"):
+        tree.fit(x, (LIVES["end"], LIVES["event"]), entry=LIVES["begin"], id=["a", "b"])
+    with pytest.raises(DataError, match="overlap"):
+        tree.fit(x, (LIVES["end"], LIVES["event"]), id=LIVES["id"])  # without entry
+    with pytest.raises(ConfigError, match="id_col and id say the same"):
+        tree.fit(LIVES, id=LIVES["id"], duration_col="end", event_col="event", entry_col="begin", id_col="id")
+    with pytest.raises(ConfigError, match="several rows"):
+        fit(SoftSurvivalTree(1, engine="compiled", trainer="nodec"), LIVES)
+    file = tmp_path / "lives.csv"
+    LIVES.to_csv(file, index=False)
+    data = load_file(file, "end", "event", entry="begin", id="id")
+    assert data.person is not None
+    assert data.feature_names == ["x"]
+    assert data.person.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    LIVES.assign(begin=0.0).to_csv(file, index=False)
+    with pytest.raises(DataError, match=r"2 rows \(lines 2, 3\) of id 'a'"):
+        load_file(file, "end", "event", entry="begin", id="id")
+    with pytest.raises(ConfigError, match="'end' is both the id and a time"):
+        load_file(file, "end", "event", id="end")
