@@ -47,6 +47,7 @@ from sstorch.metrics.curves import (
     negative_log_likelihood,
     restricted_mean_survival_time,
 )
+from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned
@@ -75,6 +76,7 @@ from sstorch.metrics.integrated_brier import (
     integrated_brier_score,
     scaled_integrated_brier_score,
 )
+from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
@@ -88,6 +90,7 @@ __all__ = [
     "PairedComparison",
     "ResampledTTest",
     "RiskScore",
+    "SampleSize",
     "SurvivalScorer",
     "aalen_johansen",
     "aalen_johansen_calibration",
@@ -134,11 +137,13 @@ __all__ = [
     "mean_gini",
     "median_survival_time",
     "negative_log_likelihood",
+    "net_benefit",
     "one_calibration",
     "paired_bootstrap",
     "pseudo_observations",
     "restricted_mean_survival_time",
     "rmst_error",
+    "sample_size",
     "scaled_brier_score",
     "scaled_integrated_brier_score",
     "thinned",

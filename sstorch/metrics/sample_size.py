@@ -1,0 +1,133 @@
+"""How many rows a model of survival needs to be developed."""
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+from sstorch.checks import check_horizon, check_integer, check_share, is_number_of
+from sstorch.exceptions import ConfigError
+
+# Of the interval of the overall risk, two-sided 95 %, rounded as it is printed with the criteria.
+_NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class SampleSize:
+    """Rows that each criterion of `sample_size` asks for, and what the largest of them brings.
+
+    Attributes:
+        n_shrinkage: rows for little overfitting.
+        n_optimism: rows for little optimism in R2.
+        n_risk: rows for a precise overall risk.
+        n: the largest of them.
+        n_events: events among n rows, rounded up.
+        events_per_parameter: events over parameters.
+        max_r2: largest possible R2 of Cox and Snell.
+        risk: the overall risk by t.
+        risk_lower: lower limit of its interval of 95 % from n rows.
+        risk_upper: upper limit.
+    """
+
+    n_shrinkage: int
+    n_optimism: int
+    n_risk: int
+    n: int
+    n_events: int
+    events_per_parameter: float
+    max_r2: float
+    risk: float
+    risk_lower: float
+    risk_upper: float
+
+
+def sample_size(
+    n_parameters: int,
+    r2: float,
+    *,
+    event_rate: float,
+    mean_follow_up: float,
+    t: float,
+    shrinkage: float = 0.9,
+    optimism: float = 0.05,
+    margin: float = 0.05,
+) -> SampleSize:
+    """Rows to develop a model of survival with, by the criteria of Riley et al.
+
+    With p parameters, S the factor by which the coefficients have to be shrunk and R2 that of Cox and Snell:
+
+    * shrinkage: n = p / ((S - 1) log(1 - R2 / S)), S as given.
+    * optimism: the same with S = R2 / (R2 + optimism max R2), so that the apparent R2 of Nagelkerke is above
+      the true one by no more than `optimism`. max R2 = 1 - exp(2 (q log q - q)), q = rate x follow-up, the
+      events per row (equation 23 of the paper).
+    * risk: the limits of 95 % of the risk by t, 1 - exp(-rate t) at rate +- 1.96 sqrt(rate / (n follow-up)),
+      are at most `margin` away.
+
+    Args:
+        n_parameters: candidate parameters: columns, levels beyond the first, further spline terms; all that
+            are tried, whether or not they stay.
+        r2: R2 of Cox and Snell that the model may reach, adjusted for optimism, as of an earlier model.
+        event_rate: events per unit of time and row.
+        mean_follow_up: mean time under observation, in the same unit.
+        t: the time that is predicted for, likewise.
+        shrinkage: smallest factor that is acceptable, in (0, 1).
+        optimism: largest difference of R2, in (0, 1).
+        margin: largest distance of a limit from the overall risk, in (0, 1).
+
+    Raises:
+        ConfigError: a number out of range, or an R2 that the event rate does not allow.
+
+    References:
+        Riley, Snell, Ensor, Burke, Harrell, Moons and Collins (2019), Statistics in Medicine 38, 1276-1296;
+        Riley et al. (2020), BMJ 368, m441. There the third criterion is looked at from the upper limit, here
+        from both.
+
+    Examples:
+        Recurrent venous thromboembolism, of the paper in the BMJ:
+
+        >>> size = sample_size(30, 0.051, event_rate=0.065, mean_follow_up=2.07, t=2)
+        >>> size.n, size.n_events, round(size.events_per_parameter, 2)
+        (5143, 692, 23.07)
+    """
+    p = check_integer("n_parameters", n_parameters, 1)
+    follow_up, horizon = check_horizon(mean_follow_up, "mean_follow_up"), check_horizon(t, "t")
+    for name, share in (("r2", r2), ("shrinkage", shrinkage), ("optimism", optimism), ("margin", margin)):
+        check_share(share, name, "a number in (0, 1)", closed=False)
+    if not is_number_of(event_rate, Real) or not 0.0 < event_rate < math.inf:
+        raise ConfigError(f"event_rate: expected events per unit of time, a number > 0; got {event_rate!r}.")
+    events_per_row = event_rate * follow_up
+    max_r2 = -math.expm1(2.0 * (events_per_row * math.log(events_per_row) - events_per_row))
+    if r2 >= min(max_r2, shrinkage):
+        raise ConfigError(
+            f"r2: expected an R2 of Cox and Snell below {min(max_r2, shrinkage):.3g}, as far as event_rate, "
+            f"mean_follow_up and shrinkage allow; got {r2:g}. Is it that of Nagelkerke?"
+        )
+
+    def n_for(factor: float) -> int:
+        return math.ceil(p / ((factor - 1.0) * math.log1p(-r2 / factor)))
+
+    n_shrinkage, n_optimism = n_for(shrinkage), n_for(r2 / (r2 + optimism * max_r2))
+    n_risk = _rows_for_risk(event_rate, follow_up, horizon, margin)
+    n = max(n_shrinkage, n_optimism, n_risk)
+    half = _NORMAL * math.sqrt(event_rate / (n * follow_up))
+    rates = (event_rate, max(event_rate - half, 0.0), event_rate + half)
+    risk, lower, upper = (-math.expm1(-rate * horizon) for rate in rates)
+    n_events = n * events_per_row
+    return SampleSize(
+        n_shrinkage, n_optimism, n_risk, n, math.ceil(n_events), n_events / p, max_r2, risk, lower, upper
+    )
+
+
+def _rows_for_risk(rate: float, follow_up: float, t: float, margin: float) -> int:
+    """Rows with which both limits of the risk by t are within the margin.
+
+    A rate that is off by d moves the risk by exp(-rate t) |1 - exp(-+ d t)|, further below than above, but
+    never below a risk of 0.
+    """
+    scaled = margin * math.exp(rate * t)
+    if -math.expm1(-rate * t) > margin:
+        off = math.log1p(scaled) / t
+    elif scaled < 1.0:
+        off = -math.log1p(-scaled) / t
+    else:
+        return 1
+    return math.ceil(_NORMAL**2 * rate / (follow_up * off**2))
