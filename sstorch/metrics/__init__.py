@@ -20,6 +20,11 @@ from sstorch.metrics.calibration import (
     one_calibration,
     pseudo_observations,
 )
+from sstorch.metrics.calibration_errors import (
+    CalibrationErrors,
+    calibration_errors,
+    hazard_calibration_curve,
+)
 from sstorch.metrics.censoring import (
     KaplanMeier,
     censoring_distribution,
@@ -52,6 +57,7 @@ from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.groups import (
+    Estimate,
     KaplanMeierBand,
     LogrankTest,
     adjusted_rand_index,
@@ -76,12 +82,20 @@ from sstorch.metrics.integrated_brier import (
     integrated_brier_score,
     scaled_integrated_brier_score,
 )
+from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
+from sstorch.metrics.weak_calibration import (
+    calibration_intercept,
+    calibration_slope,
+    observed_expected_ratio,
+)
 
 __all__ = [
+    "CalibrationErrors",
     "DCalibration",
+    "Estimate",
     "IncidenceScorer",
     "KaplanMeier",
     "KaplanMeierBand",
@@ -96,15 +110,21 @@ __all__ = [
     "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
+    "auc_interval",
+    "brier_interval",
     "brier_score",
     "brier_score_incidence",
     "calibration_curve",
+    "calibration_errors",
+    "calibration_intercept",
+    "calibration_slope",
     "censoring_distribution",
     "censoring_floor",
     "compare",
     "concordance_cause_specific",
     "concordance_harrell",
     "concordance_harrell_risk",
+    "concordance_interval",
     "concordance_of_groups",
     "concordance_uno",
     "concordance_uno_risk",
@@ -123,6 +143,7 @@ __all__ = [
     "group_parity",
     "group_scores",
     "grouped_calibration_incidence",
+    "hazard_calibration_curve",
     "incidence_times",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
@@ -138,6 +159,7 @@ __all__ = [
     "median_survival_time",
     "negative_log_likelihood",
     "net_benefit",
+    "observed_expected_ratio",
     "one_calibration",
     "paired_bootstrap",
     "pseudo_observations",

@@ -180,7 +180,7 @@ def one_calibration(
     """
     check_choice(variance, "variance", ("effective", "binomial", "greenwood"))
     check_choice(degrees_of_freedom, "degrees_of_freedom", ("groups", "groups-1"))
-    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
     groups = groups_of_equal_size(predicted, n_bins)
     if (n_groups := len(groups)) < 2:
         raise DataError(
@@ -263,7 +263,7 @@ def calibration_curve(
         [0.0, 1.0]
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
     points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
     half = norm.ppf(0.5 + 0.5 * confidence) * error
     return pd.DataFrame(
@@ -300,7 +300,7 @@ def integrated_calibration_index(
         >>> round(integrated_calibration_index([1, 2, 3, 4], [1, 1, 1, 1], [0.3, 0.3, 0.6, 0.6], t=2.5), 6)
         0.35
     """
-    row_time, row_event, predicted, horizon = _checked(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
     points, observed, _ = _smooth(row_time, row_event, predicted, horizon, span)
     smooth = np.interp(predicted, points, np.clip(observed, 0.0, 1.0))
     return float(np.abs(smooth - predicted).mean())
@@ -355,9 +355,10 @@ def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
     return [group == k for k in np.unique(group)]
 
 
-def _checked(
+def rows_at_one_time(
     time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, t: float
 ) -> tuple[FloatArray, BoolArray, FloatArray, float]:
+    """Times, events and predictions of the rows, each (n,), and a time within the observed ones, checked."""
     check_same_order(time=time, event=event, survival=survival)
     row_time, row_event = check_time_event(time, event)
     horizon = check_horizon(t, "t")

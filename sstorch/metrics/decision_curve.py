@@ -14,15 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import (
-    as_numbers,
-    check_horizon,
-    check_observed_horizon,
-    check_probability,
-    check_same_order,
-    check_time_event,
-)
+from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.calibration import rows_at_one_time
 
 # 1 - 0.77 is below 0.23 by rounding.
 _ROUNDING = 1e-12
@@ -65,12 +59,8 @@ def net_benefit(
         >>> table[["net_benefit", "treat_all", "n_above"]].to_numpy().tolist()
         [[0.375, 0.375, 4.0], [0.5, 0.0, 2.0]]
     """
-    check_same_order(time=time, event=event, survival=survival)
-    row_time, row_event = check_time_event(time, event)
-    horizon = check_horizon(t, "t")
-    predicted = check_probability(survival, "survival", row_time.size)
-    check_observed_horizon(horizon, row_time, "t")
-    at = _check_thresholds(thresholds)
+    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    at = check_thresholds(thresholds)
     model, everybody, n_above = net_benefits(row_time, row_event, 1.0 - predicted, horizon, at)
     reasons = np.where(
         np.isnan(model),
@@ -122,7 +112,12 @@ def _incidence(time: FloatArray, event: BoolArray, t: float) -> float:
     return 1.0 - survival if survival == 0.0 or time[-1] >= t else np.nan
 
 
-def _check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:
+def check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:
+    """Risks from which on one would act, shape (n_thresholds,).
+
+    Raises:
+        ConfigError: none, or one outside [0, 1).
+    """
     at = np.atleast_1d(as_numbers(thresholds, "thresholds"))
     if at.ndim != 1 or at.size == 0 or not ((at >= 0.0) & (at < 1.0)).all():
         raise ConfigError(f"thresholds: expected risks in [0, 1), such as [0.1, 0.2]; got {thresholds!r}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,15 @@ from sstorch.checks import (
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
 
+Number = TypeVar("Number", float, FloatArray)
 
-class Estimate(NamedTuple):
+
+class Estimate(NamedTuple, Generic[Number]):
     """A number with its confidence limits, or arrays of them."""
 
-    value: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    value: Number
+    lower: Number
+    upper: Number
 
 
 class LogrankTest(NamedTuple):
@@ -161,7 +163,7 @@ class KaplanMeierBand:
         half = float(norm.ppf(0.5 + 0.5 * confidence)) * error
         return cls(times, values, *log_log_limits(values, half))
 
-    def at(self, t: npt.ArrayLike) -> Estimate:
+    def at(self, t: npt.ArrayLike) -> Estimate[FloatArray]:
         """S(t) and its limits, each of the shape of ``t``.
 
         Raises:
@@ -170,7 +172,7 @@ class KaplanMeierBand:
         position = np.searchsorted(self.times, as_numbers(t, "t"), side="right")
         return Estimate(*(_steps(part)[position] for part in (self.values, self.lower, self.upper)))
 
-    def quantile(self, q: float = 0.5) -> Estimate:
+    def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:
         """Time by which a share ``q`` has had the event, the median by default, and its limits.
 
         The interval holds the times at which the band holds 1 - q; a time that is not reached is +inf.

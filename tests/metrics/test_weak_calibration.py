@@ -1,0 +1,162 @@
+"""Observed over expected, intercept, slope, ICI and their kin, against lifelines, SciPy and definitions."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import CoxPHFitter, KaplanMeierFitter
+from scipy.optimize import least_squares
+
+from sstorch.exceptions import DataError
+from sstorch.metrics import (
+    calibration_errors,
+    calibration_intercept,
+    calibration_slope,
+    hazard_calibration_curve,
+    observed_expected_ratio,
+    pseudo_observations,
+)
+from sstorch.metrics.cox import fit_cox
+
+T = 1.2
+
+
+def _cohort(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-score)), rng.exponential(2.0, n)
+    time = np.maximum(np.round(np.minimum(failed, left), 1), 0.1)
+    return time, failed <= left, np.exp(-np.exp(0.8 * score + 0.2))
+
+
+def test_the_cox_regression_is_that_of_lifelines() -> None:
+    time, event, survival = _cohort()
+    z = np.log(-np.log(survival))
+    x = np.column_stack([z, z**2])
+    ours = fit_cox(time, event, x)
+    peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "a": z, "b": z**2}), "time", "event")
+    np.testing.assert_allclose(ours.coefficients, peer.params_, rtol=1e-4)
+    np.testing.assert_allclose(ours.covariance, peer.variance_matrix_, rtol=1e-4)
+
+
+def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
+    rng = np.random.default_rng(3)
+    time, event, x = rng.exponential(size=80), rng.random(80) < 0.7, rng.normal(size=(80, 1))
+    ours = fit_cox(time, event, x)
+    peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "x": x[:, 0]}), "time", "event")
+    hazard, error = ours.cumulative_hazard(x, ours.times[30])
+    curve = peer.predict_cumulative_hazard(pd.DataFrame({"x": x[:, 0]}), times=ours.times[[30]]).to_numpy()[0]
+    np.testing.assert_allclose(hazard, curve, rtol=1e-6)
+    # Moving the hazard and the coefficient by their errors, one after the other, where they are independent.
+    at_mean = ours.centre[None] + (ours.hazard @ ours.mean / ours.hazard.sum())[None]
+    everything = fit_cox(time, event, x).cumulative_hazard(at_mean, np.inf)
+    relative = np.exp((at_mean - ours.centre) @ ours.coefficients)
+    np.testing.assert_allclose(everything[1], relative * np.sqrt((ours.hazard**2).sum()), rtol=1e-10)
+    assert (error > 0.0).all()
+    # Two events at one time leave one after the other, the second time with half of both at risk.
+    tied = fit_cox(
+        np.array([1.0, 1.0, 2.0, 2.0]),
+        np.array([True, True, False, True]),
+        np.array([[0.0], [1.0], [0.5], [0.0]]),
+    )
+    weight = np.exp((np.array([0.0, 1.0, 0.5, 0.0]) - 0.375) * tied.coefficients[0])
+    steps = [1 / weight.sum(), 1 / (weight.sum() - weight[:2].sum() / 2), 1 / weight[2:].sum()]
+    np.testing.assert_allclose(tied.hazard, steps, rtol=1e-12)
+
+
+def test_observed_over_expected() -> None:
+    time, event, survival = _cohort()
+    alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]
+    estimate = observed_expected_ratio(time, event, survival, t=T)
+    assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - survival).mean(), abs=1e-12)
+    n_events = (event & (time <= T)).sum()
+    assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 / np.sqrt(n_events), rel=1e-6)
+
+
+def test_slope() -> None:
+    time, event, survival = _cohort()
+    frame = pd.DataFrame({"time": np.minimum(time, T), "event": event & (time <= T)})
+    peer = CoxPHFitter().fit(frame.assign(z=np.log(-np.log(survival))), "time", "event")
+    estimate = calibration_slope(time, event, survival, t=T)
+    assert estimate.value == pytest.approx(peer.params_["z"], rel=1e-5)
+    interval = peer.confidence_intervals_.to_numpy()[0]
+    np.testing.assert_allclose([estimate.lower, estimate.upper], interval, rtol=1e-5)
+
+
+def test_intercept_is_least_squares_of_pseudo_observations() -> None:
+    time, event, survival = _cohort()
+    z, outcome = np.log(-np.log(survival)), 1.0 - pseudo_observations(time, event, t=T)
+    peer = least_squares(
+        lambda a: outcome - (1.0 - np.exp(-np.exp(z + a))),
+        0.0,
+        jac="3-point",
+        xtol=1e-15,
+        ftol=1e-15,
+        gtol=1e-15,
+    )
+    estimate = calibration_intercept(time, event, survival, t=T)
+    assert estimate.value == pytest.approx(peer.x[0], abs=1e-6)
+    slope = -peer.jac[:, 0]
+    error = np.sqrt(((peer.fun * slope) ** 2).sum()) / (slope**2).sum()
+    assert estimate.upper - estimate.value == pytest.approx(1.959964 * error, rel=1e-5)
+
+
+def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
+    """Without censoring, 50000 rows: the intercept and the slope undo what was done to the true curves."""
+    rng = np.random.default_rng(4)
+    z = 0.5 * rng.normal(size=50_000) - 0.5
+    time = rng.exponential(np.exp(-z))
+    event = np.ones(time.size, dtype=bool)
+    shifted = np.exp(-np.exp(z - 0.4))
+    assert calibration_intercept(time, event, shifted, t=1.0).value == pytest.approx(0.4, abs=0.03)
+    stretched = np.exp(-np.exp(2.0 * z))
+    assert calibration_slope(time, event, stretched, t=1.0).value == pytest.approx(0.5, abs=0.02)
+    right = calibration_errors(time, event, np.exp(-np.exp(z)), t=1.0)
+    assert right.e_max < 0.02
+    wrong = calibration_errors(time, event, shifted, t=1.0)
+    truth = np.abs(np.exp(-np.exp(z)) - shifted)
+    expected = [truth.mean(), *np.quantile(truth, [0.5, 0.9]), truth.max()]
+    np.testing.assert_allclose(wrong, expected, atol=0.01)
+
+
+def test_the_curve_and_its_errors_belong_together() -> None:
+    time, event, survival = _cohort()
+    curve = hazard_calibration_curve(time, event, survival, t=T)
+    assert (np.diff(curve["predicted"]) > 0).all()
+    assert ((curve["lower"] > 0) & (curve["lower"] < curve["observed"])).all()
+    assert ((curve["observed"] < curve["upper"]) & (curve["upper"] < 1)).all()
+    observed = np.interp(survival, curve["predicted"], curve["observed"])
+    errors = calibration_errors(time, event, survival, t=T)
+    assert np.abs(observed - survival).mean() == pytest.approx(errors.ici, abs=1e-3)
+    assert errors.e50 < errors.e90 < errors.e_max
+
+
+def test_two_distinct_predictions_have_a_line() -> None:
+    time, event, survival = _cohort()
+    groups = np.where(survival > 0.5, 0.7, 0.3)
+    curve = hazard_calibration_curve(time, event, groups, t=T)
+    assert curve["predicted"].tolist() == [0.3, 0.7]
+    errors = calibration_errors(time, event, groups, t=T)
+    distance = np.abs(curve["observed"] - curve["predicted"])
+    assert errors.e_max == pytest.approx(distance.max(), abs=1e-12)
+
+
+@pytest.mark.parametrize("function", [calibration_slope, calibration_intercept, calibration_errors])
+def test_certain_predictions_are_refused_with_a_remedy(function: Any) -> None:
+    with pytest.raises(DataError, match=r"cut them, for instance with np.clip"):
+        function([1, 2, 3], [1, 1, 0], [0.0, 0.5, 0.6], t=2.5)
+
+
+def test_what_is_refused() -> None:
+    time, event = [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 0]
+    for function in (calibration_slope, calibration_errors):
+        with pytest.raises(DataError, match="all predictions are equal"):
+            function(time, event, [0.4] * 4, t=3.5)
+        with pytest.raises(DataError, match="no finite maximum"):
+            function(time, event, [0.1, 0.2, 0.2, 0.3], t=1.5)
+    with pytest.raises(DataError, match="every prediction is 1"):
+        observed_expected_ratio(time, event, [1.0] * 4, t=3.5)
+    for function in (calibration_slope, calibration_intercept, calibration_errors, observed_expected_ratio):
+        with pytest.raises(DataError, match="no row has an event up to"):
+            function([1.0, 2.0], [0, 1], [0.4, 0.5], t=1.5)
