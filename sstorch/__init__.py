@@ -8,6 +8,7 @@ from sstorch._version import __version__
 if TYPE_CHECKING:
     from sstorch import metrics
     from sstorch.data import SurvivalData, list_datasets, load_dataset
+    from sstorch.evaluation.validation import validate
     from sstorch.exact.estimators import (
         OptimalCompetingRisksTree,
         OptimalPolicyTree,
@@ -34,6 +35,7 @@ __all__ = [
     "load_dataset",
     "metrics",
     "recalibrate",
+    "validate",
 ]
 
 # Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
@@ -43,6 +45,7 @@ _HOMES = {
     **dict.fromkeys(
         ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"
     ),
+    "validate": "sstorch.evaluation.validation",
 }
 
 

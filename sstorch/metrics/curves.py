@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import (
@@ -24,13 +25,21 @@ from sstorch.exceptions import DataError
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """Ask an estimator for the curves of X on a grid, shape (n, n_times).
 
-    It has ``predict_survival_function(X, times)`` -> (n, n_times), or that of scikit-survival,
-    ``(X, return_array=False)``, which gives a step function per row: it is 1 before its first time and keeps
-    its last value beyond its last one.
+    It has ``predict_survival_function(X, times)`` -> (n, n_times); that of lifelines, which gives a DataFrame
+    with a row a time and a column a person; or that of scikit-survival, ``(X, return_array=False)``, which
+    gives a step function per row: it is 1 before its first time and keeps its last value beyond its last one.
 
     Raises:
         DataError: a method that takes neither times nor `return_array`, or gives no step functions.
     """
+    curves = _asked(model, X, grid)
+    if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):
+        return curves.to_numpy().T
+    return curves
+
+
+def _asked(model: Any, X: Any, grid: FloatArray) -> Any:
+    """What the method gives, once it is asked in the way it takes."""
     predict = model.predict_survival_function
     try:
         parameters = inspect.signature(predict).parameters

@@ -36,8 +36,9 @@ def observed_expected_ratio(
         confidence: of the limits, in (0, 1).
 
     Returns:
-        Ratio and limits, floats: above 1 where too little was predicted. The logarithm of the ratio has the
-        standard error of a count, one over the root of the number of events by t.
+        Ratio and limits, floats: above 1 where too little was predicted. The logarithm of the ratio is given
+        the standard error of a count, one over the root of the number of events by t, which is too large
+        where most rows have the event.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no event by t,

@@ -9,6 +9,7 @@ from sstorch.plots.curves import (
     plot_scores_by_rho,
     plot_survival_by_leaf,
 )
+from sstorch.plots.decisions import plot_decision_curve
 from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
@@ -19,6 +20,7 @@ __all__ = [
     "plot_calibration",
     "plot_critical_difference",
     "plot_curves_by_rho",
+    "plot_decision_curve",
     "plot_effects",
     "plot_groups",
     "plot_incidence",

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
-from sstorch.plots import plot_calibration, plot_objective, plot_routing_sharpness
+from sstorch.plots import plot_calibration, plot_decision_curve, plot_objective, plot_routing_sharpness
 
 
 def test_objective_of_every_start(small_data: SurvivalData) -> None:
@@ -64,3 +64,13 @@ def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
     assert vertices[:, 1].max() == pytest.approx(curve["upper"].max())
     with pytest.raises(ConfigError, match="lacks the columns"):
         plot_calibration(curve.drop(columns="lower"))
+
+
+def test_a_decision_curve_needs_its_columns(gbsg2: SurvivalData) -> None:
+    survival = np.linspace(0.2, 0.9, len(gbsg2))
+    table = metrics.net_benefit(gbsg2.time, gbsg2.event, survival, t=1000.0, thresholds=[0.1, 0.5])
+    ax = plot_decision_curve(table)
+    assert [line.get_label() for line in ax.get_lines()] == ["all", "none", "by the model"]
+    assert ax.get_ylim()[0] < 0 < table["net_benefit"].max() < ax.get_ylim()[1]
+    with pytest.raises(ConfigError, match="lacks the columns"):
+        plot_decision_curve(table.drop(columns="treat_all"))

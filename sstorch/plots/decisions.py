@@ -1,0 +1,44 @@
+"""The figure of a decision curve."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sstorch.exceptions import ConfigError
+from sstorch.plots.figures import COLOURS, given_or_new
+
+_COLUMNS = ("net_benefit", "treat_all", "treat_none")
+# Of the height above 0, what is drawn below it: treating all falls without end.
+_BELOW = 0.25
+
+
+def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Net benefit of a model against the threshold of the risk, beside treating all and none.
+
+    Where the net benefit is not known, the curve has a gap.
+
+    Args:
+        table: a row a threshold, of :func:`sstorch.metrics.net_benefit`.
+        ax: axes to draw on; of a new figure if None.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
+    if missing := [name for name in _COLUMNS if name not in table]:
+        raise ConfigError(f"table lacks the columns {missing}; give that of metrics.net_benefit")
+    ax = given_or_new(ax, 5.6, 4.2)
+    at = table.index.to_numpy()
+    ax.plot(at, table["treat_all"], color="#8a8a8a", linewidth=1.5, label="all")
+    ax.plot(at, table["treat_none"], color="#444444", linewidth=1.0, linestyle="--", label="none")
+    ax.plot(at, table["net_benefit"], color=COLOURS[0], linewidth=2.0, label="by the model")
+    top = max(float(table[["net_benefit", "treat_all"]].max().max()), 0.0) or 0.1
+    ax.set(
+        xlabel="threshold of the risk",
+        ylabel="net benefit",
+        xlim=(at.min(), at.max()),
+        ylim=(-_BELOW * top, 1.08 * top),
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="upper right")
+    return ax
