@@ -53,7 +53,7 @@ class Measure:
 
     Attributes:
         title: in words.
-        ideal: of perfect predictions; NaN where no finite sample has one.
+        ideal: of perfect predictions.
         interval: value and limits by a formula: (time, event, survival, t=, confidence=) -> `Estimate`; None
             if the limits are those of a bootstrap.
         method: of the limits.

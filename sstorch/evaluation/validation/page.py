@@ -56,7 +56,7 @@ def _performance(facts: Facts, table: pd.DataFrame) -> Section:
             Cell(measure.title),
             Cell(number(table["value"][name])),
             Cell(_limits(table, name)),
-            Cell(number(measure.ideal)),
+            Cell(f"{measure.ideal:g}"),
             Cell(measure.method),
         ]
         for name, measure in MEASURES.items()
