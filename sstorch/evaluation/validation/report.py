@@ -130,7 +130,7 @@ class ValidationReport:
         return target
 
     def compare(
-        self, other: ValidationReport, *, n_resamples: int = 500, random_state: int = 0
+        self, other: ValidationReport, *, n_resamples: int = 200, random_state: int = 0
     ) -> pd.DataFrame:
         """Compare with the report of another model on the same rows, measure by measure.
 
