@@ -20,10 +20,13 @@ from sstorch.metrics import (
     calibration_errors,
     calibration_intercept,
     calibration_slope,
+    concordance_harrell_risk,
     concordance_interval,
+    concordance_uno_risk,
     observed_expected_ratio,
 )
 from sstorch.metrics.decision_curve import net_benefits
+from sstorch.metrics.weak_calibration import followed_up_to
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +60,32 @@ class Measure:
         interval: value and limits by a formula: (time, event, survival, t=, confidence=) -> `Estimate`; None
             if the limits are those of a bootstrap.
         method: of the limits.
+        value: the value alone, where that costs less than with its limits.
     """
 
     title: str
     ideal: float
     interval: Callable[..., Estimate[float]] | None
     method: str
+    value: Callable[[Predictions], float] | None = None
+
+
+def _harrell(rows: Predictions) -> float:
+    cut = followed_up_to(rows.horizon, rows.time, rows.event)
+    return concordance_harrell_risk(*cut, -rows.survival, tied_time="censored_later")
+
+
+def _uno(rows: Predictions) -> float:
+    cut, known = followed_up_to(rows.horizon, rows.time, rows.event), (rows.time, rows.event)
+    return concordance_uno_risk(*cut, -rows.survival, train=known, tied_time="censored_later")
 
 
 _BOOTSTRAP = "bootstrap"
 _JACKKNIFE = "infinitesimal jackknife"
+_UNO = partial(concordance_interval, weights="uno")
 MEASURES = {
-    "c_harrell": Measure("concordance, Harrell", 1.0, concordance_interval, _JACKKNIFE),
-    "c_uno": Measure("concordance, Uno", 1.0, partial(concordance_interval, weights="uno"), _JACKKNIFE),
+    "c_harrell": Measure("concordance, Harrell", 1.0, concordance_interval, _JACKKNIFE, _harrell),
+    "c_uno": Measure("concordance, Uno", 1.0, _UNO, _JACKKNIFE, _uno),
     "auc": Measure("AUC, cumulative/dynamic", 1.0, auc_interval, _JACKKNIFE),
     "oe_ratio": Measure("observed over expected events", 1.0, observed_expected_ratio, "count of events"),
     "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, "sandwich"),
@@ -119,7 +135,10 @@ def value_of(name: str, rows: Predictions) -> float:
     Raises:
         DataError: it is not defined for these rows.
     """
-    interval = MEASURES[name].interval
+    measure = MEASURES[name]
+    interval = measure.interval
+    if measure.value is not None:
+        return measure.value(rows)
     if interval is None:
         return float(getattr(calibration_errors(rows.time, rows.event, rows.survival, t=rows.horizon), name))
     return interval(rows.time, rows.event, rows.survival, t=rows.horizon).value

@@ -1,15 +1,22 @@
 """The external validation of McLernon et al. (2023), Annals of Internal Medicine 176, 105-114.
 
-Numbers with many digits are those of R: survival 3.5, rms 6.5 and riskRegression 2022.11 on the same rows.
+Numbers with many digits are those of R on the same rows, by rotterdam_gbsg.R.
 """
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from lifelines import CoxPHFitter
+from scipy.stats import norm
 
 from sstorch import validate
 from sstorch.metrics.cox import fit_cox
 from tests.evaluation.validation.rotterdam import HORIZON, cohorts, followed
+
+IN_R = json.loads((Path(__file__).parent / "rotterdam_gbsg_in_r.json").read_text())
+LIMITS = ["value", "lower", "upper"]
 
 
 class EfronCox:
@@ -50,58 +57,46 @@ def test_the_printed_numbers_with_the_model_of_lifelines() -> None:
         assert [round(table[end][name], digits) for end in ("lower", "upper")[: len(limits)]] == limits, name
     # The published AUC and its limits are those at 4.99 years, since its rows are cut at 5.
     at_499 = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
-    auc = at_499.loc["auc", ["value", "lower", "upper"]].astype(float)
+    auc = at_499.loc["auc", LIMITS].astype(float)
     assert auc.round(2).tolist() == [0.68, 0.62, 0.73]
-    np.testing.assert_allclose(auc, [0.6774637, 0.62253102, 0.73239637], atol=1e-4)
 
 
 def test_the_digits_of_r_with_the_baseline_of_r() -> None:
     fit, check = cohorts()
     rows = followed(fit)
     model = EfronCox(fit.X.to_numpy(), rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool))
-    coefficients = [0.3418423, 0.5735549, 0.3039651, -0.8111669, 0.3617101]
-    np.testing.assert_allclose(model.fitted.coefficients, coefficients, atol=1e-7)
+    np.testing.assert_allclose(model.fitted.coefficients, IN_R["coefficients"], atol=1e-9)
     y = check.time, check.event
     report = validate(model, check.X, y, horizon=HORIZON, thresholds=[0.23, 0.4, 0.6], n_resamples=0)
+    np.testing.assert_allclose(report.predictions.survival[:3], IN_R["survival"], atol=1e-9)
     table = report.to_frame()
-    values = {
-        "c_harrell": 0.6524007561437,
-        "c_uno": 0.6353713246515,
-        "oe_ratio": 1.0173901825,
-        "calibration_slope": 1.0562039519,
-        # By coxph and survfit; cph of rms stops its iterations earlier: .030180, .026278, .074665, .075436.
-        "ici": 0.0301288355,
-        "e50": 0.02619961940,
-        "e90": 0.07459371912,
-        "e_max": 0.07527914785,
-        "net_benefit(0.23)": 0.3615001684,
-        "net_benefit(0.4)": 0.1885776998,
-        "net_benefit(0.6)": 0.0651502742,
-    }
-    for name, value in values.items():
-        assert table["value"][name] == pytest.approx(value, abs=1e-7), name
-    limits = {
-        "c_harrell": (0.6524007561437, 0.0167168966259),
-        "calibration_slope": (1.0562039519, (1.2965206781 - 0.8158872257) / 2 / 1.959964),
-    }
-    for name, (value, error) in limits.items():
-        assert table["upper"][name] == pytest.approx(value + 1.959963984540054 * error, abs=1e-6), name
-    assert table["lower"]["oe_ratio"] == pytest.approx(0.9058698141, abs=1e-4)  # 1.96 in R
-    # R's error of Uno's concordance, .01651, takes its weights as known.
-    error = (table["upper"]["c_uno"] - table["value"]["c_uno"]) / 1.959964
-    assert error == pytest.approx(0.0165111912096, rel=2e-3)
-    at_499 = validate(model, check.X, y, horizon=4.99, n_resamples=0).to_frame()
-    assert at_499["value"]["brier"] == pytest.approx(0.2247775398, abs=5e-5)  # predictions of R are at 4.99
-    assert (at_499["upper"]["brier"] - at_499["value"]["brier"]) / 1.959964 == pytest.approx(
-        0.00785226, rel=1e-3
-    )
-    assert at_499["value"]["scaled_brier"] == pytest.approx(0.1006387095, abs=5e-5)
+    errors = (table["upper"] - table["value"]) / norm.ppf(0.975)
+    for name in ("c_harrell", "calibration_slope"):
+        np.testing.assert_allclose([table["value"][name], errors[name]], IN_R[name], atol=1e-8)
+    np.testing.assert_allclose(table.loc["oe_ratio", LIMITS].astype(float), IN_R["oe_ratio"], atol=1e-8)
+    assert table["value"]["c_uno"] == pytest.approx(IN_R["c_uno"][0], abs=1e-10)
+    assert errors["c_uno"] == pytest.approx(IN_R["c_uno"][1], rel=2e-3)  # which takes the weights as known
+    distances = table.loc[["ici", "e50", "e90", "e_max"], "value"].astype(float)
+    np.testing.assert_allclose(distances, IN_R["calibration_errors"], atol=1e-7)
+    np.testing.assert_allclose(distances, IN_R["calibration_errors_rms"], atol=2e-4)
+    np.testing.assert_allclose(table["value"].iloc[-3:], IN_R["net_benefit"], atol=1e-10)
     curve = report.calibration_curve()
-    first = report.predictions.survival[:3]
-    band = {
-        name: np.interp(first, curve["predicted"], curve[name]) for name in ("observed", "lower", "upper")
-    }
-    # survfit with conf.type="log-log" at the first three rows.
-    np.testing.assert_allclose(band["observed"], [0.643648830, 0.222078416, 0.410827776], atol=1e-4)
-    np.testing.assert_allclose(band["lower"], [0.570679183, 0.162932998, 0.348864654], atol=1e-4)
-    np.testing.assert_allclose(band["upper"], [0.707450679, 0.287109221, 0.471671230], atol=1e-4)
+    for name in ("observed", "lower", "upper"):
+        at = np.interp(
+            IN_R["survival"], curve["predicted"], curve[name]
+        )  # between quantiles of the predictions
+        np.testing.assert_allclose(at, IN_R[name], atol=1e-4)
+
+
+def test_riskregression_at_499() -> None:
+    """Errors differ by less than 1e-3: a risk set with and without the row that is censored there."""
+    fit, check = cohorts()
+    rows = followed(fit)
+    model = EfronCox(fit.X.to_numpy(), rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool))
+    table = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
+    errors = (table["upper"] - table["value"]) / norm.ppf(0.975)
+    for name in ("auc", "brier"):
+        value, error, *_ = IN_R[f"{name}_at_4.99"]
+        assert table["value"][name] == pytest.approx(value, abs=1e-8)
+        assert errors[name] == pytest.approx(error, rel=1e-3)
+    assert table["value"]["scaled_brier"] == pytest.approx(IN_R["brier_at_4.99"][2], abs=1e-8)
