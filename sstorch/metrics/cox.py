@@ -85,10 +85,15 @@ def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
         return sums
 
     def likelihood(beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Its logarithm, gradient and information, hazard steps and means."""
+        """Its logarithm, gradient and information, hazard steps and means.
+
+        Minus infinity where weights of those at risk underflow: then ``beta`` is too far away.
+        """
         score = x @ beta
         relative = np.exp(score - score.max())
         total = at_risk(relative)
+        if not (total > 0.0).all():
+            return -np.inf, np.full_like(beta, np.nan), np.full((beta.size, beta.size), np.nan), total, total
         mean = at_risk(relative[:, None] * x) / total[:, None]
         square = at_risk(relative[:, None, None] * products) / total[:, None, None]
         value = float(observed @ beta - (np.log(total) + score.max()).sum())
@@ -106,10 +111,9 @@ def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
         if not np.isfinite(gain) or np.abs(beta).max() > _LARGEST:
             break
         if gain <= _TOLERANCE * (1.0 + abs(value)):
-            covariance: FloatArray = np.asarray(np.linalg.inv(information), dtype=np.float64)
-            if (np.diag(covariance) > _LARGEST_ERROR**2).any():
+            if np.linalg.eigvalsh(information)[0] < 1.0 / _LARGEST_ERROR**2:
                 break
-            covariance /= np.outer(scale, scale)
+            covariance: FloatArray = np.linalg.inv(information) / np.outer(scale, scale)
             return CoxRegression(beta / scale, covariance, times, centre, hazard, mean * scale)
         length = 1.0
         while (trial := likelihood(beta + length * step))[0] < value and length > 1e-8:

@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from lifelines import CoxPHFitter
 
 from sstorch import metrics
 from sstorch.data import SurvivalData
@@ -284,3 +285,16 @@ class ScoreIsANumber(CurvesOnly):
 
 def test_a_likelihood_that_is_no_method_is_left_out():
     assert "negative_log_likelihood" not in evaluate(ScoreIsANumber(), TRAIN, TEST).index
+
+
+def test_a_model_of_lifelines_is_scored_as_its_curves() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=120)
+    frame = pd.DataFrame({"x": x, "time": rng.exponential(np.exp(-x)), "event": rng.random(120) < 0.8})
+    model = CoxPHFitter().fit(frame, "time", "event")
+    rows = (frame[["x"]], (frame["time"], frame["event"]))
+    names = ["c_harrell", "c_uno"]
+    times = np.unique(frame["time"])
+    curves = model.predict_survival_function(frame[["x"]], times=times).to_numpy().T
+    expected = evaluate((curves, times), rows, rows, metrics=names)
+    pd.testing.assert_frame_equal(evaluate(model, rows, rows, metrics=names), expected)

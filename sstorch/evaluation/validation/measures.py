@@ -86,7 +86,7 @@ _UNO = partial(concordance_interval, weights="uno")
 MEASURES = {
     "c_harrell": Measure("concordance, Harrell", 1.0, concordance_interval, _JACKKNIFE, _harrell),
     "c_uno": Measure("concordance, Uno", 1.0, _UNO, _JACKKNIFE, _uno),
-    "auc": Measure("AUC, cumulative/dynamic", 1.0, auc_interval, _JACKKNIFE),
+    "auc": Measure("AUC at the horizon", 1.0, auc_interval, _JACKKNIFE),
     "oe_ratio": Measure("observed over expected events", 1.0, observed_expected_ratio, "count of events"),
     "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, "sandwich"),
     "calibration_slope": Measure("calibration slope", 1.0, calibration_slope, "Wald"),

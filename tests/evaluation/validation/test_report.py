@@ -185,3 +185,24 @@ def test_a_model_that_predicts_another_number_of_rows() -> None:
     X, y = _rows(30)
     with pytest.raises(DataError, match=r"for each of 30 rows, shape \(30, 1\); got \(3, 1\)"):
         validate(Odd(), X, y, horizon=T)
+
+
+def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> None:
+    """Ties, few events, all censored, certain, equal and extreme predictions; warnings are errors."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        n = int(rng.integers(2, 30))
+        time = np.round(rng.exponential(size=n), int(rng.integers(1, 4))) + 0.01
+        event = rng.random(n) < rng.choice([0.0, 0.1, 0.5, 1.0])
+        score = rng.normal(size=n) * rng.choice([0.0, 1.0, 30.0])
+        survival = np.round(np.exp(-np.exp(np.clip(score, -700.0, 6.5))), int(rng.choice([0, 1, 300])))
+
+        class Given:
+            def predict_survival_function(self, X: Any, times: Any, survival: Any = survival) -> np.ndarray:
+                return np.asarray(survival)[:, None]
+
+        report = validate(
+            Given(), np.zeros((n, 1)), (time, event), horizon=float(rng.choice(time)), n_resamples=0
+        )
+        table = report.to_frame()
+        assert ((table["reason"] != "") == table["value"].isna()).all()
