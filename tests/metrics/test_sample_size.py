@@ -3,10 +3,13 @@
 import math
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from lifelines import CoxPHFitter
 
 from sstorch.exceptions import ConfigError
-from sstorch.metrics import sample_size
+from sstorch.metrics import concordance_harrell_risk, sample_size
 
 OF_THE_BMJ = {"event_rate": 0.065, "mean_follow_up": 2.07, "t": 2.0}
 
@@ -52,6 +55,21 @@ def test_the_overall_risk_is_within_the_margin_and_with_one_row_less_is_not(
     assert off(n) <= margin < off(n - 1)
 
 
+@pytest.mark.parametrize(("spread", "censoring"), [(0.5, 0.5), (0.9, 2.0)])
+def test_the_r2_of_a_concordance_is_below_that_of_a_cox_model(spread: float, censoring: float) -> None:
+    rng = np.random.default_rng(0)
+    score = spread * rng.normal(size=3000)
+    failed, left = rng.exponential(np.exp(-score)), rng.exponential(1.0 / censoring, 3000)
+    time, event = np.minimum(failed, left), failed <= left
+    model = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "x": score}), "time", "event")
+    r2 = 1.0 - np.exp(-model.log_likelihood_ratio_test().test_statistic / 3000)
+    rate = event.sum() / time.sum()
+    concordance = concordance_harrell_risk(time, event, score)
+    size = sample_size(5, concordance=concordance, event_rate=rate, mean_follow_up=time.mean(), t=0.2)
+    assert 0.75 * r2 < size.r2 < r2
+    assert size.n == sample_size(5, size.r2, event_rate=rate, mean_follow_up=time.mean(), t=0.2).n
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -61,6 +79,9 @@ def test_the_overall_risk_is_within_the_margin_and_with_one_row_less_is_not(
         ({"mean_follow_up": -1.0}, "mean_follow_up: expected one finite time"),
         ({"shrinkage": 1.0}, "shrinkage"),
         ({"margin": 0.0}, "margin"),
+        ({"concordance": 0.7}, "expected one of them; got both"),
+        ({"r2": None}, "expected one of them; got neither"),
+        ({"r2": None, "concordance": 0.4}, "concordance: expected a number in"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], message: str) -> None:
