@@ -353,8 +353,8 @@ def evaluate(
 
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
-            scikit-survival, asked once, at the grids of all conventions; or the pair (survival, times) of
-            curves of the test rows, which every metric then reads on that grid.
+            lifelines or scikit-survival, asked once, at the grids of all conventions; or the pair (survival,
+            times) of curves of the test rows, which every metric then reads on that grid.
         train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData` or
             (X, (time, event)).
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.

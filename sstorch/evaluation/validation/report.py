@@ -45,7 +45,7 @@ _GRID = np.arange(0.01, 1.0, 0.01)
 _LEAST_RESAMPLES = 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ValidationReport:
     """How good the predictions of a model are at one horizon, on rows that it was not fitted to.
 
@@ -72,8 +72,10 @@ class ValidationReport:
         """
         return self.table.copy()
 
-    def __str__(self) -> str:
-        return self.table[["value", "lower", "upper"]].round(3).to_string()
+    def __repr__(self) -> str:
+        facts = self.facts
+        title = f"{facts.model} on {facts.n_rows} rows, {facts.n_by_horizon} events up to {facts.at_horizon}"
+        return f"{title}\n{self.table[['value', 'lower', 'upper']].round(3)}"
 
     def calibration_curve(self) -> pd.DataFrame:
         """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`."""

@@ -57,6 +57,12 @@ def test_every_measure_has_limits_around_it(report: ValidationReport) -> None:
         assert table["lower"][name] < ideal < table["upper"][name]
 
 
+def test_it_shows_its_numbers(report: ValidationReport) -> None:
+    text = repr(report)
+    assert text.startswith("Known on 250 rows, ")
+    assert f"{report.table['value']['brier']:.3f}" in text
+
+
 def test_limits_of_the_bootstrap_are_quantiles_over_resampled_rows(report: ValidationReport) -> None:
     X, (time, event) = _rows()
     survival = Known().predict_survival_function(X, [T])[:, 0]
