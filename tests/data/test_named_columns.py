@@ -30,18 +30,19 @@ def frame(small_data: SurvivalData) -> pd.DataFrame:
 def test_columns_stand_for_the_arguments(frame: pd.DataFrame) -> None:
     named = {"weights_col": "times_counted", "entry_col": "start"}
     for given in (frame, pl.from_pandas(frame)):
-        X, y, weight, entry = split_columns(given, None, duration_col="days", event_col="died", **named)
+        X, y, weight, entry, _ = split_columns(given, None, duration_col="days", event_col="died", **named)
         assert list(X.columns) == ["x0", "x1", "x2"]
         for found, name in zip((*y, weight, entry), ("days", "died", "times_counted", "start"), strict=True):
             assert found.tolist() == frame[name].tolist()
 
 
 def test_where_none_is_named_all_stays() -> None:
-    assert split_columns("X", "y", "weights", "entry", **NOTHING) == ("X", "y", "weights", "entry")
+    given = ("X", "y", "weights", "entry", "id")
+    assert split_columns(*given, **NOTHING) == given
 
 
 def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> None:
-    _, (_, event), _, _ = split_columns(frame, None, duration_col="days", event_col=None)
+    _, (_, event), *_ = split_columns(frame, None, duration_col="days", event_col=None)
     assert event.all()
     assert event.index is frame.index
 
@@ -53,6 +54,7 @@ def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> No
         ({"y": ([1.0], [1])}, ConfigError, "duration_col and y say the same"),
         ({"sample_weight": [1.0], "weights_col": "x0"}, ConfigError, "weights_col and sample_weight say"),
         ({"entry": [1.0], "entry_col": "x0"}, ConfigError, "entry_col and entry say the same"),
+        ({"id": [1], "id_col": "x0"}, ConfigError, "id_col and id say the same"),
         ({"event_col": "days"}, ConfigError, "column 'days' is named for two things"),
         ({"event_col": "die"}, DataError, "no column 'die'.*Did you mean 'died'"),
         ({"X": np.ones((2, 2))}, DataError, "X is a ndarray; with duration_col give a DataFrame"),

@@ -280,7 +280,7 @@ def test_save_and_load(fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: 
     assert again.objective_ == fitted.objective_
     assert list(again.feature_names_in_) == list(fitted.feature_names_in_)
     names = {path.name for path in (tmp_path / "deep" / "tree").iterdir()}
-    assert names == {"model.json", "tensors.safetensors"}
+    assert names == {"MODEL_CARD.md", "model.json", "tensors.safetensors"}
     fitted.save(tmp_path / "deep" / "tree")
 
 
