@@ -10,6 +10,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     as_numbers,
     check_choice,
+    check_entry,
     check_event,
     check_same_order,
     check_share,
@@ -29,7 +30,7 @@ class RiskSets(NamedTuple):
         position: of each row among `times`, shape (n,).
         n_events: events at each time, shape (m,).
         n_censored: censorings at each time, shape (m,).
-        at_risk: rows observed up to each time or longer, shape (m,).
+        at_risk: rows that had entered before each time and were observed up to it or longer, shape (m,).
     """
 
     times: FloatArray
@@ -39,13 +40,22 @@ class RiskSets(NamedTuple):
     at_risk: FloatArray
 
 
-def risk_sets(time: FloatArray, event: BoolArray, weight: FloatArray | None = None) -> RiskSets:
-    """Count the rows, or add up their weights, at each distinct time."""
+def risk_sets(
+    time: FloatArray, event: BoolArray, weight: FloatArray | None = None, entry: FloatArray | None = None
+) -> RiskSets:
+    """Count the rows, or add up their weights, at each distinct time; `entry` as `check_entry` gives it."""
     distinct, position = np.unique(time, return_inverse=True)
     each = 1.0 if weight is None else weight
     n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
     n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
     at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
+    if entry is not None:
+        # A row that enters at a time is at risk after it: it is missing up to there.
+        last = np.searchsorted(distinct, entry, side="right")
+        entering = np.bincount(last, np.broadcast_to(each, time.shape), distinct.size + 1)
+        missing = np.cumsum(entering[::-1])[::-1][1:]
+        # Weights of very different sizes round in the sums: who leaves at a time was at risk.
+        at_risk = np.maximum(at_risk - missing, n_events + n_censored)
     return RiskSets(distinct, position, n_events, n_censored, at_risk)
 
 
@@ -58,14 +68,17 @@ IPCW_FORMS = ("G(t-)", "G(t)")
 class KaplanMeier:
     """A survival function estimated by the product-limit formula: a right-continuous step function.
 
-    It is 1 before the first time and keeps its last value beyond the last time.
+    It is 1 before the first time and keeps its last value beyond the last time. With late entry a row counts
+    among those at risk after its entry, and S is that of rows alive when the first of them enters; where an
+    early event takes all who are then at risk, S is 0 from there on.
 
     Attributes:
         times: distinct observed times, increasing, shape (n_times,), in the unit of the data.
         values: S at those times, the step included, shape (n_times,).
 
     References:
-        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481.
+        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481; Tsai, Jewell and
+        Wang (1987), Biometrika 74, 883-886, for late entry.
 
     Examples:
         >>> km = KaplanMeier.fit(time=[1.0, 2.0, 3.0, 4.0], event=[1, 0, 1, 1])
@@ -80,7 +93,12 @@ class KaplanMeier:
 
     @classmethod
     def fit(
-        cls, time: npt.ArrayLike, event: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None
+        cls,
+        time: npt.ArrayLike,
+        event: npt.ArrayLike,
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
     ) -> Self:
         """Estimate the survival function of the event.
 
@@ -88,20 +106,23 @@ class KaplanMeier:
             time: observed times, shape (n,).
             event: True or 1 where the event was observed, shape (n,).
             sample_weight: weights of the rows, shape (n,); None is one each.
+            entry: times from which rows were observed (left truncation), shape (n,); None is zero.
 
         Returns:
             The estimate of S(t) = P(T > t).
 
         Raises:
-            DataError: see `sstorch.checks.check_time_event`.
+            DataError: see `sstorch.checks.check_time_event` and `check_entry`.
         """
-        check_same_order(time=time, event=event, sample_weight=sample_weight)
+        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
         row_time, row_event = check_time_event(time, event)
         weight = check_weight(sample_weight, row_time.size)
+        start = check_entry(entry, row_time)
         if weight is not None:
             counted = weight > 0.0
             row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
-        counts = risk_sets(row_time, row_event, weight)
+            start = None if start is None else start[counted]
+        counts = risk_sets(row_time, row_event, weight, start)
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
@@ -130,7 +151,11 @@ class KaplanMeier:
 
 
 def censoring_distribution(
-    time: npt.ArrayLike, event: npt.ArrayLike, *, tied_events: Literal["removed", "at_risk"] = "removed"
+    time: npt.ArrayLike,
+    event: npt.ArrayLike,
+    *,
+    tied_events: Literal["removed", "at_risk"] = "removed",
+    entry: npt.ArrayLike | None = None,
 ) -> KaplanMeier:
     """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
 
@@ -143,6 +168,8 @@ def censoring_distribution(
             whose event is at t was no longer at risk of being censored at t (scikit-survival's rule and that
             of every metric here but the convention "osst"). "at_risk" counts them as still at risk, which is
             the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
+        entry: times from which rows were observed (left truncation), shape (n,); None is zero. Censoring is
+            on the scale of `time`, and G that of rows under observation when the first of them enters.
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
@@ -160,7 +187,11 @@ def censoring_distribution(
         ([1.0, 0.5, 0.0], [1.0, 0.5])
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
-    distinct, _, n_events, n_censored, at_risk = risk_sets(*check_time_event(time, event))
+    check_same_order(time=time, event=event, entry=entry)
+    row_time, row_event = check_time_event(time, event)
+    distinct, _, n_events, n_censored, at_risk = risk_sets(
+        row_time, row_event, entry=check_entry(entry, row_time)
+    )
     if tied_events == "at_risk":
         return KaplanMeier(distinct, np.cumprod(1.0 - n_censored / at_risk, dtype=np.float64))
     # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.

@@ -6,9 +6,11 @@ partners is a count over the tail of an array.
 
 Two forms of prediction, survival curves (compared at the earlier of the two times) and a risk score, and two
 estimates of the same quantity: Harrell's counts every comparable pair alike, Uno's weights them so that the
-censoring distribution drops out of the limit.
+censoring distribution drops out of the limit. Where rows entered late, Harrell's counts the pairs that were
+at risk together: the later row had entered before the event of the earlier one.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
@@ -20,6 +22,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     blocks,
     check_choice,
+    check_entry,
     check_grid_unit,
     check_horizon,
     check_same_order,
@@ -53,6 +56,7 @@ class ComparablePairs:
         start: the partners of events[k] are order[start[k]:], never falling, shape (m,).
         event_weight: the weight of a pair of events[k], shape (m,), or None for one each.
         row_weight: weights of the rows in the order `order`, shape (n,), or None for one each.
+        apart: those of them that were never at risk together, which do not count; None if all were.
     """
 
     order: IntArray
@@ -60,6 +64,7 @@ class ComparablePairs:
     start: IntArray
     event_weight: FloatArray | None
     row_weight: FloatArray | None
+    apart: Self | None = None
 
     @classmethod
     def of(
@@ -70,6 +75,7 @@ class ComparablePairs:
         tau: float | None = None,
         event_weight: FloatArray | None = None,
         row_weight: FloatArray | None = None,
+        entry: FloatArray | None = None,
     ) -> Self:
         """Find the pairs; arrays are of the rows, shape (n,), and event weights are read at events only."""
         order = np.lexsort((~event, time))
@@ -86,21 +92,37 @@ class ComparablePairs:
         weight = event_weight
         if row_weight is not None:
             weight = row_weight if weight is None else weight * row_weight
-        return cls(
+        pairs = cls(
             order,
             events,
             start[counts],
             None if weight is None else weight[events],
             None if row_weight is None else row_weight[order],
         )
+        if entry is None:
+            return pairs
+        # Who enters at an event or after it has a later time: in the order of entry they are a tail, too.
+        by_entry = np.argsort(entry, kind="stable")
+        apart = dataclasses.replace(
+            pairs,
+            order=by_entry,
+            start=np.searchsorted(entry[by_entry], time[events]),
+            row_weight=None if row_weight is None else row_weight[by_entry],
+        )
+        return dataclasses.replace(pairs, apart=apart)
 
     def total(self) -> float:
         """Weight of all pairs."""
         n = self.order.size
         if self.row_weight is None:
-            return float(_sum(n - self.start, self.event_weight))
-        tail = np.concatenate((np.cumsum(self.row_weight[::-1])[::-1], [0.0]))
-        return float(_sum(tail[self.start], self.event_weight))
+            whole = _sum(n - self.start, self.event_weight)
+        else:
+            tail = np.concatenate((np.cumsum(self.row_weight[::-1])[::-1], [0.0]))
+            whole = _sum(tail[self.start], self.event_weight)
+        if self.apart is None:
+            return whole
+        rest = whole - self.apart.total()
+        return rest if rest > _ROUNDING * whole else 0.0
 
     def count_risk(self, risk: FloatArray) -> tuple[float, float]:
         """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
@@ -112,9 +134,13 @@ class ComparablePairs:
         equals. Both sums are exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
-        return _count_ranks(
+        lower, tied = _count_ranks(
             rank[self.events], rank[self.order], self.start, self.event_weight, self.row_weight
         )
+        if self.apart is None:
+            return lower, tied
+        apart = self.apart.count_risk(risk)
+        return lower - apart[0], tied - apart[1]
 
     def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[float, float]:
         """Weight of the pairs with S_i < S_j at the event of i, and of those with S_i = S_j.
@@ -127,7 +153,10 @@ class ComparablePairs:
             count = self._count_column if alone else self._count_pairs
             parts = count(curves, column, some)
             lower, tied = lower + parts[0], tied + parts[1]
-        return lower, tied
+        if self.apart is None:
+            return lower, tied
+        apart = self.apart.count_curves(curves, column)
+        return lower - apart[0], tied - apart[1]
 
     def _count_column(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
         """:meth:`count_curves` of events that read the same column, by the ranks of its values."""
@@ -247,6 +276,7 @@ def concordance_harrell(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
+    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Time-dependent concordance C_H of survival curves, without weights for censoring.
 
@@ -271,6 +301,9 @@ def concordance_harrell(
             (the gamma of Goodman and Kruskal, as a probability).
         tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
         sample_weight: weights of the rows, shape (n,); a pair weighs the product. None is one each.
+        entry: times from which rows were observed (left truncation), shape (n,); None is zero. A pair then
+            counts only if j had entered before the event of i, so that both were at risk at t_i. Rows may be
+            those of a person in turn, each with its own predictions: they never make a pair.
 
     Returns:
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -289,7 +322,7 @@ def concordance_harrell(
         >>> concordance_harrell([1.0, 2.0, 3.0], [1, 1, 0], survival, times=[1.0, 2.0])
         1.0
     """
-    pairs = _pairs(time, event, tied_time, tau, sample_weight)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight, entry=entry)
     return _from_curves(pairs, time, event, survival, times, tied_risk)
 
 
@@ -345,10 +378,12 @@ def concordance_harrell_risk(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
+    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Harrell's concordance C of one risk score per row, in O(n log n).
 
-    Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j].
+    Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With `entry` and
+    `tied_time="censored_later"` it is that of R's `concordance(Surv(entry, time, event) ~ risk)`.
 
     Arguments and errors are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the
     curves and their times: a score on any monotone scale, higher where the event is expected earlier.
@@ -363,7 +398,7 @@ def concordance_harrell_risk(
         >>> concordance_harrell_risk([1.0, 2.0, 3.0], [1, 1, 0], risk=[2.0, 2.0, 1.0])
         0.8333333333333334
     """
-    pairs = _pairs(time, event, tied_time, tau, sample_weight)
+    pairs = _pairs(time, event, tied_time, tau, sample_weight, entry=entry)
     return _from_risk(pairs, time, risk, tied_risk)
 
 
@@ -408,13 +443,15 @@ def _pairs(
     tau: float | None,
     sample_weight: npt.ArrayLike | None,
     event_weight: FloatArray | None = None,
+    entry: npt.ArrayLike | None = None,
 ) -> ComparablePairs:
-    check_same_order(time=time, event=event, sample_weight=sample_weight)
+    check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
     row_time, row_event = check_time_event(time, event)
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
     weight = check_weight(sample_weight, row_time.size)
-    return ComparablePairs.of(row_time, row_event, tied_time, horizon, event_weight, weight)
+    start = check_entry(entry, row_time)
+    return ComparablePairs.of(row_time, row_event, tied_time, horizon, event_weight, weight, start)
 
 
 def _uno_weights(
@@ -462,8 +499,8 @@ def _total(pairs: ComparablePairs) -> float:
     if total == 0.0:
         raise DataError(
             f"no comparable pair among {pairs.order.size} rows with {pairs.events.size} events: concordance "
-            "needs a row whose event comes before the time of another row. Use larger folds, or stratify "
-            "them by event."
+            "needs a row whose event comes before the time of another row, both at risk together. Use larger "
+            "folds, or stratify them by event."
         )
     return total
 

@@ -12,10 +12,10 @@ from scipy.stats import chi2, norm
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     as_numbers,
+    check_entry,
     check_same_order,
     check_share,
     check_time_event,
-    check_vector,
     check_weight,
 )
 from sstorch.exceptions import ConfigError, DataError
@@ -154,7 +154,7 @@ class KaplanMeierBand:
         check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
         row_time, row_event = check_time_event(time, event)
         weight = check_weight(sample_weight, row_time.size)
-        start = None if entry is None else check_vector(entry, "entry", row_time.size)
+        start = check_entry(entry, row_time)
         times = np.unique(row_time[row_event & (True if weight is None else weight > 0)])
         one = np.zeros(row_time.size, dtype=np.int64)
         table = risk_table(row_time, row_event, one, 1, times, weight, start)
@@ -271,7 +271,7 @@ def logrank_test(
     codes, n_groups = _codes(group, row_time.size)
     stratum, n_strata = _codes(np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata")
     weight = check_weight(sample_weight, row_time.size)
-    start = None if entry is None else check_vector(entry, "entry", row_time.size)
+    start = check_entry(entry, row_time)
     if n_groups < 2 or not row_event.any():
         return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_time_cause, check_vector, check_weight
+from sstorch.checks import check_entry, check_time_cause, check_vector, check_weight
 
 
 def aalen_johansen(
@@ -52,7 +52,7 @@ def aalen_johansen(
     """
     row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
     weight = check_weight(sample_weight, row_time.size)
-    late = None if entry is None else check_vector(entry, "entry", row_time.size)
+    late = check_entry(entry, row_time)
     asked = check_vector(times, "times")
     counts = _counts(row_time, codes, n_causes, np.ones(row_time.size) if weight is None else weight, late)
     _, incidence = _estimate(counts)

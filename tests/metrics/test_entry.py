@@ -1,0 +1,162 @@
+"""Scores of rows that entered late, beside R (entry.R), lifelines and plain loops."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
+
+from sstorch.exceptions import DataError
+from sstorch.metrics import (
+    KaplanMeier,
+    KaplanMeierBand,
+    aalen_johansen,
+    censoring_distribution,
+    concordance_harrell,
+    concordance_harrell_risk,
+)
+
+from .cohorts import scored
+from .oracles import or_no_pair, step_value
+
+IN_R = json.loads((Path(__file__).parent / "entry_in_r.json").read_text())
+EXACT = 1e-12
+
+
+def late(rows, data):
+    """Times of entry: none, whole numbers or halves before the time of a row."""
+    shares = data.draw(st.lists(st.sampled_from([0.0, 0.5, 0.9]), min_size=len(rows), max_size=len(rows)))
+    return np.where(rows > 0, np.floor(2 * rows * np.array(shares)) / 2, 0.0)
+
+
+def concordance_by_loops(rows, entry, weight, tied_time):
+    value_at = step_value(rows.survival, rows.times)
+    pairs = total = 0.0
+    for i, j in itertools.permutations(range(rows.time.size), 2):
+        t = rows.time[i]
+        later = t < rows.time[j] or (
+            tied_time == "censored_later" and t == rows.time[j] and not rows.event[j]
+        )
+        if rows.event[i] and later and (entry[j] < t or entry[j] == 0.0):
+            own, other = value_at(i, t), value_at(j, t)
+            pairs += weight[i] * weight[j]
+            total += weight[i] * weight[j] * (0.5 if own == other else own < other)
+    return total / pairs if pairs else None
+
+
+@pytest.mark.parametrize("name", IN_R)
+def test_r_gives_the_same(name):
+    start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
+    expected, weight = IN_R[name], 1.0 + np.arange(1, stop.size + 1) % 3
+    for key, own in (("survival", None), ("weighted_survival", weight)):
+        km = KaplanMeier.fit(stop, event, entry=start, sample_weight=own)
+        np.testing.assert_allclose(km.at(expected["times"]), expected[key], rtol=1e-12, err_msg=key)
+    for key, options in (
+        ("concordance", {}),
+        ("weighted_concordance", {"sample_weight": weight}),
+        ("truncated_concordance", {"tau": np.nextafter(np.median(stop), np.inf)}),
+    ):
+        found = concordance_harrell_risk(
+            stop, event, risk, entry=start, tied_time="censored_later", **options
+        )
+        assert found == pytest.approx(expected[key][0], abs=EXACT), key
+
+
+@given(scored(), st.data(), st.sampled_from(["exclude", "censored_later"]))
+def test_pairs_were_at_risk_together(rows, data, tied_time):
+    entry = late(rows.time, data)
+    n = rows.time.size
+    weight = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=n, max_size=n)))
+    for given_weight, own in ((None, np.ones(n)), (weight, weight)):
+        options = {"tied_time": tied_time, "entry": entry, "sample_weight": given_weight}
+        got = or_no_pair(concordance_harrell, rows.time, rows.event, rows.survival, rows.times, **options)
+        expected = concordance_by_loops(rows, entry, own, tied_time)
+        assert got == (expected if expected is None else pytest.approx(expected, abs=EXACT))
+
+
+@given(scored(), st.data())
+def test_risk_form_is_that_of_curves_in_its_order(rows, data):
+    entry, risk = late(rows.time, data), np.linspace(0.1, 2.0, rows.time.size)[::-1]
+    survival = np.exp(-np.outer(risk, rows.times + 0.5))
+    args = (rows.time, rows.event)
+    assert or_no_pair(concordance_harrell, *args, survival, rows.times, entry=entry) == or_no_pair(
+        concordance_harrell_risk, *args, risk, entry=entry
+    )
+
+
+@pytest.mark.parametrize("name", IN_R)
+def test_rows_split_at_any_time_leave_scores_alike(name):
+    start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
+    middle = start + np.random.default_rng(0).uniform(0.1, 0.9, stop.size) * (stop - start)
+    begin, end = np.concatenate([start, middle]), np.concatenate([middle, stop])
+    ended = np.concatenate([np.zeros_like(event), event])
+    whole, split = (stop, event, risk), (end, ended, np.tile(risk, 2))
+    assert concordance_harrell_risk(*split, entry=begin) == concordance_harrell_risk(*whole, entry=start)
+    km, of_split = KaplanMeier.fit(*whole[:2], entry=start), KaplanMeier.fit(*split[:2], entry=begin)
+    np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
+
+
+def test_lifelines_gives_the_same_curves():
+    rng = np.random.default_rng(1)
+    entry, time = np.round(rng.exponential(size=200), 1), np.round(rng.exponential(2, size=200), 1)
+    entry, time = entry[entry < time], time[entry < time]
+    event = rng.random(time.size) < 0.6
+    # Nobody can take all who are at risk early on: there curves end at 0.
+    entry[:20] = 0.0
+    for estimate, of in (
+        (KaplanMeier.fit(time, event, entry=entry), event),
+        (censoring_distribution(time, event, tied_events="at_risk", entry=entry), ~event),
+    ):
+        peer = KaplanMeierFitter().fit(time, of, entry=entry)
+        np.testing.assert_allclose(
+            estimate.values, peer.survival_function_at_times(estimate.times), atol=1e-10
+        )
+    # Where events come first among ties, they are at risk of censoring no more.
+    g, sizes = 1.0, []
+    found = censoring_distribution(time, event, entry=entry)
+    for t in found.times:
+        at_risk = ((entry < t) | (entry == 0)) & (time >= t) & ~((time == t) & event)
+        g *= 1 - ((time == t) & ~event).sum() / max(at_risk.sum(), 1)
+        sizes.append(g)
+    np.testing.assert_allclose(found.values, sizes, rtol=1e-12)
+
+
+@given(scored())
+def test_entry_at_zero_is_none(rows):
+    zero, args = np.zeros(rows.time.size), (rows.time, rows.event)
+    assert KaplanMeier.fit(*args, entry=zero).values.tolist() == KaplanMeier.fit(*args).values.tolist()
+    if rows.event.any():
+        band, plain = KaplanMeierBand.fit(*args, entry=zero), KaplanMeierBand.fit(*args)
+        assert band.values.tolist() == plain.values.tolist()
+        cause = rows.event.astype(int)
+        assert np.array_equal(
+            aalen_johansen(rows.time, cause, rows.times, entry=zero),
+            aalen_johansen(rows.time, cause, rows.times),
+        )
+    curves = (rows.survival, rows.times)
+    assert or_no_pair(concordance_harrell, *args, *curves, entry=zero) == or_no_pair(
+        concordance_harrell, *args, *curves
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([0.0, 2.0, 1.0], "entered at 2 and left at 2, never at risk"),
+        ([0.0, -1.0, 1.0], "expected finite times >= 0"),
+        ([0.0, np.nan, 1.0], "NaN"),
+        ([0.0, 1.0], "expected 3 rows"),
+    ],
+)
+def test_entries_that_cannot_be_are_refused(entry, message):
+    with pytest.raises(DataError, match=message):
+        concordance_harrell_risk([1.0, 2.0, 3.0], [1, 1, 0], [3.0, 2.0, 1.0], entry=entry)
+
+
+def test_rows_that_were_never_at_risk_together_make_no_pair():
+    with pytest.raises(DataError, match="at risk together"):
+        concordance_harrell_risk([1.0, 2.0], [1, 1], [2.0, 1.0], entry=[0.0, 1.0], sample_weight=[0.1, 0.7])
