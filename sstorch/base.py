@@ -355,7 +355,7 @@ class SurvivalEstimator(FrameEstimator):
         shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
         return np.unique(np.quantile(events, shares, method="inverted_cdf"))
 
-    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
 
         Curves are compared at every distinct event time, up to 2^27 values (rows x times), and beyond at the
@@ -365,17 +365,21 @@ class SurvivalEstimator(FrameEstimator):
             X: rows with the training columns.
             y: their times and events, as in ``fit``.
             sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+            entry: (n,), times from which rows were observed (left truncation); pairs count that were at risk
+                together. None if all were from time zero.
 
         Raises:
             DataError: the data cannot be used, or no two rows can be compared.
         """
-        data = self._scored(X, y, sample_weight=sample_weight)
+        data = self._scored(X, y, entry, sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data))
         curves = self.falling_curves(data.frame, times)
         weight = None if sample_weight is None else data.sample_weight
-        return metrics.concordance_harrell(data.time, data.event, curves, times, sample_weight=weight)
+        return metrics.concordance_harrell(
+            data.time, data.event, curves, times, sample_weight=weight, entry=data.entry
+        )
 
     def _scored(
         self,
@@ -511,7 +515,7 @@ class IncidenceEstimator(SurvivalEstimator):
         """Number of a cause, 1 .. K."""
         return Causes(self.coding_, np.zeros(0, dtype=np.int64)).number(cause)
 
-    def score(self, X: object, y: object, sample_weight: object = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> float:
         """Mean over causes of the cause-specific concordance of their incidences.
 
         Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
@@ -522,11 +526,13 @@ class IncidenceEstimator(SurvivalEstimator):
             X: rows with the training columns.
             y: their times and causes, as in ``fit``.
             sample_weight: (n,), >= 0; a pair counts with the product of its weights.
+            entry: (n,), times from which rows were observed (left truncation); pairs count that were at risk
+                together.
 
         Raises:
             DataError: the data cannot be used, or no two rows can be compared.
         """
-        data = self._scored(X, y, sample_weight=sample_weight)
+        data = self._scored(X, y, entry, sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
@@ -534,7 +540,12 @@ class IncidenceEstimator(SurvivalEstimator):
         weight = None if sample_weight is None else data.sample_weight
         scores = [
             metrics.concordance_harrell(
-                data.time, data.cause == k, 1 - incidence[:, k - 1], times, sample_weight=weight
+                data.time,
+                data.cause == k,
+                1 - incidence[:, k - 1],
+                times,
+                sample_weight=weight,
+                entry=data.entry,
             )
             for k in range(1, len(self.causes_) + 1)
             if (data.cause == k).any()

@@ -616,7 +616,8 @@ def test_a_file_with_entry_times(
     assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
     told = capsys.readouterr()
     assert "343 rows entered late" in told.out
-    assert "entry times are in the likelihood, not in concordance and Brier scores" in told.err
+    assert "Brier scores do not and are left out (nan)" in told.err
+    assert "nan (nan)" in told.out
     table.loc[3, "start"] = 1e6
     table.to_csv(tmp_path / "cohort.csv", index=False)
     assert _sstorch(monkeypatch, tmp_path / "bad", *options, "dataset.entry=start") == 2

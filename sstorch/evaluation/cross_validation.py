@@ -158,8 +158,8 @@ def cross_validate(
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
-            "entry times are in the likelihood, not in concordance and Brier scores, which take every row as "
-            "observed from time zero",
+            "rows entered late: likelihood and concordance, of pairs at risk together, know it; Brier scores "
+            "do not and are left out (nan)",
             DataWarning,
             stacklevel=2,
         )
@@ -183,7 +183,8 @@ def cross_validate(
     model.warn_of_step_curves(data)
     table = pd.DataFrame(rows)
     tests = table[table["chosen"] & (table["part"] == "test")]
-    model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in SCORES}
+    known = [score for score in SCORES if tests[score].notna().all()]
+    model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in known}
     if groups is not None:
         model.group_validation_ = groups.validation
     return CrossValidation(table, list(trees.values()), model, batch, folds)

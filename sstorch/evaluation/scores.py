@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -60,7 +61,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     """Make sure, before any training, that the scores of these rows will be defined."""
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
-    metrics.concordance_harrell_risk(rows.time, rows.event, np.zeros(len(rows)))
+    metrics.concordance_harrell_risk(rows.time, rows.event, np.zeros(len(rows)), entry=rows.entry)
 
 
 def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
@@ -73,7 +74,8 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
 
     Returns:
         ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
-        integrated Brier score in two conventions (lower is better); ``log_likelihood`` per row.
+        integrated Brier score in two conventions (lower is better), nan where rows entered late;
+        ``log_likelihood`` per row.
     """
     # The Graf grid holds every distinct time, or with many rows some, so all the curves that are needed are
     # predicted once.
@@ -81,7 +83,11 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
     grids = thinned_together(grids, len(rows))
     whole = grids.pop("graf")
     scored = _predicted(tree, rows, train, grids, whole)
-    scores = {name: METRICS[name].value(scored, None) for name in SCORES if name in METRICS}
+    scores = {
+        name: np.nan if scored.late and not METRICS[name].knows_entry else score(name, scored, None)
+        for name in SCORES
+        if name in METRICS
+    }
     return scores | {"log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry)}
 
 
@@ -143,8 +149,7 @@ def score_groups(
         5 % of the rows.
     """
     try:
-        value = concordance_of_groups(group, rows, train_group, train)
-        concordance = Score(value, "rows entered late" if np.isnan(value) else "")
+        concordance = Score(concordance_of_groups(group, rows, train_group, train))
     except DataError as error:
         concordance = Score(np.nan, str(error))
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group)))}
@@ -173,13 +178,15 @@ def _predicted(
     grids: Mapping[str, FloatArray],
     also: FloatArray,
 ) -> ScoredRows:
-    return ScoredRows.predicted(
+    scored = ScoredRows.predicted(
         lambda times: predictor.falling_curves(rows.frame, times),
         (rows.time, rows.event),
         (train.time, train.event),
         grids,
         also,
     )
+    late = bool(rows.entry.any() or train.entry.any())
+    return replace(scored, entry=rows.entry if rows.entry.any() else None, late=late)
 
 
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
@@ -255,7 +262,14 @@ def score_fairness(
     grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
     curves = tree.falling_curves(rows.frame, grid)
     table = group_scores(
-        rows.time, rows.event, curves, grid, groups.codes, tau=tau, n_groups=len(groups.labels)
+        rows.time,
+        rows.event,
+        curves,
+        grid,
+        groups.codes,
+        tau=tau,
+        n_groups=len(groups.labels),
+        entry=rows.entry,
     )
     for column in ("median", "rmst", "calibration"):
         result[f"{column}_gap"] = gap(table[column])

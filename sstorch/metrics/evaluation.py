@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
+    check_entry,
     check_horizon,
     check_observed_horizon,
     check_same_order,
@@ -34,7 +35,7 @@ from sstorch.metrics.time_error import (
     rmst_error_up_to,
 )
 
-Rows = SurvivalData | tuple[Any, Any]
+Rows = SurvivalData | tuple[Any, Any] | tuple[Any, Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
@@ -59,6 +60,8 @@ class ScoredRows:
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
         whole: (time, event) of all test rows, where these are some of them, see `take`: windows and horizons
             come from them, so that resamples of the same rows are scored over the same stretch of time.
+        entry: times from which the test rows were observed, shape (n,); None is zero.
+        late: whether test or training rows entered late.
     """
 
     time: FloatArray
@@ -68,6 +71,8 @@ class ScoredRows:
     train: tuple[FloatArray, BoolArray]
     grids: dict[str, IntArray]
     whole: tuple[FloatArray, BoolArray]
+    entry: FloatArray | None = None
+    late: bool = False
 
     @classmethod
     def of(cls, model: PredictsSurvival | Curves, train: Rows, test: Rows) -> Self:
@@ -79,8 +84,9 @@ class ScoredRows:
         Raises:
             DataError: rows, curves or model are not what they should be.
         """
-        _, train_time, train_event = split_rows(train, "train")
-        X, time, event = split_rows(test, "test")
+        _, train_time, train_event, train_entry = split_rows(train, "train")
+        X, time, event, entry = split_rows(test, "test")
+        late = entry is not None or train_entry is not None
         if isinstance(test, tuple):
             given = test[1]
             parts = {"y": given} if not isinstance(given, tuple) else {"time": given[0], "event": given[1]}
@@ -89,7 +95,8 @@ class ScoredRows:
         if _is_curves(model):
             grid = check_times(model[1])
             survival = check_survival(model[0], time.size, grid.size)
-            return cls(time, event, survival, grid, (train_time, train_event), {}, (time, event))
+            known = (train_time, train_event)
+            return cls(time, event, survival, grid, known, {}, (time, event), entry, late)
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
@@ -108,7 +115,8 @@ class ScoredRows:
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(time[event & (time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        return cls.predicted(predict, (time, event), (train_time, train_event), grids, also)
+        rows = cls.predicted(predict, (time, event), (train_time, train_event), grids, also)
+        return dataclasses.replace(rows, entry=entry, late=late)
 
     @classmethod
     def predicted(
@@ -131,7 +139,11 @@ class ScoredRows:
     def take(self, rows: IntArray) -> Self:
         """Some test rows, repetitions allowed; grids, windows and training rows stay."""
         return dataclasses.replace(
-            self, time=self.time[rows], event=self.event[rows], survival=self.survival[rows]
+            self,
+            time=self.time[rows],
+            event=self.event[rows],
+            survival=self.survival[rows],
+            entry=None if self.entry is None else self.entry[rows],
         )
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
@@ -156,25 +168,37 @@ def default_grids(
     return thinned_together(grids, time.size)
 
 
-def split_rows(rows: Rows, name: str) -> tuple[Any, FloatArray, BoolArray]:
-    """Features, times and events of rows in one of the accepted forms.
+class GivenRows(NamedTuple):
+    """Features, times and events of rows, and times of entry, 0 for the beginning; None if none was late."""
+
+    X: Any
+    time: FloatArray
+    event: BoolArray
+    entry: FloatArray | None
+
+
+def split_rows(rows: Rows, name: str) -> GivenRows:
+    """Rows in one of the accepted forms, read.
 
     Raises:
         DataError: another form; the message has the argument's name.
     """
     if isinstance(rows, SurvivalData):
-        return rows.frame, rows.time, rows.event
+        return GivenRows(rows.frame, rows.time, rows.event, rows.entry if rows.entry.any() else None)
     given: object = rows
-    if not isinstance(given, tuple) or len(given) != 2:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
         what = (
             f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
         )
-        raise DataError(f"{name}: expected SurvivalData or the pair (X, (time, event)); got {what}.")
+        raise DataError(
+            f"{name}: expected SurvivalData, or (X, (time, event)), or (X, (time, event), entry); got {what}."
+        )
     try:
         time, event = parse_target(rows[1])
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    return rows[0], time, event
+    late = check_entry(rows[2], time, f"{name} entry") if len(rows) == 3 else None
+    return GivenRows(rows[0], time, event, None if late is None else np.maximum(late, 0.0))
 
 
 def _is_curves(model: object) -> TypeGuard[Curves]:
@@ -191,12 +215,14 @@ class Metric:
         weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
             where no floor enters.
         censoring_weights: True if weights 1 / G enter at all.
+        knows_entry: True if rows that entered late may be scored.
     """
 
     value: Callable[[ScoredRows, float | None], float]
     higher_is_better: bool | None
     weighted_times: Callable[[ScoredRows, float | None], FloatArray] | None = None
     censoring_weights: bool = False
+    knows_entry: bool = False
 
 
 def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
@@ -218,7 +244,7 @@ def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
 
 
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.time, rows.event, rows.survival, rows.times, tau=tau)
+    return concordance_harrell(rows.time, rows.event, rows.survival, rows.times, tau=tau, entry=rows.entry)
 
 
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
@@ -314,7 +340,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
 
 
 METRICS = {
-    "c_harrell": Metric(_c_harrell, True),
+    "c_harrell": Metric(_c_harrell, True, knows_entry=True),
     "c_uno": Metric(_c_uno, True, _uno_weighted, True),
     "cd_auc": Metric(_cd_auc, True, _auc_weighted, True),
     "ibs_graf": Metric(_ibs("graf"), False, _brier_weighted, True),
@@ -351,12 +377,15 @@ def evaluate(
     Curves are predicted at every distinct test time, up to 2^27 values (rows x times), and beyond at the
     quantiles of `sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. They take half a GiB.
 
+    Where rows entered late (left truncation), "c_harrell" counts the pairs that were at risk together, and
+    the likelihood is that of rows alive at their entry. The others are not defined there.
+
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
             lifelines or scikit-survival, asked once, at the grids of all conventions; or the pair (survival,
             times) of curves of the test rows, which every metric then reads on that grid.
-        train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData` or
-            (X, (time, event)).
+        train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData`, or
+            (X, (time, event)), or (X, (time, event), entry) with the times from which rows were observed.
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
         metrics: names; None takes all, "negative_log_likelihood" where the estimator has it.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
@@ -401,7 +430,8 @@ def evaluate(
                 f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
             )
         X = test[0] if isinstance(test, tuple) else test.frame
-        return -float(likelihood(X, (rows.time, rows.event)))
+        entry = () if rows.entry is None else (rows.entry,)
+        return -float(likelihood(X, (rows.time, rows.event), *entry))
 
     table = []
     for name in names:
@@ -432,6 +462,12 @@ def score(name: str, rows: ScoredRows, tau: float | None) -> float:
     Raises:
         DataError: it is not defined for these rows; the message begins with its name.
     """
+    if rows.late and not METRICS[name].knows_entry:
+        known = ", ".join(f"'{other}'" for other, metric in METRICS.items() if metric.knows_entry)
+        raise DataError(
+            f"{name}: it takes every row as observed from time zero, and some entered later: use {known} or "
+            "'negative_log_likelihood'."
+        )
     try:
         return METRICS[name].value(rows, tau)
     except DataError as error:

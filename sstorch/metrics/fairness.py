@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_time_event, check_vector
+from sstorch.checks import check_entry, check_time_event, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.concordance import concordance_harrell
@@ -111,6 +111,7 @@ def group_scores(
     *,
     tau: float,
     n_groups: int,
+    entry: npt.ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Predictions for each group, and how good they are.
 
@@ -122,6 +123,8 @@ def group_scores(
         group: group of each row, 0 .. n_groups - 1, shape (n,).
         tau: horizon of ``rmst`` and of the calibration, within the grid.
         n_groups: number of groups.
+        entry: times from which rows were observed (left truncation), shape (n,), in Kaplan-Meier and in the
+            pairs of the concordance; None is zero.
 
     Returns:
         One row a group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
@@ -131,6 +134,8 @@ def group_scores(
     row_time, row_event = check_time_event(time, event)
     curves, codes, _ = _checked(survival, group, None)
     grid = check_vector(times, "times", curves.shape[1])
+    late = check_entry(entry, row_time)
+    since = np.zeros(row_time.size) if late is None else np.maximum(late, 0.0)
     rows = []
     for number in range(n_groups):
         inside = codes == number
@@ -141,12 +146,11 @@ def group_scores(
             values["median"] = float(median_survival_time(mean[None], grid)[0])
             values["rmst"] = _area(mean, grid, tau)
             predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
-            observed = KaplanMeier.fit(row_time[inside], row_event[inside]).at([tau])[0]
+            own = row_time[inside], row_event[inside]
+            observed = KaplanMeier.fit(*own, entry=since[inside]).at([tau])[0]
             values["calibration"] = predicted - float(observed)
-            if _comparable(row_time[inside], row_event[inside]):
-                values["c_harrell"] = concordance_harrell(
-                    row_time[inside], row_event[inside], curves[inside], grid
-                )
+            if _comparable(*own, since[inside]):
+                values["c_harrell"] = concordance_harrell(*own, curves[inside], grid, entry=since[inside])
         rows.append(counts | values)
     return pd.DataFrame(rows).rename_axis("group")
 
@@ -164,8 +168,15 @@ def gap(values: npt.ArrayLike) -> float:
     return 0.0 if (array == array[0]).all() else float(array.max() - array.min())
 
 
-def _comparable(time: FloatArray, event: npt.NDArray[np.bool_]) -> bool:
-    return bool(event.any()) and bool(time[event].min() < time.max())
+def _comparable(time: FloatArray, event: npt.NDArray[np.bool_], entry: FloatArray) -> bool:
+    """Whether somebody was at risk at an event who stayed longer."""
+    at = np.unique(time[event])
+    # Of those who came before an event, the one who stayed longest.
+    since = np.where(entry > 0.0, entry, -np.inf)
+    order = np.argsort(since, kind="stable")
+    longest = np.maximum.accumulate(time[order])
+    came = np.searchsorted(since[order], at) - 1
+    return bool(((came >= 0) & (longest[came] > at)).any())
 
 
 def _area(curve: FloatArray, grid: FloatArray, tau: float) -> float:

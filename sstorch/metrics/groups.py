@@ -312,6 +312,7 @@ def concordance_of_groups(
     *,
     train: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
     sample_weight: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
+    entry: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
 ) -> float:
     """Concordance of a model that knows only the group of a row.
 
@@ -324,6 +325,8 @@ def concordance_of_groups(
         group: a number or a label for each row, shape (n,).
         train: time, event and group of the training rows.
         sample_weight: weights of the rows and of the training rows, shape (n,) each; None is one each.
+        entry: times from which the rows and the training rows were observed (left truncation), shape (n,)
+            each; None is zero. Pairs count that were at risk together.
 
     Returns:
         The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
@@ -346,21 +349,37 @@ def concordance_of_groups(
         raise DataError("event: no row has one, so no two rows can be compared.")
     row_weight = check_weight(sample_weight[0], row_time.size)
     weight = check_weight(sample_weight[1], train_time.size)
-    everybody = KaplanMeier.fit(train_time, train_event, sample_weight=weight).at(times)
+    late = check_entry(entry[0], row_time)
+    train_late = check_entry(entry[1], train_time, "train entry")
+
+    def kaplan_meier(rows: BoolArray) -> FloatArray:
+        return KaplanMeier.fit(
+            train_time[rows],
+            train_event[rows],
+            sample_weight=None if weight is None else weight[rows],
+            entry=None if train_late is None else np.maximum(train_late[rows], 0.0),
+        ).at(times)
+
+    everybody = kaplan_meier(np.ones(train_time.size, dtype=bool))
     names, codes = np.unique(labels, return_inverse=True)
     curves = np.tile(everybody, (len(names), 1))
     for curve, label in zip(curves, names, strict=True):
         rows = given == label
         if rows.any():
-            own = None if weight is None else weight[rows]
-            curve[:] = KaplanMeier.fit(train_time[rows], train_event[rows], sample_weight=own).at(times)
+            curve[:] = kaplan_meier(rows)
     # Rows of a group are alike: pairs are counted by group and time of the event, those who stay longer with
     # each who has it then.
     events = risk_table(row_time, row_event, codes, len(names), times, row_weight).events
     width = times.size + 1
-    cell = codes * width + np.searchsorted(times, row_time)
-    longer = np.bincount(cell, row_weight, len(names) * width).astype(np.float64).reshape(-1, width)
-    longer = np.cumsum(longer[:, :0:-1], axis=1)[:, ::-1]
+
+    def after(place: IntArray) -> FloatArray:
+        """Weight by group and time of the rows whose place among the times is behind it."""
+        counts = np.bincount(codes * width + place, row_weight, len(names) * width).astype(np.float64)
+        return np.cumsum(counts.reshape(-1, width)[:, :0:-1], axis=1)[:, ::-1]
+
+    longer = after(np.searchsorted(times, row_time))
+    if late is not None:
+        longer = np.maximum(longer - after(np.searchsorted(times, late, side="right")), 0.0)
     concordant = pairs = 0.0
     for curve, own in zip(curves, events, strict=True):
         concordant += float((own * longer * ((curves > curve) + 0.5 * (curves == curve))).sum())

@@ -166,6 +166,11 @@ def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, Flo
             raise DataError(
                 f"{name}: the data tell no causes; make them with causes='auto', or names by value"
             )
+        if rows.entry.any():
+            raise DataError(
+                f"{name}: some rows entered late, and scores of incidences take every row as observed from "
+                "time zero: use the estimator's score, or its log_likelihood, with entry."
+            )
         X, time, causes = rows.frame, rows.time, rows.causes
     else:
         given: object = rows

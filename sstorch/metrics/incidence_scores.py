@@ -50,6 +50,7 @@ def concordance_cause_specific(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
+    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Harrell's concordance of a risk with the events of one cause, those of the others being censored.
 
@@ -66,6 +67,8 @@ def concordance_cause_specific(
         tied_risk: as there.
         tau: pairs count only if the event was before it.
         sample_weight: weights of the rows, shape (n,).
+        entry: times from which rows were observed (left truncation), shape (n,): pairs count that were at
+            risk together.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
@@ -83,6 +86,7 @@ def concordance_cause_specific(
         tied_risk=tied_risk,
         tau=tau,
         sample_weight=sample_weight,
+        entry=entry,
     )
 
 

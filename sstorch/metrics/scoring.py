@@ -11,6 +11,9 @@ of the training rows are the test rows). There give `train=`, or use `sstorch.me
 cross-validation make the scorer in the outer loop, with `all_rows` the outer training rows. An estimator that
 keeps the event times it was fitted on as `event_times_`, as `SoftSurvivalTree` does, or their number as
 `n_samples_fit_`, is refused where the complement holds others or more.
+
+scikit-learn hands on X and y alone, so rows are taken as observed from time zero. Where some entered late,
+use the estimator's ``score`` or ``log_likelihood`` with `entry`, or `sstorch.metrics.evaluate`.
 """
 
 from collections.abc import Callable

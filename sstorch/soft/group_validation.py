@@ -32,7 +32,8 @@ class GroupValidation:
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
         c_groups: concordance of a model that knows the group alone
-            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds; nan where rows entered late.
+            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds; nan where rows had
+            entered late in a tree that an earlier version saved.
         p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
             trees correspond by their order of risk in training.
         n_groups: groups that have at least 5 % of the rows of their fold, mean over folds.
@@ -96,16 +97,19 @@ def count_groups(group: IntArray) -> int:
 def concordance_of_groups(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> float:
-    """:func:`sstorch.metrics.concordance_of_groups` of rows; nan where some entered late, which it ignores.
+    """:func:`sstorch.metrics.concordance_of_groups` of rows, with their weights and times of entry.
 
     Raises:
         DataError: no two rows can be compared.
     """
-    if rows.entry.any() or train.entry.any():
-        return np.nan
-    known = train.time, train.event, train_group
-    weights = rows.sample_weight, train.sample_weight
-    return metrics.concordance_of_groups(rows.time, rows.event, group, train=known, sample_weight=weights)
+    return metrics.concordance_of_groups(
+        rows.time,
+        rows.event,
+        group,
+        train=(train.time, train.event, train_group),
+        sample_weight=(rows.sample_weight, train.sample_weight),
+        entry=(rows.entry, train.entry),
+    )
 
 
 def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:

@@ -43,15 +43,15 @@ def check_held_out(rows: SurvivalData, train: SurvivalData, scoring: object) -> 
     """Make sure, before any training, that a score is defined for these rows.
 
     Raises:
-        DataError: no two rows can be compared, their follow-up is too short, or they entered late and the
+        DataError: no two rows can be compared, their follow-up is too short, or rows entered late and the
             score knows no entry.
     """
     if scoring == "log_likelihood":
         return
-    if rows.entry.any():
+    if scoring != "c_harrell" and (rows.entry.any() or train.entry.any()):
         raise DataError(
             f"scoring={scoring!r} takes every row as observed from time zero, and some entered later: use "
-            "scoring='log_likelihood'"
+            "scoring='log_likelihood' or 'c_harrell'"
         )
     if isinstance(scoring, str):
         _curve_score(rows, train, scoring, lambda times: np.full((len(rows), len(times)), 0.5))
@@ -92,22 +92,17 @@ class HeldOutRows:
         return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
 
     def concordance(self, module: SoftTree) -> float:
-        """That of the curves of one tree; nan where rows came late, or none has an event."""
-        return self.score(module, "c_harrell") if self._are_comparable else np.nan
+        """That of the curves of one tree; nan where no row has an event."""
+        return self.score(module, "c_harrell") if self._rows.event.any() else np.nan
 
     def concordance_of_groups(self, module: SoftTree) -> float:
         """That of a model that knows only the leaf of a row; nan for one leaf, too."""
-        if not module.topology.depth or not self._are_comparable:
+        if not module.topology.depth or not self._rows.event.any():
             return np.nan
         tree = FittedTree(module, self._preprocessor, self._prediction)
         known = tree.apply(self._train_x.to(module.log_time_scale))
         leaf = tree.apply(self._x.to(module.log_time_scale))
         return concordance_of_groups(leaf, self._rows, known, self._train)
-
-    @property
-    def _are_comparable(self) -> bool:
-        late = self._train.entry.any() or self._rows.entry.any()
-        return bool(self._rows.event.any() and not late)
 
     @cached_property
     def _x(self) -> torch.Tensor:
@@ -128,7 +123,9 @@ def _curve_score(
             raise DataError(
                 "no row left out has an event, so no two rows can be compared: choose fewer folds"
             )
-        return metrics.concordance_harrell(rows.time, rows.event, curves(times), times, sample_weight=weight)
+        return metrics.concordance_harrell(
+            rows.time, rows.event, curves(times), times, sample_weight=weight, entry=rows.entry
+        )
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "graf"), len(rows))
     return -metrics.integrated_brier_score(
         rows.time,
@@ -149,7 +146,7 @@ class Scores:
         candidates: those that were scored.
         folds: held-out score of each candidate on each fold, greater is better, shape (C, n_folds); -inf
             where no start has a finite objective.
-        concordance: of each candidate's curves on each fold, shape (C, n_folds); nan where rows entered late.
+        concordance: of each candidate's curves on each fold, shape (C, n_folds); nan without events there.
         groups: that of its groups alone, likewise; nan for a single leaf, too.
         seconds: share of the time of its batches, shape (C,).
         rung: the last rung of a halving that each candidate reached, from 0, shape (C,).

@@ -135,9 +135,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         cv_results_: a row per candidate that was scored: family, parameters, mean, standard deviation and
             standard error of the score over folds, the score of each fold (-inf if no start could be
             trained), the mean concordance of its curves on the rows left out (``c_harrell``) and that of its
-            groups alone (``c_groups``, :func:`~sstorch.metrics.concordance_of_groups`; nan for one leaf), nan
-            where rows entered late, rank
-            (the first listed of those that agree in four decimals is better), seconds (its share of its
+            groups alone (``c_groups``, :func:`~sstorch.metrics.concordance_of_groups`; nan for one leaf),
+            rank (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
         event_times_, zero_time_, time_unit_, time_varying_, feature_names_in_, n_features_in_: of the chosen
@@ -250,7 +249,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
                 columns ``time`` and ``event``.
             sample_weight: (n,), >= 0; scores are weighted, too.
             entry: (n,), times from which rows were observed (left truncation), below their own times; None if
-                all were from time zero. Needs ``scoring="log_likelihood"``.
+                all were from time zero. Not with ``scoring="ibs"`` or a function, which take no entry.
             id: person of each row (n,), where people have several rows, each from its ``entry`` to its time:
                 columns may change from one to the next. Folds and resamples keep a person's rows together.
             duration_col: column of X with the times, instead of ``y``; this and the next three as in

@@ -5,19 +5,27 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
+from sstorch import CompetingRisksTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
     aalen_johansen,
     censoring_distribution,
+    compare,
+    concordance_cause_specific,
     concordance_harrell,
     concordance_harrell_risk,
+    concordance_of_groups,
+    evaluate,
+    evaluate_incidence,
+    group_scores,
 )
 
 from .cohorts import scored
@@ -160,3 +168,98 @@ def test_entries_that_cannot_be_are_refused(entry, message):
 def test_rows_that_were_never_at_risk_together_make_no_pair():
     with pytest.raises(DataError, match="at risk together"):
         concordance_harrell_risk([1.0, 2.0], [1, 1], [2.0, 1.0], entry=[0.0, 1.0], sample_weight=[0.1, 0.7])
+
+
+def _late_rows(n: int, seed: int = 2):
+    """Rows with a feature, their times and events, and entries of half of them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    time = rng.exponential(np.exp(-x))
+    entry = np.where(np.arange(n) % 2, 0.0, time * rng.uniform(0.1, 0.9, n))
+    return x, time, rng.random(n) < 0.7, entry
+
+
+def test_groups_alone_are_compared_where_both_were_at_risk():
+    x, time, event, entry = _late_rows(120)
+    group, weight = np.digitize(x, [-0.5, 0.5]), np.where(np.arange(120) % 3, 1.0, 2.0)
+    half = np.arange(120) < 60
+    train = time[half], event[half], group[half]
+    late, weights = (entry[~half], entry[half]), (weight[~half], weight[half])
+    found = concordance_of_groups(
+        time[~half], event[~half], group[~half], train=train, entry=late, sample_weight=weights
+    )
+    curves = [
+        KaplanMeier.fit(
+            *(part[half & (group == g)] for part in (time, event)),
+            entry=entry[half & (group == g)],
+            sample_weight=weight[half & (group == g)],
+        )
+        for g in range(3)
+    ]
+    times = np.unique(time[~half])
+    survival = np.array([curve.at(times) for curve in curves])[group[~half]]
+    expected = concordance_harrell(
+        time[~half], event[~half], survival, times, entry=late[0], sample_weight=weights[0]
+    )
+    assert found == pytest.approx(expected, abs=EXACT)
+    assert found != concordance_of_groups(time[~half], event[~half], group[~half], train=train)
+
+
+def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
+    x, time, event, entry = _late_rows(80)
+    frame = pd.DataFrame({"x": x})
+    data = SurvivalData(frame, (time, event), entry=entry)
+    tree = SoftSurvivalTree(depth=0, n_starts=1).fit_data(data)
+    table = evaluate(tree, data, data)
+    scored = {"c_harrell", "negative_log_likelihood"}
+    assert set(table.index[table["value"].notna()]) == scored
+    told = table.loc[~table.index.isin(scored), "reason"]
+    assert told.str.contains("some entered later: use 'c_harrell'").all()
+    assert table.loc["c_harrell", "value"] == tree.score(frame, (time, event), entry=entry)
+    likelihood = tree.log_likelihood(frame, (time, event), entry)
+    assert table.loc["negative_log_likelihood", "value"] == -likelihood
+    triple = (frame, (time, event), entry)
+    pd.testing.assert_frame_equal(evaluate(tree, triple, triple), table)
+    curves = tree.predict_survival_function(frame, np.unique(time)), np.unique(time)
+    only = evaluate(curves, triple, triple, metrics=["c_harrell"])["value"]
+    assert only.item() == table.loc["c_harrell", "value"]
+    # Weights from training rows that entered late are refused as well.
+    with pytest.raises(DataError, match="c_uno: it takes every row as observed from time zero"):
+        evaluate(tree, data, (frame, (time, event)), metrics=["c_uno"])
+    with pytest.raises(DataError, match="test entry: expected times before those of the rows"):
+        evaluate(tree, data, (frame, (time, event), time))
+    compared = compare(tree, curves, data, data, n_resamples=20)
+    assert compared["difference"].notna().to_dict() == {name: name == "c_harrell" for name in compared.index}
+
+
+def test_groups_of_fairness_are_scored_with_entry():
+    x, time, event, entry = _late_rows(60)
+    group, grid = (np.arange(60) % 3 == 0).astype(int), np.unique(time)
+    survival = np.exp(-np.outer(np.exp(x), grid))
+    tau = float(np.median(time))
+    table = group_scores(time, event, survival, grid, group, tau=tau, n_groups=2, entry=entry)
+    for number in (0, 1):
+        inside = group == number
+        own = time[inside], event[inside]
+        observed = KaplanMeier.fit(*own, entry=entry[inside]).at(tau)
+        predicted = survival[inside][:, np.searchsorted(grid, tau, side="right") - 1].mean()
+        assert table.loc[number, "calibration"] == pytest.approx(predicted - float(observed), abs=EXACT)
+        expected = concordance_harrell(*own, survival[inside], grid, entry=entry[inside])
+        assert table.loc[number, "c_harrell"] == expected
+    # Two rows of which one came after the event of the other cannot be compared.
+    curves = np.ones((2, 2))
+    apart = group_scores([1.0, 2.0], [1, 1], curves, [1.0, 2.0], [0, 0], tau=1.5, n_groups=1, entry=[0, 1.5])
+    assert np.isnan(apart.loc[0, "c_harrell"])
+
+
+def test_causes_are_compared_where_both_were_at_risk():
+    x, time, event, entry = _late_rows(150)
+    cause = np.where(event, 1 + (np.arange(150) % 2), 0)
+    found = concordance_cause_specific(time, cause, x, 2, entry=entry)
+    assert found == concordance_harrell_risk(time, cause == 2, x, entry=entry)
+    tree = CompetingRisksTree(depth=0).fit(x[:, None], (time, cause), entry=entry)
+    score = tree.score(x[:, None], (time, cause), entry=entry)
+    assert score != tree.score(x[:, None], (time, cause))
+    data = SurvivalData(x[:, None], (time, cause), entry=entry, causes="auto")
+    with pytest.raises(DataError, match="test: some rows entered late, and scores of incidences"):
+        evaluate_incidence(tree, SurvivalData(x[:, None], (time, cause), causes="auto"), data)

@@ -106,7 +106,7 @@ def test_refusals():
     ):
         evaluate(np.zeros(3), TRAIN, TEST)
     with pytest.raises(
-        DataError, match=r"train: expected SurvivalData or the pair \(X, \(time, event\)\); got"
+        DataError, match=r"train: expected SurvivalData, or \(X, \(time, event\)\), or .* entry\); got"
     ):
         evaluate(Exponential(), [1, 2, 3], TEST)
     with pytest.raises(DataError, match="test: y is a plain array"):

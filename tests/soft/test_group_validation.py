@@ -104,6 +104,7 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     weighted = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
     late = tree.validate_groups(small_data.frame, _y(small_data), 3, entry=0.3 * small_data.time)
     assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
+    assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
     weight[:5] = 0  # as if they were not there
     some = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))

@@ -214,8 +214,7 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp
         assert ("These groups do not differ" in found.summary()) != differ
         assert alone == clone(found.tree_).fit(X, target).validate_groups(X, target, n_folds=3)
     late = SoftSurvivalTreeCV(**lists).fit(noise, y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
-    assert np.isnan(late.tree_.group_validation_.c_groups)
-    assert "concordance of the groups alone" not in str(late.tree_.group_validation_)
+    assert 0.3 < late.tree_.group_validation_.c_groups < 0.7
     late.save(tmp_path)
     assert SoftSurvivalTreeCV.load(tmp_path).summary() == late.summary()
 

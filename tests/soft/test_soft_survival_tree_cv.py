@@ -346,8 +346,15 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: So
     late = SoftSurvivalTreeCV(**SMALL).fit(X, y, entry=entry)
     assert not np.allclose(late.cv_results_["mean_score"], searched.cv_results_["mean_score"])
     for scoring in ("ibs", minus_depth):
-        with pytest.raises(DataError, match="use scoring='log_likelihood'"):
+        with pytest.raises(DataError, match="use scoring='log_likelihood' or 'c_harrell'"):
             SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, y, entry=entry)
+    ranked = SoftSurvivalTreeCV(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, y, entry=entry)
+    fold, outside = ranked.folds_ == 0, ranked.folds_ != 0
+    leaf = SoftSurvivalTree(**ranked.shared(), **ranked.best_params_)
+    leaf.fit(X[outside], (y[0][outside], y[1][outside]), entry=entry[outside])
+    score = leaf.score(X[fold], (y[0][fold], y[1][fold]), entry=entry[fold])
+    assert ranked.cv_results_.loc[ranked.best_index_, "fold_0"] == pytest.approx(score, rel=1e-9)
+    assert score != leaf.score(X[fold], (y[0][fold], y[1][fold]))
     leaves = ("exponential", Spline("odds", knots=1), Spline("odds", knots=2))
     several = _fit(small_data, leaf=leaves, depth=0, init=("random", "kmeans"))
     assert len(several.cv_results_) == 3 * 2

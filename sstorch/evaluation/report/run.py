@@ -152,7 +152,9 @@ def _verdict_of_scores(peers: pd.DataFrame) -> str:
 
 def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
-    reverse = KaplanMeierBand.fit(data.time, ~data.event) if not data.event.all() else None
+    reverse = None
+    if not data.event.all():
+        reverse = KaplanMeierBand.fit(data.time, ~data.event, entry=data.entry)
     followed = math.inf if reverse is None else float(reverse.quantile().value)
     median, *limits = (float(part) for part in _kaplan_meier(data).quantile())
     survival = f"{interval_text(median, *limits)}{run.in_unit}" if math.isfinite(median) else "not reached"
@@ -182,8 +184,7 @@ def _rows(run: Run) -> Section:
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
     """Kaplan-Meier of some rows, with their weights and entry times."""
-    entry = data.entry if data.entry.any() else None
-    return KaplanMeierBand.fit(data.time, data.event, sample_weight=data.sample_weight, entry=entry)
+    return KaplanMeierBand.fit(data.time, data.event, sample_weight=data.sample_weight, entry=data.entry)
 
 
 def _columns_table(run: Run) -> Table:
@@ -330,6 +331,11 @@ def _scores(run: Run) -> Section | None:
             "observed from time zero."
         )
     legend.append(f"{ABSENT}: step functions have no likelihood.")
+    if run.data.entry.any():
+        legend.append(
+            "Rows that entered late are compared where both were at risk; Brier scores take every row as "
+            "observed from time zero and are left out."
+        )
     return Section("Scores beside plain models", [Table(caption, header, rows), Bullets(legend)])
 
 
@@ -344,6 +350,9 @@ def _score_cell(name: str, value: float, best: float) -> Cell:
 def _calibration(run: Run) -> Section:
     """Observed against predicted survival of rows left out, at each time that they were predicted for."""
     data = run.data
+    if data.entry.any():
+        text = "Curves of calibration take every row as observed from time zero, and some entered later."
+        return Section("Calibration on rows left out", [Paragraph(text)])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
     panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
     for name in times:
