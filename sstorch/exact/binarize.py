@@ -17,7 +17,7 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_columns_exist
 from sstorch.data import parse_target
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
-from sstorch.exact.survival_tasks import nelson_aalen
+from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import ConfigError, DataError, FormatError
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
@@ -331,7 +331,7 @@ def _outcomes(y: object) -> FloatArray:
         numbers: FloatArray = y.reshape(len(y), -1).astype(np.float64)
         return numbers
     time, event = parse_target(y)
-    scores: FloatArray = (event - nelson_aalen(time, event))[:, None]
+    scores: FloatArray = (event - BaselineHazard.of(time, event).exposure(time))[:, None]
     return scores
 
 

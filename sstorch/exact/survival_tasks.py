@@ -10,10 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_entry
 from sstorch.data import parse_target
 from sstorch.exact.task import Entries, OneStepTask
-from sstorch.exact.tree import BaselineHazard
+from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
@@ -29,28 +30,49 @@ class LogLikelihood(OneStepTask):
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
     row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never raises the loss.
 
+    Where rows entered late (left truncation) Λ is estimated from those at risk, entry < t <= time, and
+    Λ(t_i) - Λ(entry_i) takes the place of Λ(t_i). Then a row that is split in two at any time changes no
+    tree, and all losses by the same constant.
+
     Args:
         time: observed times, shape (N,).
         event: True or 1 where the event was observed, shape (N,).
         time_tolerance: Λ is read at t + time_tolerance. 0 is the definition; pystreed reads with 1e-6.
+        entry: times from which rows were observed, shape (N,); None if all were from time zero.
 
     Attributes:
-        hazard: (N,), Λ(t_i); 1 / (N + 1) before the first event.
+        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event; Λ(t_i) - Λ(entry_i) where rows entered late,
+            0 where no event falls between.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; or no event.
+        DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; or no event.
+        ConfigError: a tolerance with rows that entered late.
 
     References:
         LeBlanc and Crowley (1992), Biometrics 48, 411-425. Huisman, van der Linden and Demirović (2024),
         Optimal survival trees: a dynamic programming approach, AAAI 38.
     """
 
-    def __init__(self, time: npt.ArrayLike, event: npt.ArrayLike, *, time_tolerance: float = 0.0) -> None:
+    def __init__(
+        self,
+        time: npt.ArrayLike,
+        event: npt.ArrayLike,
+        *,
+        time_tolerance: float = 0.0,
+        entry: npt.ArrayLike | None = None,
+    ) -> None:
         self.time, self.event = parse_target((time, event))
         self.n_rows = len(self.time)
         if not self.event.any():
             raise DataError("event: no row has an event, so there is no hazard to estimate")
-        self.hazard = nelson_aalen(self.time, self.event, time_tolerance)
+        self._entry = check_entry(entry, self.time)
+        if self._entry is not None and time_tolerance:
+            raise ConfigError(
+                f"time_tolerance={time_tolerance!r}: some rows entered late, and Λ is read at exactly their "
+                "times; leave it 0"
+            )
+        baseline = BaselineHazard.of(self.time, self.event, self._entry)
+        self.hazard = baseline.exposure(self.time + time_tolerance, self._entry)
         self.constant = float(-np.log(self.hazard[self.event]).sum())
 
     def entries(self) -> Entries:
@@ -67,22 +89,17 @@ class LogLikelihood(OneStepTask):
 
     def loss(self, leaf: IntArray) -> float:
         """Σ_i Λ_i θ - d_i log Λ_i - d_i log θ - d_i, θ that of the row's leaf; 0 in leaves without events."""
-        theta, has_events = self._theta(leaf, int(leaf.max()) + 1)
-        of_row = theta[leaf]
+        n_leaves = int(leaf.max()) + 1
+        of_row = self.decisions(leaf, n_leaves)[leaf]
+        has_events = np.bincount(leaf, weights=self.event, minlength=n_leaves) > 0
         d, hazard = self.event.astype(np.float64), self.hazard
-        rows = hazard * of_row - d * (np.log(hazard) + np.log(of_row) + 1.0)
+        # Without an event a row may have no exposure, and its logarithm does not count.
+        rows = hazard * of_row - d * (np.log(np.where(self.event, hazard, 1.0)) + np.log(of_row) + 1.0)
         return float(rows[has_events[leaf]].sum())
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
-        """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,)."""
-        return self._theta(leaf, n_leaves)[0]
-
-    def _theta(self, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
-        """Hazard ratio of each leaf, and which leaves have events."""
-        events = np.bincount(leaf, weights=self.event, minlength=n_leaves)
-        hazard = np.bincount(leaf, weights=self.hazard, minlength=n_leaves)
-        filled = np.where(hazard > 0.0, hazard, 1.0)
-        return np.maximum(events, 0.5) / filled, events > 0
+        """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,); see `hazard_ratios`."""
+        return hazard_ratios(leaf, n_leaves, self.event, self.hazard)
 
 
 class CompetingLogLikelihood(OneStepTask):
@@ -96,6 +113,7 @@ class CompetingLogLikelihood(OneStepTask):
         time: observed times, shape (N,).
         cause: 1 .. K, 0 where the row was censored, shape (N,).
         n_causes: K; the largest cause if None.
+        entry: times from which rows were observed, shape (N,), as of :class:`LogLikelihood`.
 
     Attributes:
         event: (N,), whether any cause was observed.
@@ -107,13 +125,22 @@ class CompetingLogLikelihood(OneStepTask):
         Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554.
     """
 
-    def __init__(self, time: npt.ArrayLike, cause: npt.ArrayLike, n_causes: int | None = None) -> None:
+    def __init__(
+        self,
+        time: npt.ArrayLike,
+        cause: npt.ArrayLike,
+        n_causes: int | None = None,
+        *,
+        entry: npt.ArrayLike | None = None,
+    ) -> None:
         codes = np.asarray(cause)
         count = int(codes.max(initial=0)) if n_causes is None else n_causes
         for number in range(1, count + 1):
             if not (codes == number).any():
                 raise DataError(f"cause: no row has cause {number}, so there is no hazard to estimate")
-        self.causes = tuple(LogLikelihood(time, codes == number) for number in range(1, count + 1))
+        self.causes = tuple(
+            LogLikelihood(time, codes == number, entry=entry) for number in range(1, count + 1)
+        )
         if not self.causes:
             raise DataError("cause: no row has an event, so there is no hazard to estimate")
         self.event = codes > 0
@@ -140,11 +167,6 @@ class CompetingLogLikelihood(OneStepTask):
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Hazard ratio of each leaf and cause, (n_leaves, K)."""
         return np.stack([task.decisions(leaf, n_leaves) for task in self.causes], axis=1)
-
-
-def nelson_aalen(time: FloatArray, event: BoolArray, tolerance: float = 0.0) -> FloatArray:
-    """Λ(t_i + tolerance) of each row, 1 / (N + 1) before the first event, shape (N,)."""
-    return BaselineHazard.of(time, event).at(time + tolerance)
 
 
 class IntegratedBrier:

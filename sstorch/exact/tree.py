@@ -235,9 +235,17 @@ class LeafCurves:
 
 
 def leaf_curves(
-    leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolArray, curve: LeafCurveKind
+    leaf: IntArray,
+    n_leaves: int,
+    time: FloatArray,
+    event: BoolArray,
+    curve: LeafCurveKind,
+    entry: FloatArray | None = None,
 ) -> LeafCurves:
     """Estimate the curves of all leaves from leaf, time and event of each row, (N,), some with events.
+
+    With `entry`, of each row the time from which it was observed (N,), it is at risk where entry < t <= time;
+    not with ``"ipcw"``.
 
     ``"kaplan_meier"``: Kaplan-Meier and Nelson-Aalen estimates of the leaf's rows.
     ``"proportional_hazards"``: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows and theta from
@@ -250,12 +258,15 @@ def leaf_curves(
     shape = (n_leaves, len(times))
     leaving = np.zeros((n_leaves, len(times) + 1))
     np.add.at(leaving, (leaf, seen), 1.0)
+    if entry is not None:
+        np.subtract.at(leaving, (leaf, np.searchsorted(times, entry, side="right")), 1.0)
     at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1][:, 1:]
     events = np.zeros(shape)
     np.add.at(events, (leaf[event], seen[event] - 1), 1.0)
     if curve == "proportional_hazards":
-        baseline = np.cumsum(events.sum(axis=0) / at_risk.sum(axis=0))
-        hazard = hazard_ratios(leaf, n_leaves, time, event)[:, None] * baseline
+        whole = BaselineHazard.of(time, event, entry)
+        ratios = hazard_ratios(leaf, n_leaves, event, whole.exposure(time, entry))
+        hazard = ratios[:, None] * whole.values[1:]
         return LeafCurves(times, np.exp(-hazard), hazard)
     rate = events / np.maximum(at_risk, 1.0)
     hazard = np.cumsum(rate, axis=1)
@@ -264,34 +275,44 @@ def leaf_curves(
     return LeafCurves(times, _least_brier(leaf, n_leaves, time, event, times), hazard)
 
 
-def hazard_ratios(leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolArray) -> FloatArray:
+def hazard_ratios(leaf: IntArray, n_leaves: int, event: BoolArray, exposure: FloatArray) -> FloatArray:
     """Maximum likelihood hazard ratio of each leaf to the baseline of all rows, shape (L,).
 
-    E / H, with E events and H the sum of Λ(t_i) in the leaf, Λ the Nelson-Aalen estimate of all rows, or
-    1 / (N + 1) before the first event; half an event is counted in a leaf without any. See LeBlanc and
-    Crowley (1992), Biometrics 48, 411-425.
+    E / H, with E events and H the sum of the exposures in the leaf, `BaselineHazard.exposure` of each row;
+    half an event is counted in a leaf without any, and a leaf without exposure, whose rows entered late and
+    left before any event, has the ratio 1. See LeBlanc and Crowley (1992), Biometrics 48, 411-425.
     """
     events = np.bincount(leaf, weights=event, minlength=n_leaves)
-    hazard = np.bincount(leaf, weights=BaselineHazard.of(time, event).at(time), minlength=n_leaves)
-    return np.maximum(events, 0.5) / hazard
+    hazard = np.bincount(leaf, weights=exposure, minlength=n_leaves)
+    return np.divide(np.maximum(events, 0.5), hazard, out=np.ones(n_leaves), where=hazard > 0.0)
 
 
 @dataclass(frozen=True)
 class BaselineHazard:
     """Nelson-Aalen estimate Λ of all rows, kept positive: 1 / (N + 1) before the first event.
 
-    It is `values[0]` before the distinct event `times` (T,), and `values[k]` from the k-th of them on.
+    It is `values[0]` before the distinct event `times` (T,), and `values[k]` from the k-th of them on. Where
+    rows entered late it is the plain estimate, 0 before the first event: a row that is split in two keeps its
+    exposure, Λ(t) - Λ(entry).
     """
 
     times: FloatArray
     values: FloatArray
 
     @classmethod
-    def of(cls, time: FloatArray, event: BoolArray) -> BaselineHazard:
-        """Estimate it."""
+    def of(cls, time: FloatArray, event: BoolArray, entry: FloatArray | None = None) -> BaselineHazard:
+        """Estimate it from rows that are at risk where entry < t <= time; None if all were from time zero."""
         times, counts = np.unique(time[event], return_counts=True)
         at_risk = len(time) - np.searchsorted(np.sort(time), times, side="left")
-        return cls(times, np.concatenate(([1.0 / (len(time) + 1)], np.cumsum(counts / at_risk))))
+        first = 1.0 / (len(time) + 1)
+        if entry is not None:
+            at_risk = at_risk - (len(time) - np.searchsorted(np.sort(entry), times, side="left"))
+            first = 0.0
+        return cls(times, np.concatenate(([first], np.cumsum(counts / at_risk))))
+
+    def exposure(self, time: FloatArray, entry: FloatArray | None = None) -> FloatArray:
+        """Λ(t_i) - Λ(entry_i), or Λ(t_i) where all were observed from time zero, shape (N,)."""
+        return self.at(time) if entry is None else self.at(time) - self.at(entry)
 
     def at(self, time: npt.ArrayLike) -> FloatArray:
         """Λ(t)."""

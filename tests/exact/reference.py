@@ -7,6 +7,19 @@ import math
 import numpy as np
 
 
+def exposures(time, event, entry):
+    """What the Nelson-Aalen estimate of rows at risk, entry < t <= time, rises by from entry to time."""
+    found = []
+    for start, end in zip(entry, time, strict=True):
+        total = 0.0
+        for u in sorted(set(time)):
+            if start < u <= end:
+                at_risk = sum(1 for a, b in zip(entry, time, strict=True) if a < u <= b)
+                total += sum(1 for s, d in zip(time, event, strict=True) if s == u and d) / at_risk
+        found.append(total)
+    return found
+
+
 def hazards(time, event):
     """Nelson-Aalen estimate at each row's time, 1 / (N + 1) before the first event."""
     found = []

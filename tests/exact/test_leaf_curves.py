@@ -71,7 +71,7 @@ def test_leaves_without_events_count_half_an_event() -> None:
     leaf, time, event = np.array([0, 0, 1]), np.array([1.0, 2.0, 2.0]), np.array([True, True, False])
     baseline = Baseline.of(time, event)
     np.testing.assert_allclose(baseline.at([0.5, 1.0, 1.5, 9.0]), [0.25, 1 / 3, 1 / 3, 1 / 3 + 1 / 2])
-    ratios = hazard_ratios(leaf, 2, time, event)
+    ratios = hazard_ratios(leaf, 2, event, baseline.exposure(time))
     np.testing.assert_allclose(ratios, [2 / (1 / 3 + 5 / 6), 0.5 / (5 / 6)])
     curves = leaf_curves(leaf, 2, time, event, "proportional_hazards")
     np.testing.assert_allclose(curves.cumulative_hazard[1], 0.6 * np.array([1 / 3, 5 / 6]))

@@ -22,6 +22,7 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
 from sstorch.exact.estimators.search import SearchSettings
+from sstorch.exact.estimators.survival import late_entry, outcome
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves
 from sstorch.memory import check_room
@@ -129,14 +130,16 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         self.min_events = min_events
         self.time_unit = time_unit
 
-    def fit(self, X: object, y: object) -> Self:
-        """Search for the tree; all rows count alike and are taken as observed from time zero.
+    def fit(self, X: object, y: object, *, entry: object = None) -> Self:
+        """Search for the tree; all rows count alike.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: a (time, cause) tuple, a DataFrame with the columns ``time`` and ``cause``, or a structured
                 array with such fields; see ``causes``.
+            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
+                all were from time zero.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -145,10 +148,10 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         """
         settings: CompetingRisksSettings = self._check()
         unit = check_time_unit(self.time_unit)
-        data = SurvivalData(X, y, causes=self.causes)
+        data = SurvivalData(X, y, entry=entry, causes=self.causes)
         data.warn_of_few_events()
-        questions = settings.questions(data.frame, (data.time, data.event))
-        task = CompetingLogLikelihood(data.time, data.cause, len(data.cause_names))
+        questions = settings.questions(data.frame, outcome(data))
+        task = CompetingLogLikelihood(data.time, data.cause, len(data.cause_names), entry=late_entry(data))
         leaf = self._set(questions, questions.solve(task, settings.min_events))
         self._set_causes(data)
         self.zero_time_, self.time_unit_ = data.zero_time, unit or data.time_unit
@@ -157,11 +160,14 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
 
     def _set_leaves(self, data: SurvivalData, leaf: IntArray, task: CompetingLogLikelihood) -> None:
         n_leaves, n_causes = self.tree_.n_leaves, len(self.causes_)
-        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, "kaplan_meier")
+        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, "kaplan_meier", late_entry(data))
         self.event_times_ = self.curves_.times
         inside = [leaf == number for number in range(n_leaves)]
         self.incidence_ = np.stack(
-            [aalen_johansen(data.time[i], data.cause[i], self.event_times_, n_causes) for i in inside]
+            [
+                aalen_johansen(data.time[i], data.cause[i], self.event_times_, n_causes, entry=data.entry[i])
+                for i in inside
+            ]
         )
         horizons, ratios = self._horizons(), task.decisions(leaf, n_leaves)
         at = np.searchsorted(self.event_times_, horizons, side="right") - 1

@@ -28,7 +28,14 @@ from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.solve import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
-from sstorch.exact.tree import BinaryTree, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
+from sstorch.exact.tree import (
+    BaselineHazard,
+    BinaryTree,
+    LeafCurveKind,
+    LeafCurves,
+    hazard_ratios,
+    leaf_curves,
+)
 from sstorch.exceptions import ConfigError
 from sstorch.memory import check_room
 
@@ -77,14 +84,33 @@ class SurvivalSettings(SearchSettings):
                 large enough.
             ConfigError: too many questions for the depth.
         """
-        questions = self.questions(data.frame, (data.time, data.event))
+        entry = late_entry(data)
+        if entry is not None and self.objective != "log_likelihood":
+            raise ConfigError(
+                f"objective={self.objective!r} weighs rows for censoring as if all were observed from time "
+                "zero, and some entered later: use objective='log_likelihood'"
+            )
+        questions = self.questions(data.frame, outcome(data))
         task: Task
         if self.objective == "log_likelihood":
-            task = LogLikelihood(data.time, data.event)
+            task = LogLikelihood(data.time, data.event, entry=entry)
         else:
             curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
             task = IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
         return TreeSearch(self, data, questions, questions.solve(task, self.min_events))
+
+
+def late_entry(data: SurvivalData) -> FloatArray | None:
+    """Times from which rows were observed, (N,), or None if all were from time zero."""
+    return data.entry if data.entry.any() else None
+
+
+def outcome(data: SurvivalData) -> object:
+    """Times and events for a `Binarizer`; where rows entered late what it would make of them, residuals."""
+    entry = late_entry(data)
+    if entry is None:
+        return data.time, data.event
+    return data.event - BaselineHazard.of(data.time, data.event, entry).exposure(data.time, entry)
 
 
 @dataclass(frozen=True)
@@ -111,11 +137,11 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
 
     def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
         """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
-        data, settings = search.data, search.settings
+        data, settings, entry = search.data, search.settings, late_entry(search.data)
         leaf = self._set(search.questions, search.solution, tree)
         n_leaves = self.tree_.n_leaves
         self.zero_time_ = data.zero_time
-        self._set_curves(leaf_curves(leaf, n_leaves, data.time, data.event, settings.leaf_curve))
+        self._set_curves(leaf_curves(leaf, n_leaves, data.time, data.event, settings.leaf_curve, entry))
         table = pd.DataFrame(
             {
                 "rows": np.bincount(leaf, minlength=n_leaves),
@@ -124,7 +150,8 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
             index=pd.RangeIndex(n_leaves, name="leaf"),
         )
         if settings.objective == "log_likelihood":
-            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.time, data.event)
+            exposure = BaselineHazard.of(data.time, data.event, entry).exposure(data.time, entry)
+            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.event, exposure)
         table["median"] = self.curves_.quantile(0.5)
         times = round_horizons(self.event_times_, settings.time_unit)
         for time, column in zip(times, self.curves_.survival_at(times).T, strict=True):
@@ -350,26 +377,34 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         X: object,
         y: object = None,
         *,
+        entry: object = None,
         duration_col: str | None = None,
         event_col: str | None = None,
+        entry_col: str | None = None,
     ) -> Self:
-        """Search for the tree; all rows count alike and are taken as observed from time zero.
+        """Search for the tree; all rows count alike.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
                 columns ``time`` and ``event``.
+            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
+                all were from time zero. With ``objective="log_likelihood"``, see
+                :class:`~sstorch.exact.LogLikelihood`; the curves of leaves are those of rows at risk.
             duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
                 of features and of the columns named here, and predictions take it as it is.
             event_col: column of the events; None if every row has one.
+            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
-                depth: the message estimates memory and time.
+            ConfigError: a parameter has a value that does not exist; an objective that takes no late entry;
+                or there are too many questions for the depth: the message estimates memory and time.
         """
-        X, y, *_ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
-        data = SurvivalData(X, y)
+        X, y, _, entry, _ = split_columns(
+            X, y, None, entry, duration_col=duration_col, event_col=event_col, entry_col=entry_col
+        )
+        data = SurvivalData(X, y, entry=entry)
         data.warn_of_few_events()
         return self._set_search(self._check().search(data))

@@ -128,13 +128,25 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         X: object,
         y: object = None,
         *,
+        entry: object = None,
         duration_col: str | None = None,
         event_col: str | None = None,
+        entry_col: str | None = None,
     ) -> Self:
-        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
+        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
+
+        A scorer of scikit-learn takes no entry: where rows entered late, ``scoring="loss"`` alone will do.
+        """
         settings: SurvivalSettings = self._check()
-        X, y, *_ = split_columns(X, y, duration_col=duration_col, event_col=event_col)
-        data = SurvivalData(X, y)
+        X, y, _, entry, _ = split_columns(
+            X, y, None, entry, duration_col=duration_col, event_col=event_col, entry_col=entry_col
+        )
+        data = SurvivalData(X, y, entry=entry)
+        if self.scoring != "loss" and data.entry.any():
+            raise ConfigError(
+                "scoring: a scorer takes every row as observed from time zero, and some entered later: use "
+                "scoring='loss'"
+            )
         data.warn_of_few_events()
         n_folds = check_integer("n_folds", self.n_folds, 2)
         folds = stratified_folds(data.event, n_folds, check_integer("random_state", self.random_state, 0))
@@ -234,9 +246,17 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":
-        ratio = hazard_ratios(leaf, tree.n_leaves, train.time, train.event)[here]
-        hazard = BaselineHazard.of(train.time, train.event).at(rows.time)
-        deviance = hazard * ratio - rows.event * (np.log(hazard) + np.log(ratio) + 1.0)
+        # Both parts by the baseline of the training rows; late entry of either counts for both.
+        late = train.entry.any() or rows.entry.any()
+        entry, entry_here = (train.entry, rows.entry) if late else (None, None)
+        baseline = BaselineHazard.of(train.time, train.event, entry)
+        exposure = baseline.exposure(train.time, entry)
+        ratio = hazard_ratios(leaf, tree.n_leaves, train.event, exposure)[here]
+        hazard = baseline.exposure(rows.time, entry_here)
+        # An event may fall where the training rows have none: whatever stands there is in the score of all
+        # sizes.
+        seen = np.where(hazard > 0.0, hazard, 1.0 / (len(train) + 1))
+        deviance = hazard * ratio - rows.event * (np.log(seen) + np.log(ratio) + 1.0)
         return -float(deviance.mean()), tree.n_leaves
     curves = leaf_curves(leaf, tree.n_leaves, train.time, train.event, settings.leaf_curve)
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "osst"), len(rows.time))

@@ -1,0 +1,185 @@
+"""Exact trees of rows that entered late: brute force, lifelines, and rows that are split in two."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter, NelsonAalenFitter
+from scipy.special import xlogy
+from sklearn.base import clone
+
+from sstorch import (
+    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    SurvivalData,
+    metrics,
+)
+from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
+from sstorch.exceptions import ConfigError, DataError
+from tests.exact import reference
+
+
+def problem(seed):
+    """A random problem whose rows entered at a whole number or a half before their time, or at zero."""
+    features, time, event = reference.random_problem(seed)
+    rng = np.random.default_rng(seed + 1000)
+    entry = np.floor(2 * rng.uniform(0, 0.99, len(time)) * time) / 2
+    return features, time, event, np.where(rng.random(len(time)) < 0.3, 0.0, entry)
+
+
+def cohort(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.integers(0, 3, n).astype(float)})
+    time = rng.exponential(np.exp(-frame["a"] - 0.5 * (frame["b"] == 1)))
+    entry = np.where(rng.random(n) < 0.5, time * rng.uniform(0, 0.9, n), 0.0)
+    return frame, time, rng.random(n) < 0.7, entry
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_budgets_equal_brute_force(seed):
+    features, time, event, entry = problem(seed)
+    task = LogLikelihood(time, event, entry=entry)
+    exposure = reference.exposures(time.tolist(), event.tolist(), entry.tolist())
+    np.testing.assert_allclose(task.hazard, exposure, rtol=1e-12, atol=1e-15)
+
+    def half_deviance(rows):
+        rows = list(rows)
+        d, h = event[rows].astype(float), np.array(exposure)[rows]
+        if not d.any():
+            return 0.0
+        fitted = d.sum() / h.sum() * h
+        return float((xlogy(d, d / np.where(d > 0, fitted, 1.0)) - (d - fitted)).sum())
+
+    depth, min_leaf = 2 + seed % 2, 1 + seed % 3
+    solution = solve(features, task, depth, min_leaf=min_leaf)
+    least = reference.all_trees(features, half_deviance, depth, lambda rows: len(rows) >= min_leaf)
+    assert set(solution.optima) == set(least)
+    for (d, n), expected in least.items():
+        assert solution.optima[d, n].loss == pytest.approx(expected, rel=1e-10, abs=1e-12)
+        leaf = solution.tree(depth=d, nodes=n, leaf_penalty=0.0).apply(features)
+        assert task.loss(leaf) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    check_task(task, features)
+
+
+def test_without_late_entry_nothing_changes():
+    frame, time, event, _ = cohort()
+    zero, y = np.zeros(len(time)), (time, event)
+    assert np.array_equal(LogLikelihood(*y, entry=zero).hazard, LogLikelihood(*y).hazard)
+    plain = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(frame, y)
+    late = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(frame, y, entry=zero)
+    assert late.loss_ == plain.loss_
+    assert late.export_text() == plain.export_text()
+    pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
+
+
+def test_rows_split_at_any_time_leave_the_tree_alike():
+    raw, time, event, entry = cohort()
+    # Quantiles of twice the rows might be other questions.
+    frame = pd.DataFrame({f"a > {at}": raw["a"] > at for at in (-0.8, -0.2, 0.4, 1.0)}).astype(float)
+    frame["b is 1"] = (raw["b"] == 1).astype(float)
+    middle = entry + np.random.default_rng(1).uniform(0.05, 0.95, len(time)) * (time - entry)
+    twice = pd.concat([frame, frame], ignore_index=True)
+    begin, end = np.concatenate([entry, middle]), np.concatenate([middle, time])
+    ended = np.concatenate([np.zeros(len(time), dtype=bool), event])
+    tree = OptimalSurvivalTree(max_depth=2, binarize=False)
+    whole, split = (
+        clone(tree).fit(frame, (time, event), entry=entry),
+        tree.fit(twice, (end, ended), entry=begin),
+    )
+    assert split.tree_.export_text() == whole.tree_.export_text()
+    for table in ("hazard_ratio", "median"):
+        np.testing.assert_allclose(split.leaf_table_[table], whole.leaf_table_[table], rtol=1e-10)
+    np.testing.assert_allclose(split.curves_.survival, whole.curves_.survival, atol=1e-10)
+    # Losses are relative to a model with a hazard ratio for every row, of which there are more.
+    gained = split.optima_["loss"] - whole.optima_["loss"]
+    assert gained.iloc[0] > 0
+    np.testing.assert_allclose(gained, gained.iloc[0], rtol=1e-9)
+    score = whole.score(frame, (time, event), entry=entry)
+    assert split.score(twice, (end, ended), entry=begin) == pytest.approx(score, abs=1e-10)
+
+
+def test_curves_of_leaves_equal_lifelines():
+    frame, time, event, entry = cohort()
+    entry[:40] = 0.0  # so that no early event takes all who are at risk
+    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50)
+    columns = frame.assign(start=entry, stop=time, died=event)
+    tree.fit(columns, duration_col="stop", event_col="died", entry_col="start")
+    leaf, times = tree.apply(frame), tree.event_times_
+    for number in range(2):
+        rows = leaf == number
+        given = {"durations": time[rows], "event_observed": event[rows], "entry": entry[rows]}
+        peer = KaplanMeierFitter().fit(**given).survival_function_at_times(times)
+        np.testing.assert_allclose(tree.curves_.survival[number], peer, atol=1e-10)
+        fitter = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(**given)
+        peer = fitter.cumulative_hazard_at_times(times)
+        np.testing.assert_allclose(tree.curves_.cumulative_hazard[number], peer, atol=1e-10)
+    exposure = np.array(reference.exposures(time.tolist(), event.tolist(), entry.tolist()))
+    ratio = [event[leaf == k].sum() / exposure[leaf == k].sum() for k in range(2)]
+    np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
+    alike = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
+    alike.fit(frame, (time, event), entry=entry)
+    everybody = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
+    baseline = everybody.cumulative_hazard_at_times(times).to_numpy()
+    np.testing.assert_allclose(alike.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
+
+
+def test_sizes_are_chosen_by_the_deviance_of_rows_left_out():
+    frame, time, event, entry = cohort()
+    tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3, min_leaf=20)
+    tree.fit(frame, (time, event), entry=entry)
+    assert tree.best_nodes_ == 1
+    train, rows = tree.folds_ != 0, tree.folds_ == 0
+    single = OptimalSurvivalTree(max_depth=0).fit(
+        frame[train], (time[train], event[train]), entry=entry[train]
+    )
+    theta = single.leaf_table_["hazard_ratio"].item()
+    assert theta == pytest.approx(1.0)  # as many events as the baseline expects
+    at = single.curves_.cumulative_hazard_at(np.concatenate([time[rows], entry[rows]]))[0]
+    exposure = at[: rows.sum()] - at[rows.sum() :]
+    kept = np.where(exposure > 0, exposure, 1 / (train.sum() + 1))
+    deviance = exposure - event[rows] * (np.log(kept) + 1)
+    assert tree.cv_results_.loc[0, "fold_0"] == pytest.approx(-deviance.mean(), rel=1e-10)
+    boosted = OptimalSurvivalTree(max_depth=1, binarize="boosted").fit(frame, (time, event), entry=entry)
+    assert any(rule.column == "a" for rule in boosted.rules_)
+
+
+def test_causes_with_late_entry():
+    frame, time, event, entry = cohort()
+    cause = np.where(event, 1 + (frame["b"] > 0), 0)
+    task = CompetingLogLikelihood(time, cause, entry=entry)
+    singles = [LogLikelihood(time, cause == k, entry=entry) for k in (1, 2)]
+    leaf = (frame["a"] > 0).to_numpy().astype(int)
+    assert task.loss(leaf) == sum(single.loss(leaf) for single in singles)
+    tree = OptimalCompetingRisksTree(max_depth=1, min_leaf=50).fit(frame, (time, cause), entry=entry)
+    leaf = tree.apply(frame)
+    for number in range(2):
+        rows = leaf == number
+        expected = metrics.aalen_johansen(time[rows], cause[rows], tree.event_times_, 2, entry=entry[rows])
+        np.testing.assert_array_equal(tree.incidence_[number], expected)
+        total = 1 - tree.curves_.survival[number] - expected.sum(axis=0)
+        np.testing.assert_allclose(total, 0, atol=1e-12)
+
+
+def test_a_leaf_that_no_event_passed_by_has_the_baseline():
+    time, event = np.array([1.0, 3.0, 2.0, 4.0]), np.array([1, 1, 0, 0])
+    task = LogLikelihood(time, event, entry=[0.0, 0.5, 1.5, 3.5])
+    np.testing.assert_allclose(task.hazard, [1 / 2, 3 / 2, 0, 0])
+    assert task.decisions(np.array([0, 0, 1, 1]), 2).tolist() == [1.0, 1.0]
+    assert np.isfinite(task.loss(np.array([0, 0, 1, 1])))
+
+
+def test_what_knows_no_entry_is_refused():
+    frame, time, event, entry = cohort(60)
+    y = (time, event)
+    with pytest.raises(ConfigError, match="some entered later: use objective='log_likelihood'"):
+        OptimalSurvivalTree(objective="integrated_brier").fit(frame, y, entry=entry)
+    with pytest.raises(ConfigError, match="scoring: a scorer takes every row as observed from time zero"):
+        OptimalSurvivalTreeCV(max_depth=1, scoring=lambda *_: 0.0).fit(frame, y, entry=entry)
+    with pytest.raises(ConfigError, match="time_tolerance=1e-06: some rows entered late"):
+        LogLikelihood(*y, entry=entry, time_tolerance=1e-6)
+    with pytest.raises(DataError, match="is not before the time in 60 rows"):
+        OptimalSurvivalTree().fit(frame, y, entry=time)
+    with pytest.raises(DataError, match="never at risk: remove such rows"):
+        LogLikelihood(*y, entry=time)
+    data = SurvivalData(frame, y, entry=entry)
+    assert OptimalSurvivalTree(max_depth=1).fit(data.frame, y, entry=data.entry).certified_
