@@ -10,6 +10,7 @@ import scipy.sparse
 import sklearn
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
@@ -196,7 +197,9 @@ def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData, structured: np
     tree = _quick(fairness="l2", rho=0.01)
     with sklearn.config_context(enable_metadata_routing=True):
         asked = clone(tree).set_fit_request(sample_weight=True, entry=True, sensitive=True)
-        asked.set_score_request(sample_weight=True)
+        with pytest.raises(UnsetMetadataPassedError, match=r"\[entry\] are passed but are not"):
+            cross_validate(asked.set_score_request(sample_weight=True), gbsg2.frame, structured, params=extra)
+        asked.set_score_request(sample_weight=True, entry=True)
         found = cross_validate(asked, gbsg2.frame, structured, cv=2, params=extra, return_indices=True)
         search = GridSearchCV(asked, {"depth": [1]}, cv=2).fit(gbsg2.frame, structured, **extra)
     np.testing.assert_allclose(search.cv_results_["mean_test_score"][0], found["test_score"].mean())
@@ -209,9 +212,10 @@ def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData, structured: np
         sensitive=extra["sensitive"].iloc[train],
     )
     rows = gbsg2.frame.iloc[test], structured[test]
-    score = by_hand.score(*rows, sample_weight=extra["sample_weight"][test])
+    weight, entry = extra["sample_weight"][test], extra["entry"][test]
+    score = by_hand.score(*rows, sample_weight=weight, entry=entry)
     assert found["test_score"][0] == pytest.approx(score, rel=1e-12)
-    assert score != by_hand.score(*rows)
+    assert len({score, by_hand.score(*rows), by_hand.score(*rows, sample_weight=weight)}) == 3
 
 
 def test_scores_refuse_the_rows_that_predictions_refuse(gbsg2: SurvivalData) -> None:
