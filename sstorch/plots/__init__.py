@@ -13,6 +13,7 @@ from sstorch.plots.decisions import plot_decision_curve
 from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
+from sstorch.plots.paths import plot_path
 from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
@@ -27,6 +28,7 @@ __all__ = [
     "plot_objective",
     "plot_optimal_tree",
     "plot_parity_by_rho",
+    "plot_path",
     "plot_routing_sharpness",
     "plot_runs",
     "plot_scores_by_dataset",

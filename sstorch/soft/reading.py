@@ -15,12 +15,14 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
+from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.metrics import KaplanMeierBand
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.groups import interval_text
 from sstorch.soft.merging import MergedLeaves, merge_leaves
+from sstorch.soft.path_table import path_table
 from sstorch.soft.rules import (
     Explanation,
     GateRule,
@@ -673,6 +675,24 @@ class ReadableTree:
         tree = self._tree
         horizons = round_horizons(self.event_times_, tree.time_unit)
         return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_))
+
+    def path_table(self, X: object, *, entry: object, id: object) -> pd.DataFrame:
+        """When a person whose columns change is in which leaf, and what has moved her from one to the next.
+
+        Args:
+            X: rows with the training columns.
+            entry: time from which each row holds, (n,): until the person's next row, the last one for ever.
+            id: person of each row, (n,).
+
+        Returns:
+            One row for each stay of a person in a leaf: ``id``, ``from``, ``until``, ``leaf``, and of all but
+            the first the ``gate`` that has turned, and ``why``: what is other in its columns, and its rule.
+
+        Raises:
+            DataError: two rows of a person begin at once, a column is missing, or entry and id are not (n,).
+        """
+        frame = self._cleaned(X)
+        return path_table(self._tree, self._gate_rules, frame, Paths.of(entry, id, len(frame)))
 
     def simplify(self, X: object, tolerance: float = 0.01) -> SimplifiedRules:
         """Shorter rules that route nearly all rows as the gates do.

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, plots
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -126,6 +126,29 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
                 predict()
         assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
     assert not SoftSurvivalTree(0).fit(rows.frame, (rows.time, rows.event)).time_varying_
+
+
+def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
+    tree = SoftSurvivalTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    rows = gbsg2.frame.iloc[[0, 0, 0, 5]].assign(pnodes=[1.0, 2.0, 30.0, 1.0])
+    stays = tree.path_table(rows, entry=[0, 100, 400, 0], id=["a", "a", "a", "b"])
+    leaf = tree.apply(rows)
+    assert leaf[0] == leaf[1] != leaf[2]
+    assert stays["id"].tolist() == ["a", "a", "b"]
+    assert stays["from"].tolist() == [0, 400, 0]
+    assert stays["until"].tolist() == [400, np.inf, np.inf]
+    assert stays["leaf"].tolist() == [leaf[0], leaf[2], leaf[3]]
+    assert stays["gate"].tolist() == [0, 1, 0]
+    assert stays["why"].iloc[1].startswith("pnodes 2 -> 30: pnodes > ")
+    ax = plots.plot_path(tree, rows[:3], [0, 100, 400])
+    texts = [text.get_text().strip() for text in ax.texts]
+    assert texts == [f"leaf {leaf[0]}", f"leaf {leaf[2]}", "pnodes 2 -> 30"]
+    ends = [float(line.get_ydata()[-1]) for line in ax.lines if len(line.get_xdata()) > 2]
+    times = [400.0, float(tree.event_times_[-1])]
+    expected = tree.predict_survival_function(rows[:3], times, entry=[0, 100, 400], id=["a"] * 3)
+    assert ends == pytest.approx(expected[0].tolist())
+    with pytest.raises(DataError, match="no path"):
+        plots.plot_path(tree, rows[:0], [])
 
 
 LIVES = pd.DataFrame(

@@ -1,0 +1,70 @@
+"""Figure of one person whose columns change: the leaves she goes through, and her curve along them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sstorch.exceptions import DataError
+from sstorch.plots.figures import COLOURS, given_or_new, time_label
+
+
+class TreeWithPaths(Protocol):
+    """A fitted soft tree, as :class:`sstorch.SoftSurvivalTree`."""
+
+    event_times_: Any
+
+    def path_table(self, X: object, *, entry: object, id: object) -> pd.DataFrame:
+        """Stays of persons in leaves."""
+
+    def predict_survival_function(self, X: object, times: Any, *, entry: Any, id: object) -> Any:
+        """Curves along paths."""
+
+
+def plot_path(
+    tree: TreeWithPaths, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
+) -> Axes:
+    """Draw the survival of one person along her rows, on bands in the colours of the leaves she is in.
+
+    Where she changes leaf, it says which columns were different. The last row is carried forward.
+
+    Args:
+        tree: fitted.
+        X: the rows of one person.
+        entry: time from which each row holds, (n,).
+        ax: axes to draw on; of a new figure if None.
+        unit: of time, for the label of the axis; that of the tree if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        DataError: there are no rows, or two of them begin at once.
+    """
+    begin = np.asarray(entry, dtype=np.float64)
+    if begin.size == 0:
+        raise DataError("a person without rows has no path")
+    stays = tree.path_table(X, entry=begin, id=np.zeros(begin.size, dtype=int))
+    ax = given_or_new(ax, 8, 4.2)
+    grid = np.unique(np.r_[np.linspace(begin.min(), float(tree.event_times_[-1]), 301), begin])
+    curve = tree.predict_survival_function(X, grid, entry=begin, id=np.zeros(begin.size, dtype=int))[0]
+    columns = [stays[name].tolist() for name in ("from", "until", "leaf", "why")]
+    for number, (start, until, leaf, why) in enumerate(zip(*columns, strict=True)):
+        colour, end = COLOURS[leaf % len(COLOURS)], min(until, grid[-1])
+        ax.axvspan(start, end, color=colour, alpha=0.18, linewidth=0)
+        inside = (grid >= start) & (grid <= end)
+        ax.plot(grid[inside], curve[inside], color=colour, linewidth=2.5)
+        ax.text(start, 1.03, f" leaf {leaf}", color=colour, fontweight="bold", va="bottom")
+        if why:
+            changes = why.split(": ", 1)[0].replace(", ", "\n")
+            height = 0.03 + 0.16 * (number % 4)  # changes may be close to each other
+            ax.text(start, height, f"{changes} ", ha="right", va="bottom", fontsize="small")
+            ax.axvline(start, color="0.4", linewidth=0.8)
+    ax.set(xlabel=time_label(tree, unit), ylabel="predicted survival", ylim=(0, 1.12))
+    ax.set_xlim(grid[0], grid[-1])
+    ax.set_yticks(np.linspace(0, 1, 6))
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax

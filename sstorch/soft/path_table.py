@@ -1,0 +1,93 @@
+"""Which leaf a person is in from when to when, and what has moved her there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sstorch.data.persons import Paths
+from sstorch.soft.fitted import FittedTree
+from sstorch.soft.rules import GateRule
+
+# Terms of a rule that are written out.
+_TERMS = 4
+
+
+def path_table(
+    tree: FittedTree, rules: Mapping[int, GateRule], frame: pd.DataFrame, path: Paths
+) -> pd.DataFrame:
+    """One row for each stay of a person in a leaf: see :meth:`ReadableTree.path_table`.
+
+    Args:
+        tree: trained.
+        rules: of its gates.
+        frame: the training columns of rows, read.
+        path: whose the rows are, and from when to when they hold.
+    """
+    leaf, depth = tree.apply(tree.encode(frame)), tree.module.topology.depth
+    columns = _columns_of_gates(tree)
+    stays: list[dict[str, object]] = []
+    before = -1
+    for row in np.lexsort((path.begin, path.person)):
+        same = before >= 0 and path.person[row] == path.person[before]
+        if same and leaf[row] == leaf[before]:
+            stays[-1]["until"] = path.end[row]
+        else:
+            gate, why = _turned(rules, columns, leaf, depth, frame, before, int(row)) if same else (0, "")
+            stays.append(
+                {
+                    "id": path.ids[path.person[row]],
+                    "from": path.begin[row],
+                    "until": path.end[row],
+                    "leaf": int(leaf[row]),
+                    "gate": gate,
+                    "why": why,
+                }
+            )
+        before = int(row)
+    return pd.DataFrame(stays, columns=["id", "from", "until", "leaf", "gate", "why"])
+
+
+def _columns_of_gates(tree: FittedTree) -> dict[int, list[str]]:
+    """Raw columns that each gate looks at."""
+    features = tree.preprocessor.gate_features
+    weight = tree.module.gate_parameters().weight.detach().cpu().numpy()
+    return {
+        node: list(dict.fromkeys(name for k in np.flatnonzero(weight[place]) for name in features[k].columns))
+        for place, node in enumerate(tree.module.topology.branches)
+    }
+
+
+def _turned(
+    rules: Mapping[int, GateRule],
+    columns: Mapping[int, list[str]],
+    leaf: np.ndarray,
+    depth: int,
+    frame: pd.DataFrame,
+    before: int,
+    row: int,
+) -> tuple[int, str]:
+    """The first gate that sends a row another way than the one before, and what is other there."""
+    old, new = int(leaf[before]) + 2**depth, int(leaf[row]) + 2**depth
+    while old >> 1 != new >> 1:
+        old, new = old >> 1, new >> 1
+    gate = new >> 1
+    changes = [
+        f"{name} {_text(frame[name].iloc[before])} -> {_text(frame[name].iloc[row])}"
+        for name in columns[gate]
+        if not _equal(frame[name].iloc[before], frame[name].iloc[row])
+    ]
+    return gate, f"{', '.join(changes)}: {rules[gate].text(_TERMS, right=bool(new % 2))}"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one == other or bool(pd.isna(one) and pd.isna(other))
+
+
+def _text(value: Any) -> str:
+    if pd.isna(value):
+        return "missing"
+    return f"{value:g}" if isinstance(value, float) else str(value)
