@@ -83,6 +83,7 @@ from sstorch.metrics.integrated_brier import (
     scaled_integrated_brier_score,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
+from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
@@ -104,12 +105,14 @@ __all__ = [
     "PairedComparison",
     "ResampledTTest",
     "RiskScore",
+    "RowsAtRisk",
     "SampleSize",
     "SurvivalScorer",
     "aalen_johansen",
     "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
+    "at_landmark",
     "auc_interval",
     "brier_interval",
     "brier_score",

@@ -142,6 +142,7 @@ def compare(
     *,
     metrics: Iterable[str] | None = None,
     tau: float | None = None,
+    after: float | None = None,
     n_resamples: int = 1000,
     confidence: float = 0.95,
     random_state: int = 0,
@@ -158,6 +159,7 @@ def compare(
         test: test rows, likewise.
         metrics: names of `evaluate`; None takes all but the p-values and the likelihood.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
+        after: a landmark from which rows are scored, as of `evaluate`.
         n_resamples: number of resamples, at least 20.
         confidence: of the interval, in (0, 1).
         random_state: seed of the draws; every metric sees the same resamples.
@@ -174,7 +176,7 @@ def compare(
     n_resamples = _check_resampling(n_resamples, confidence)
     known = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
     names = check_names(known if metrics is None else metrics, known)
-    one, two = ScoredRows.of(first, train, test), ScoredRows.of(second, train, test)
+    one, two = (ScoredRows.of(model, train, test, after) for model in (first, second))
     table = []
     for name in names:
 

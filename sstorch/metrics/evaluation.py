@@ -29,6 +29,7 @@ from sstorch.metrics.concordance import concordance_harrell, concordance_uno
 from sstorch.metrics.curves import median_survival_time, predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.integrated_brier import evaluation_times, integrated_brier_score_over, relative_score
+from sstorch.metrics.landmark import at_landmark, conditional_curves, times_from_zero
 from sstorch.metrics.time_error import (
     mean_absolute_error_margin,
     mean_absolute_error_pseudo,
@@ -75,8 +76,10 @@ class ScoredRows:
     late: bool = False
 
     @classmethod
-    def of(cls, model: PredictsSurvival | Curves, train: Rows, test: Rows) -> Self:
-        """Predict, or take, the curves of the test rows.
+    def of(
+        cls, model: PredictsSurvival | Curves, train: Rows, test: Rows, after: float | None = None
+    ) -> Self:
+        """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
 
         The model is an estimator, see `predict_curves`, or the pair (survival, times) of curves of the test
         rows; then X of `test` is not read.
@@ -84,19 +87,26 @@ class ScoredRows:
         Raises:
             DataError: rows, curves or model are not what they should be.
         """
-        _, train_time, train_event, train_entry = split_rows(train, "train")
-        X, time, event, entry = split_rows(test, "test")
-        late = entry is not None or train_entry is not None
+        known, given = split_rows(train, "train"), split_rows(test, "test")
         if isinstance(test, tuple):
-            given = test[1]
-            parts = {"y": given} if not isinstance(given, tuple) else {"time": given[0], "event": given[1]}
+            y = test[1]
+            parts = {"y": y} if not isinstance(y, tuple) else {"time": y[0], "event": y[1]}
             curves = {"survival": model[0]} if _is_curves(model) else {}
-            check_same_order(X=X, **parts, **curves)
+            check_same_order(X=given.X, **parts, **curves)
         if _is_curves(model):
             grid = check_times(model[1])
-            survival = check_survival(model[0], time.size, grid.size)
-            known = (train_time, train_event)
-            return cls(time, event, survival, grid, known, {}, (time, event), entry, late)
+            survival = check_survival(model[0], given.time.size, grid.size)
+            if after is not None:
+                survival, grid = _after(survival, grid, given.at_risk(after, "test"), after)
+        observed = np.unique(given.time)
+        if after is not None:
+            known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
+        X, time, event, entry = given
+        train_time, train_event = known.time, known.event
+        late = entry is not None or known.entry is not None
+        if _is_curves(model):
+            rows = (time, event)
+            return cls(*rows, survival, grid, (train_time, train_event), {}, rows, entry, late)
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
@@ -105,18 +115,26 @@ class ScoredRows:
                 f"(survival, times) of curves; got {type(model).__name__}."
             )
 
-        def predict(times: FloatArray) -> FloatArray:
+        def from_zero(times: FloatArray) -> FloatArray:
             curves = predict_curves(model, X, times)
             check_same_order(X=X, survival=curves)
             return check_survival(curves, time.size, times.size)
+
+        def predict(times: FloatArray) -> FloatArray:
+            if after is None:
+                return from_zero(times)
+            at = np.append(after, times_from_zero(times, after, observed))
+            distinct, place = np.unique(at, return_inverse=True)
+            curves = from_zero(distinct)[:, place]
+            return conditional_curves(curves[:, 0], curves[:, 1:], after)
 
         grids = default_grids(time, train_time, ("graf", "sksurv", "surtree", "osst"))
         also = thinned(np.unique(time), time.size)
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(time[event & (time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        rows = cls.predicted(predict, (time, event), (train_time, train_event), grids, also)
-        return dataclasses.replace(rows, entry=entry, late=late)
+        scored = cls.predicted(predict, (time, event), (train_time, train_event), grids, also)
+        return dataclasses.replace(scored, entry=entry, late=late)
 
     @classmethod
     def predicted(
@@ -175,6 +193,41 @@ class GivenRows(NamedTuple):
     time: FloatArray
     event: BoolArray
     entry: FloatArray | None
+
+    def at_risk(self, after: float, name: str) -> IntArray:
+        """Positions of those at risk at a time, see `at_landmark`.
+
+        Raises:
+            DataError: there is none; the message has the argument's name.
+        """
+        try:
+            return at_landmark(self.time, self.event, after, entry=self.entry).rows
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+
+    def take(self, rows: IntArray) -> Self:
+        """Some of them."""
+        X = self.X
+        if X is not None:
+            X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+        entry = None if self.entry is None else self.entry[rows]
+        return type(self)(X, self.time[rows], self.event[rows], entry)
+
+    def from_landmark(self, after: float, name: str) -> Self:
+        """Those at risk at a time, with times that count from it; they are observed from there on."""
+        alive = self.take(self.at_risk(after, name))
+        return alive._replace(time=alive.time - after, entry=None)
+
+
+def _after(
+    survival: FloatArray, grid: FloatArray, rows: IntArray, after: float
+) -> tuple[FloatArray, FloatArray]:
+    """Curves of some rows from a time on, given those of all from zero, and their grid."""
+    later, some = grid > after, survival[rows]
+    if not later.any():
+        raise DataError(f"times: the curves end at {grid[-1]:g}, and after={after:g} is no earlier.")
+    alive = survival_at(some, grid, np.full(rows.size, after))
+    return conditional_curves(alive, some[:, later], after), grid[later] - after
 
 
 def split_rows(rows: Rows, name: str) -> GivenRows:
@@ -364,6 +417,7 @@ def evaluate(
     *,
     metrics: Iterable[str] | None = None,
     tau: float | None = None,
+    after: float | None = None,
 ) -> pd.DataFrame:
     """Score a model by name.
 
@@ -378,7 +432,8 @@ def evaluate(
     quantiles of `sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. They take half a GiB.
 
     Where rows entered late (left truncation), "c_harrell" counts the pairs that were at risk together, and
-    the likelihood is that of rows alive at their entry. The others are not defined there.
+    the likelihood is that of rows alive at their entry. The others are not defined there, but from a
+    landmark, with `after`, all are.
 
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
@@ -389,6 +444,9 @@ def evaluate(
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
         metrics: names; None takes all, "negative_log_likelihood" where the estimator has it.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
+        after: a landmark: rows at risk then, entry <= after < time, training and test alike, are scored with
+            the curves of those who are alive then. All times, `tau` too, count from there. None is zero, for
+            all rows.
 
     Returns:
         A row a metric, indexed by its name: value; higher_is_better (True, False, or None for p-values);
@@ -419,7 +477,7 @@ def evaluate(
         names.remove("negative_log_likelihood")
     if tau is not None:
         check_horizon(tau, "tau")
-    rows = ScoredRows.of(model, train, test)
+    rows = ScoredRows.of(model, train, test, after)
     n_beyond = count_beyond(rows.time, train=rows.train)
 
     def value_of(name: str) -> float:
@@ -429,9 +487,12 @@ def evaluate(
             raise DataError(
                 f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
             )
-        X = test[0] if isinstance(test, tuple) else test.frame
-        entry = () if rows.entry is None else (rows.entry,)
-        return -float(likelihood(X, (rows.time, rows.event), *entry))
+        given = split_rows(test, "test")
+        if after is not None:
+            given = given.take(given.at_risk(after, "test"))
+            given = given._replace(entry=np.full(given.time.size, after))
+        entry = () if given.entry is None else (given.entry,)
+        return -float(likelihood(given.X, (given.time, given.event), *entry))
 
     table = []
     for name in names:
@@ -466,7 +527,7 @@ def score(name: str, rows: ScoredRows, tau: float | None) -> float:
         known = ", ".join(f"'{other}'" for other, metric in METRICS.items() if metric.knows_entry)
         raise DataError(
             f"{name}: it takes every row as observed from time zero, and some entered later: use {known} or "
-            "'negative_log_likelihood'."
+            "'negative_log_likelihood', or score those at risk at a time (after)."
         )
     try:
         return METRICS[name].value(rows, tau)

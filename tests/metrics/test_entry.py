@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, SurvivalData
+from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
     aalen_johansen,
+    at_landmark,
     censoring_distribution,
     compare,
     concordance_cause_specific,
@@ -263,3 +264,75 @@ def test_causes_are_compared_where_both_were_at_risk():
     data = SurvivalData(x[:, None], (time, cause), entry=entry, causes="auto")
     with pytest.raises(DataError, match="test: some rows entered late, and scores of incidences"):
         evaluate_incidence(tree, SurvivalData(x[:, None], (time, cause), causes="auto"), data)
+
+
+def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
+    x, time, event, entry = _late_rows(150)
+    frame, s = pd.DataFrame({"x": x}), 0.2
+    data = SurvivalData(frame, (time, event), entry=entry)
+    half = np.arange(150) < 75
+    train, test = data.subset(half), data.subset(~half)
+    tree = SoftSurvivalTree(depth=1, n_starts=1, numeric="linear").fit_data(train)
+    found = evaluate(tree, train, test, after=s)
+    assert found["value"].notna().all()
+
+    def alive(part):
+        rows, left, died = at_landmark(part.time, part.event, s, entry=part.entry)
+        assert (part.entry[rows] <= s).all()
+        assert len(rows) == ((part.entry <= s) & (part.time > s)).sum()
+        return part.frame.iloc[rows], (left, died)
+
+    rows, known = alive(test), alive(train)
+
+    class FromThere:
+        """As if the landmark were the beginning."""
+
+        def predict_survival_function(self, X, times):
+            return tree.predict_survival_function(X, times, after=s)
+
+    names = [name for name in found.index if name != "negative_log_likelihood"]
+    by_hand = evaluate(FromThere(), known, rows, metrics=names)
+    np.testing.assert_allclose(found.loc[names, "value"], by_hand["value"], rtol=1e-9)
+    at = np.full(len(rows[0]), s)
+    likelihood = tree.log_likelihood(rows[0], (rows[1][0] + s, rows[1][1]), at)
+    assert found.loc["negative_log_likelihood", "value"] == pytest.approx(-likelihood, rel=1e-12)
+    # Curves from zero that are given are read as steps.
+    grid = np.unique(np.concatenate([[s], test.time]))
+    given = tree.predict_survival_function(test.frame, grid), grid
+    scores = ["c_harrell", "ibs_graf", "ici"]
+    of_curves = evaluate(given, train, test, metrics=scores, after=s)["value"]
+    steps = np.unique(test.time[test.time > s]) - s
+    expected = evaluate((tree.predict_survival_function(rows[0], steps, after=s), steps), known, rows)[
+        "value"
+    ]
+    np.testing.assert_allclose(of_curves, expected[scores], rtol=1e-9)
+    compared = compare(tree, given, train, test, metrics=["c_harrell"], n_resamples=20, after=s)
+    assert compared["difference"].item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_landmarks_that_cannot_be_are_refused():
+    rows = (None, ([1.0, 2.0, 3.0], [1, 1, 0]))
+    curves = ([[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.0]], [1.0, 2.0, 3.0])
+    with pytest.raises(DataError, match="train: no row is at risk at after=3: all came later"):
+        evaluate((curves[0], [1.0, 2.0, 4.0]), rows, (None, ([1.0, 2.0, 4.0], [1, 1, 0])), after=3.0)
+    with pytest.raises(DataError, match="after must be finite and >= 0; 0 is the beginning"):
+        evaluate(curves, rows, rows, after=-1.0)
+    late = (None, ([1.0, 2.0, 5.0], [1, 1, 0]))
+    with pytest.raises(DataError, match="times: the curves end at 3, and after=3 is no earlier"):
+        evaluate(curves, late, late, after=3.0)
+    ended = (np.array([[0.4, 0.0, 0.0], [0.8, 0.5, 0.2], [0.9, 0.0, 0.0]]), curves[1])
+    with pytest.raises(DataError, match=r"by the model nobody like row.* is alive at after=2"):
+        evaluate(ended, rows, rows, after=2.0)
+
+
+def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
+    """Where t - s + s rounds to less than t, a curve that falls at t must not be read before."""
+    time, s = np.random.default_rng(3).uniform(0.2, 4, 200), 2 / 3
+    assert (time - s + s < time)[time > s].any()
+    frame, event = pd.DataFrame({"x": np.arange(200) % 2}), np.ones(200, dtype=bool)
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, (time, event))
+    rows = (frame, (time, event))
+    given = tree.predict_survival_function(frame, np.unique(time)), np.unique(time)
+    names = ["ibs_osst", "c_harrell"]
+    one, two = (evaluate(model, rows, rows, metrics=names, after=s)["value"] for model in (tree, given))
+    np.testing.assert_allclose(one, two, rtol=1e-12)

@@ -1,0 +1,89 @@
+"""Scores from a landmark: the rows at risk at a time, with times and curves that count from there.
+
+Who is at risk at a landmark s, entry <= s < time, is seen from s on whenever it entered. So scores that know
+no late entry are defined for these rows, their times t - s and the conditional curves S(s + t) / S(s), and so
+are weights for censoring from training rows that are chosen alike.
+
+References:
+    van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85; Schoop, Graf and Schumacher (2008),
+    Biometrics 64, 603-610, for the Brier score.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_after, check_entry, check_same_order, check_time_event, name_rows
+from sstorch.exceptions import DataError
+
+# What subtracting a landmark from a time and adding it again may lose, relative to the time.
+_ROUNDING = 4 * np.finfo(np.float64).eps
+
+
+class RowsAtRisk(NamedTuple):
+    """Positions of the rows at risk at a landmark, their times from there, and events, (m,) each."""
+
+    rows: IntArray
+    time: FloatArray
+    event: BoolArray
+
+
+def at_landmark(
+    time: npt.ArrayLike, event: npt.ArrayLike, after: float, *, entry: npt.ArrayLike | None = None
+) -> RowsAtRisk:
+    """Rows at risk at a time, entry <= after < time.
+
+    Args:
+        time: observed times, shape (n,).
+        event: True or 1 where the event was observed, shape (n,).
+        after: the landmark, in the unit of `time`.
+        entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+
+    Returns:
+        Their positions, times less `after`, and events. With curves conditional on being alive at `after`,
+        and training rows taken alike, every score is one from the landmark.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, or no row is at risk.
+
+    Examples:
+        >>> at_landmark([1.0, 3.0, 4.0, 5.0], [1, 1, 0, 1], 2.0, entry=[0.0, 0.0, 1.0, 2.5])
+        RowsAtRisk(rows=array([1, 2]), time=array([1., 2.]), event=array([ True, False]))
+    """
+    check_same_order(time=time, event=event, entry=entry)
+    row_time, row_event = check_time_event(time, event)
+    start = check_entry(entry, row_time)
+    (landmark,) = check_after(after, 1)
+    at_risk = row_time > landmark
+    if start is not None:
+        at_risk &= start <= landmark
+    if not at_risk.any():
+        raise DataError(
+            f"no row is at risk at after={landmark:g}: all came later or were observed no longer."
+        )
+    rows = np.flatnonzero(at_risk)
+    return RowsAtRisk(rows, row_time[rows] - landmark, row_event[rows])
+
+
+def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:
+    """S(t) / S(after), (n, n_times), from S(after), (n,), and S(t).
+
+    Raises:
+        DataError: a curve that is 0 at `after`; the message names rows.
+    """
+    ended = alive <= 0.0
+    if ended.any():
+        raise DataError(
+            f"survival: by the model nobody like {name_rows(ended)} is alive at after={after:g}; choose an "
+            "earlier time."
+        )
+    return np.asarray(curves / alive[:, None])
+
+
+def times_from_zero(times: FloatArray, after: float, observed: FloatArray) -> FloatArray:
+    """Times plus `after`, or the observed ones (increasing) that rounding keeps apart: curves step there."""
+    at = after + times
+    next_one = observed[np.minimum(np.searchsorted(observed, at), observed.size - 1)]
+    return np.where(np.abs(next_one - at) <= _ROUNDING * at, next_one, at)
