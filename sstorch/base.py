@@ -604,7 +604,9 @@ class IncidenceEstimator(SurvivalEstimator):
         for group in np.unique(leaf):
             inside = leaf == group
             part = data.subset(inside)
-            observed = metrics.aalen_johansen(part.time, part.cause, horizons, len(self.causes_))
+            observed = metrics.aalen_johansen(
+                part.time, part.cause, horizons, len(self.causes_), entry=part.entry
+            )
             row = rows[int(group)] = {("", "rows"): int(inside.sum())}
             for k, name in enumerate(self.causes_):
                 row[name, "events"] = int((part.cause == k + 1).sum())

@@ -14,7 +14,7 @@ from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.data import Schema, SurvivalData
 from sstorch.evaluation.baselines.competing import AalenJohansen, Incidences
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import HazardFamily
 from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 
@@ -30,7 +30,8 @@ class CauseValidation:
     Attributes:
         scores: a row for each fold, model (``tree`` and ``aalen_johansen``) and cause: ``events`` of the
             fold, ``c_wolbers`` of the incidence at the last time scored, ``c_cause_specific``, and ``ibs``,
-            the Brier score of the incidence, mean over time.
+            the Brier score of the incidence, mean over time. Where rows entered late only
+            ``c_cause_specific`` is defined, of pairs at risk together; the others are nan.
         model: trained on all rows.
         folds: of the rows, (n,).
     """
@@ -101,6 +102,13 @@ def cross_validate_causes(
         DataError: a cause has fewer events than there are folds.
         ConfigError: fewer than two folds.
     """
+    if data.entry.any():
+        warnings.warn(
+            "rows entered late: likelihood and cause-specific concordance, of pairs at risk together, know "
+            "it; other scores do not and are left out (nan)",
+            DataWarning,
+            stacklevel=2,
+        )
     folds, schema, rows = cause_folds(data, n_folds, seed), Schema.of(data.frame), []
     for fold in range(n_folds):
         train, test = data.subset(folds != fold), data.subset(folds == fold)
@@ -121,8 +129,11 @@ def score_causes(model: Incidences, test: SurvivalData, train: SurvivalData) -> 
         test: rows to score.
         train: training rows, which give times and weights for censoring.
     """
-    table = metrics.evaluate_incidence(model, train, test, metrics=_SCORES)["value"].unstack("metric")
+    late = test.entry.any() or train.entry.any()
+    known = ("c_cause_specific",) if late else _SCORES
+    table = metrics.evaluate_incidence(model, train, test, metrics=known)["value"].unstack("metric")
+    table = table.reindex(columns=list(_SCORES))
     return [
-        {"cause": name, "events": int((test.cause == k).sum()), **table.loc[name, list(_SCORES)]}
+        {"cause": name, "events": int((test.cause == k).sum()), **table.loc[name]}
         for k, name in enumerate(test.cause_names, 1)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -93,6 +93,8 @@ class ScoredIncidences:
         times: the grid, shape (n_times,); its last time is the horizon of scores at one time.
         train: times and causes of the training rows.
         names: of the K causes.
+        entry: times from which the test rows were observed, shape (n,); None is zero.
+        late: whether test or training rows entered late.
     """
 
     time: FloatArray
@@ -101,6 +103,8 @@ class ScoredIncidences:
     times: FloatArray
     train: TimeCause
     names: tuple[str, ...]
+    entry: FloatArray | None = None
+    late: bool = False
 
     @classmethod
     def of(
@@ -114,7 +118,10 @@ class ScoredIncidences:
         _, train_time, train_causes = _split(train, "train")
         X, time, causes = _split(test, "test", train_causes)
         known = train_time, train_causes.codes
-        return cls.predicted(model, X, (time, causes.codes), known, causes.names, tau)
+        rows = cls.predicted(model, X, (time, causes.codes), known, causes.names, tau)
+        entries = [part.entry if isinstance(part, SurvivalData) else np.zeros(1) for part in (test, train)]
+        is_late = [bool(entry.any()) for entry in entries]
+        return replace(rows, entry=entries[0] if is_late[0] else None, late=any(is_late))
 
     @classmethod
     def predicted(
@@ -166,11 +173,6 @@ def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, Flo
             raise DataError(
                 f"{name}: the data tell no causes; make them with causes='auto', or names by value"
             )
-        if rows.entry.any():
-            raise DataError(
-                f"{name}: some rows entered late, and scores of incidences take every row as observed from "
-                "time zero: use the estimator's score, or its log_likelihood, with entry."
-            )
         X, time, causes = rows.frame, rows.time, rows.causes
     else:
         given: object = rows
@@ -215,15 +217,17 @@ class IncidenceMetric:
     Attributes:
         value: from the rows and the number of a cause.
         higher_is_better: direction.
+        knows_entry: True if rows that entered late may be scored.
     """
 
     value: Callable[[ScoredIncidences, int], float]
     higher_is_better: bool
+    knows_entry: bool = False
 
 
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
-    return concordance_cause_specific(rows.time, rows.cause, risk, which, tau=tau)
+    return concordance_cause_specific(rows.time, rows.cause, risk, which, tau=tau, entry=rows.entry)
 
 
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
@@ -268,7 +272,7 @@ def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
 
 
 INCIDENCE_METRICS = {
-    "c_cause_specific": IncidenceMetric(_c_cause_specific, True),
+    "c_cause_specific": IncidenceMetric(_c_cause_specific, True, knows_entry=True),
     "c_wolbers": IncidenceMetric(_c_wolbers, True),
     "auc": IncidenceMetric(_auc, True),
     "brier": IncidenceMetric(_brier, False),
@@ -292,7 +296,9 @@ def evaluate_incidence(
     (integrated Brier score), "scaled_ibs" (1 - IBS over that of Aalen and Johansen's estimate in the training
     rows, for everybody the same) and "aj_calibration" (squared distance from their estimate in the test rows)
     are over times up to it. Each is the function of its name, with weights for censoring from the training
-    rows, but for "c_cause_specific" and "aj_calibration", which take none.
+    rows, but for "c_cause_specific" and "aj_calibration", which take none. Where rows of `SurvivalData`
+    entered late (left truncation), "c_cause_specific" counts the pairs that were at risk together; the others
+    are not defined.
 
     Args:
         model: with ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times), asked once, at
@@ -347,6 +353,11 @@ def score_incidence(name: str, rows: ScoredIncidences, which: int) -> float:
     Raises:
         DataError: it is not defined for these rows; the message begins with its name and cause.
     """
+    if rows.late and not INCIDENCE_METRICS[name].knows_entry:
+        raise DataError(
+            f"{name} of {rows.names[which - 1]}: it takes every row as observed from time zero, and some "
+            "entered later: use 'c_cause_specific', or the estimator's log_likelihood."
+        )
     try:
         return INCIDENCE_METRICS[name].value(rows, which)
     except DataError as error:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
 from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import DataError
+from sstorch.evaluation.competing_risks import cross_validate_causes
+from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
@@ -27,6 +28,7 @@ from sstorch.metrics import (
     evaluate,
     evaluate_incidence,
     group_scores,
+    incidence_times,
 )
 
 from .cohorts import scored
@@ -262,8 +264,15 @@ def test_causes_are_compared_where_both_were_at_risk():
     score = tree.score(x[:, None], (time, cause), entry=entry)
     assert score != tree.score(x[:, None], (time, cause))
     data = SurvivalData(x[:, None], (time, cause), entry=entry, causes="auto")
-    with pytest.raises(DataError, match="test: some rows entered late, and scores of incidences"):
-        evaluate_incidence(tree, SurvivalData(x[:, None], (time, cause), causes="auto"), data)
+    plain = SurvivalData(x[:, None], (time, cause), causes="auto")
+    table = evaluate_incidence(tree, plain, data)
+    assert set(table.index[table["value"].notna()]) == {("1", "c_cause_specific"), ("2", "c_cause_specific")}
+    tau = incidence_times(plain.time, plain.cause)[-1]
+    risk = tree.predict(x[:, None], cause=2, horizon=tau)
+    found = concordance_cause_specific(time, cause, risk, 2, tau=tau, entry=entry)
+    assert table.loc[("2", "c_cause_specific"), "value"] == found
+    with pytest.raises(DataError, match="ibs of 1: it takes every row as observed from time zero"):
+        evaluate_incidence(tree, data, plain, metrics=["ibs"])
 
 
 def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
@@ -336,3 +345,13 @@ def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
     names = ["ibs_osst", "c_harrell"]
     one, two = (evaluate(model, rows, rows, metrics=names, after=s)["value"] for model in (tree, given))
     np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():
+    x, time, event, entry = _late_rows(150)
+    cause = np.where(event, 1 + (np.arange(150) % 2), 0)
+    data = SurvivalData(x[:, None], (time, cause), entry=entry, causes="auto")
+    with pytest.warns(DataWarning, match="rows entered late: likelihood and cause-specific concordance"):
+        result = cross_validate_causes(CompetingRisksTree(depth=0), data, n_folds=2)
+    assert result.scores["c_cause_specific"].notna().all()
+    assert result.scores[["ibs", "c_wolbers"]].isna().all(axis=None)

@@ -66,7 +66,12 @@ class AalenJohansen:
         """Estimate the incidences; ``seed`` is not read."""
         jumps = np.unique(train.time[train.event])
         curves = metrics.aalen_johansen(
-            train.time, train.cause, jumps, len(train.cause_names), sample_weight=train.sample_weight
+            train.time,
+            train.cause,
+            jumps,
+            len(train.cause_names),
+            sample_weight=train.sample_weight,
+            entry=train.entry,
         )
 
         def values(X: object) -> FloatArray:
