@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_entry
 from sstorch.data import parse_target
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
@@ -130,6 +131,7 @@ class DeployableTree:
         labels: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcome: str = "survival",
+        entry: npt.ArrayLike | None = None,
     ) -> None:
         """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
@@ -148,6 +150,7 @@ class DeployableTree:
             labels: names of columns as the page calls them.
             units: of numeric columns.
             outcome: what S(t) is called, such as ``"recurrence-free survival"``.
+            entry: times from which the rows were observed (left truncation), for Kaplan-Meier; None is zero.
 
         Raises:
             ConfigError: the file cannot be written, a name is no column, a horizon is beyond the last
@@ -168,7 +171,7 @@ class DeployableTree:
             frame = self._cleaned(X)
             fields = [_field_of_rows(field, frame[field.name]) for field in fields]
             if y is not None:
-                groups = _group_curves(groups, self.apply(X), *parse_target(y), last)
+                groups = _group_curves(groups, self.apply(X), *parse_target(y), last, entry)
         page = Calculator(
             title,
             f"{facts.kind}, {facts.rows}",
@@ -211,16 +214,23 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
 
 
 def _group_curves(
-    groups: Sequence[PageGroup], leaf: IntArray, time: FloatArray, event: npt.NDArray[np.bool_], last: float
+    groups: Sequence[PageGroup],
+    leaf: IntArray,
+    time: FloatArray,
+    event: npt.NDArray[np.bool_],
+    last: float,
+    entry: npt.ArrayLike | None,
 ) -> list[PageGroup]:
     """With Kaplan and Meier's curves of the rows, as far as they go and are drawn."""
     if len(time) != len(leaf):
         raise DataError(f"X has {len(leaf)} rows and y {len(time)}; give those of the same people")
+    late = check_entry(entry, time)
+    since = np.zeros(len(time)) if late is None else np.maximum(late, 0.0)
     curves = []
     for number, group in enumerate(groups):
         inside = leaf == number
         if inside.any():
-            band = KaplanMeierBand.fit(time[inside], event[inside])
+            band = KaplanMeierBand.fit(time[inside], event[inside], entry=since[inside])
             end = min(float(time[inside].max()), last)
             times = np.append(band.times[band.times < end], end)
             steps, survival = thinned_steps(times, band.at(times).value)

@@ -224,7 +224,7 @@ class RunFolder:
         folder.mkdir(exist_ok=True)
         coding = ["0", *result.model.coding_]
         causes = np.array(coding, dtype=object)[data.cause]
-        axes = plot_incidence(result.model, data.frame, (data.time, causes))
+        axes = plot_incidence(result.model, data.frame, (data.time, causes), entry=data.entry)
         figure = axes[0].get_figure(root=True)
         assert figure is not None
         figure.savefig(folder / "incidence.png", dpi=120)

@@ -14,6 +14,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_entry
 from sstorch.data.target import parse_target
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
@@ -35,6 +36,7 @@ def plot_groups(
     figure: Figure | SubFigure | None = None,
     confidence: float = 0.95,
     unit: str | None = None,
+    entry: npt.ArrayLike | None = None,
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -49,14 +51,18 @@ def plot_groups(
         figure: to draw on; a new one if None.
         confidence: of the limits.
         unit: of time, for the label of the axis; that of the tree if None.
+        entry: times from which rows were observed (left truncation), in Kaplan-Meier and the numbers at risk;
+            None is zero.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
 
     Raises:
-        DataError: not one time and event for each row.
+        DataError: not one time and event for each row, or an entry that is not before its time.
     """
     time, event = parse_target(y)
+    late = check_entry(entry, time)
+    since = np.zeros(len(time)) if late is None else np.maximum(late, 0.0)
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
@@ -73,7 +79,7 @@ def plot_groups(
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     for number in numbers:
         inside, colour = group == number, COLOURS[number % len(COLOURS)]
-        band = KaplanMeierBand.fit(time[inside], event[inside], confidence=confidence)
+        band = KaplanMeierBand.fit(time[inside], event[inside], confidence=confidence, entry=since[inside])
         last = float(time[inside].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
@@ -99,7 +105,7 @@ def plot_groups(
         Line2D([], [], color=_INK, linestyle="--", label="model, mean"),
     ]
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
-    _number_at_risk(below, ax, time, group)
+    _number_at_risk(below, ax, time, since, group)
     return [ax, below]
 
 
@@ -132,8 +138,10 @@ def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> Non
         )
 
 
-def _number_at_risk(ax: Axes, above: Axes, time: FloatArray, group: npt.NDArray[Any]) -> None:
-    """A row for each group: how many of its rows are observed up to each tick of the axis above."""
+def _number_at_risk(
+    ax: Axes, above: Axes, time: FloatArray, entry: FloatArray, group: npt.NDArray[Any]
+) -> None:
+    """A row for each group: how many of its rows are under observation at each tick of the axis above."""
     ticks = [tick for tick in above.get_xticks() if 0 <= tick <= above.get_xlim()[1]]
     numbers = np.unique(group)
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
@@ -142,7 +150,8 @@ def _number_at_risk(ax: Axes, above: Axes, time: FloatArray, group: npt.NDArray[
         label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
         ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
         for tick in ticks:
-            count = np.count_nonzero(time[group == number] >= tick)
+            under_observation = (time >= tick) & ((entry < tick) | (entry == 0))
+            count = np.count_nonzero(under_observation & (group == number))
             ax.text(tick, row, str(count), ha="center", va="center", color=colour, fontsize=8.5)
     ax.text(
         -0.045,

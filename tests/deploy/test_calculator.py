@@ -16,6 +16,7 @@ from sstorch import OptimalSurvivalTree, SoftSurvivalTree
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import KaplanMeierBand
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
@@ -116,6 +117,13 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     assert not re.search(r"https?:|//[a-z]|\ssrc=|\shref=|url\(|fetch\(|XMLHttp|import\(", text)
     assert "no medical device" in text
     assert not re.search("@[A-Z]+@", text)
+    # The curve behind that of the patient is Kaplan-Meier of the rows, from their entry on.
+    one = OptimalSurvivalTree(0).fit(rows.frame, (rows.time, rows.event))
+    entry = np.where(np.arange(200) % 2, 0.5 * rows.time, 0.0)
+    one.export_calculator(page, rows.frame, (rows.time, rows.event), entry=entry)
+    band = KaplanMeierBand.fit(rows.time, rows.event, entry=entry)
+    text = page.read_text()
+    assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
 
 
 def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:

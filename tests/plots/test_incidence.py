@@ -6,6 +6,7 @@ from matplotlib import pyplot
 
 from sstorch import CompetingRisksTree
 from sstorch.exceptions import DataError
+from sstorch.metrics import aalen_johansen
 from sstorch.plots import plot_incidence
 
 
@@ -32,6 +33,15 @@ def test_incidences_are_stacked_by_group() -> None:
     assert [text.get_text() for text in axes[0].figure.legends[0].get_texts()] == [
         "relapse", "death", "Aalen-Johansen",
     ]  # fmt: skip
+    pyplot.close(axes[0].figure)
+    start, inside = (
+        np.where(np.arange(len(time)) % 2, 0.5 * time, 0.0),
+        tree.apply(x) == groups[np.argmax(at_end)],
+    )
+    axes = plot_incidence(tree, x, (time, cause), entry=start)
+    seen, top = axes[0].lines[-1].get_data()
+    observed = aalen_johansen(time[inside], cause[inside], seen, 2, entry=start[inside]).sum(axis=0)
+    np.testing.assert_allclose(top, observed, rtol=1e-12)
     pyplot.close(axes[0].figure)
     with pytest.raises(DataError, match="one target for every row"):
         plot_incidence(tree, x[:5], (time, cause))
