@@ -373,7 +373,7 @@ def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, 
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
 
 
-@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("depth", [0, nightly(1)])
 def test_a_run_with_curves(
     depth: int,
     tmp_path: Path,
@@ -399,6 +399,7 @@ def test_a_run_with_curves(
     assert "spline" in board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
+@pytest.mark.nightly
 def test_a_sweep_goes_on_when_a_job_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -534,6 +535,7 @@ def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
     assert status == {"status": "failed", "error": "a defect"}
 
 
+@pytest.mark.nightly
 def test_a_sweep_given_again_trains_only_what_was_not_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def _claim_and_sleep(path: Path, told: "multiprocessing.SimpleQueue[bool]") -> N
     time.sleep(600)
 
 
+@pytest.mark.nightly
 def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
@@ -173,6 +174,7 @@ def _write_on_a_full_disk(path: Path, told: "multiprocessing.SimpleQueue[str]") 
         told.put(str(error))
 
 
+@pytest.mark.nightly
 def test_a_disk_that_is_full_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     store.write(KEY, _rows(0.5), {})

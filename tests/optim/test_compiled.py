@@ -261,6 +261,7 @@ def test_the_package_is_loaded_without_numba() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.nightly
 def test_kernels_lie_in_a_folder_of_their_version(tmp_path: Path) -> None:
     code = (
         "from sstorch.optim.compiled.jit import cache_folder, inlined\n"

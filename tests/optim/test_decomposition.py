@@ -138,7 +138,7 @@ def test_one_macro_iteration_alone_and_in_the_batch(device: str) -> None:
 
 
 # Batches of more than 47 of these trees are evaluated in blocks.
-@pytest.mark.parametrize(("n", "n_part"), [(50, 25), nightly(100, 25)])
+@pytest.mark.parametrize(("n", "n_part"), [nightly(50, 25), nightly(100, 25)])
 def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bits(
     n: int, n_part: int, gbsg2: SurvivalData
 ) -> None:

@@ -152,7 +152,7 @@ assert not [name for name in sys.modules if name.startswith("sstorch.")]
 
 @pytest.mark.parametrize(
     ("depth", "leaf", "prediction"),
-    [(2, "log_logistic", "mixture"), nightly(1, "spline_po", "hbp"), nightly(5, "weibull", "hbp")],
+    [nightly(2, "log_logistic", "mixture"), nightly(1, "spline_po", "hbp"), nightly(5, "weibull", "hbp")],
 )
 def test_an_exported_prediction_runs_without_the_package(
     gbsg2: SurvivalData, tmp_path: Path, depth: int, leaf: str, prediction: str

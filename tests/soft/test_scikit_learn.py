@@ -26,6 +26,7 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
+from tests.conftest import nightly
 
 _PLAIN_Y = "y of this check is one plain column, which does not say what is time and what is an event"
 _NEEDS_FIT = (
@@ -113,7 +114,7 @@ for _kind in (SoftTreeOfPlainTarget, ExactTreeOfPlainTarget, ExactTreeCVOfPlainT
 @pytest.mark.parametrize(
     "estimator",
     [
-        SoftTreeOfPlainTarget(1, n_starts=1, init="random", trainer=Nodec(macro_iterations=1)),
+        nightly(SoftTreeOfPlainTarget(1, n_starts=1, init="random", trainer=Nodec(macro_iterations=1))),
         ExactTreeOfPlainTarget(1),
         ExactTreeCVOfPlainTarget(1, n_folds=2),
     ],

@@ -72,6 +72,7 @@ def test_what_does_not_matter_makes_no_candidates() -> None:
     assert [own.gate_features for own in sorted(plain, key=lambda own: own.simplicity)] == [1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_groups_are_scored_as_trees_fitted_to_each_fold(small_data: SurvivalData) -> None:
     """Score and concordance of the groups alone, beside a loop of fits; slopes shared and not."""
     data = small_data

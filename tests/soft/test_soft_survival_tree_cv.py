@@ -164,6 +164,7 @@ def test_fewer_starts_are_the_first_of_the_most(
     assert not several.query("n_starts == 3")[columns].reset_index(drop=True).equals(one[columns])
 
 
+@pytest.mark.nightly
 def test_halving_ends_with_the_scores_of_the_grid_for_few(small_data: SurvivalData) -> None:
     grid = _fit(small_data, n_starts=3).cv_results_
     found = _fit(small_data, n_starts=3, search="halving")

@@ -84,6 +84,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
     assert test.overall[0] == table["adjusted p"].min()
 
 
+@pytest.mark.nightly
 def test_level_is_kept_although_all_columns_have_slopes() -> None:
     """150 data sets without a change, one column skewed."""
     splits = []
