@@ -7,7 +7,7 @@ from sstorch._version import __version__
 
 if TYPE_CHECKING:
     from sstorch import metrics
-    from sstorch.data import SurvivalData, list_datasets, load_dataset
+    from sstorch.data import SurvivalData, interval, list_datasets, load_dataset
     from sstorch.evaluation.validation import validate
     from sstorch.exact.estimators import (
         OptimalCompetingRisksTree,
@@ -31,6 +31,7 @@ __all__ = [
     "SoftSurvivalTreeCV",
     "SurvivalData",
     "__version__",
+    "interval",
     "list_datasets",
     "load_dataset",
     "metrics",
@@ -40,7 +41,7 @@ __all__ = [
 
 # Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
 _HOMES = {
-    **dict.fromkeys(("SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
+    **dict.fromkeys(("SurvivalData", "interval", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     **dict.fromkeys(
         ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"

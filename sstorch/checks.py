@@ -481,6 +481,28 @@ def check_time_event(
     return times, check_event(event, f"{prefix}event", times.size)
 
 
+def check_interval(lower: npt.ArrayLike, upper: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Bounds of event times, (n,) each: finite lower ones >= 0, and upper ones that are not below them.
+
+    Raises:
+        DataError: no such vectors, or they differ in length; the message names rows.
+    """
+    low = check_vector(lower, "lower")
+    high = check_vector(upper, "upper", low.size)
+    wrong = ~np.isfinite(low) | (low < 0.0)
+    if wrong.any():
+        raise DataError(
+            f"lower: expected finite times >= 0, 0 for rows censored from the left; got {low[wrong][0]:g} in "
+            f"{name_rows(wrong)}."
+        )
+    wrong = high < low
+    if wrong.any():
+        raise DataError(
+            f"upper: expected times not before lower; got {high[wrong][0]:g} in {name_rows(wrong)}."
+        )
+    return low, high
+
+
 def check_entry(entry: npt.ArrayLike | None, time: FloatArray, name: str = "entry") -> FloatArray | None:
     """Times from which rows were observed, shape (n,): -inf where that was from the beginning.
 

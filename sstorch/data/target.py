@@ -27,11 +27,16 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
+from sstorch.data.intervals import is_interval
 from sstorch.exceptions import ConfigError, DataError
 
 _FORMS = (
     "give a pair (time, event), a DataFrame with a time and an event column, "
     "or a structured array with a boolean and a float field"
+)
+_INTERVALS = (
+    "y holds intervals, which are not known here: exact or right-censored times are needed. SoftSurvivalTree "
+    "learns from intervals, and sstorch.metrics.evaluate_intervals scores them"
 )
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
@@ -162,6 +167,8 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
     y = to_pandas(y)
     if isinstance(y, pd.DataFrame):
+        if is_interval(y):
+            raise DataError(_INTERVALS)
         if time == event:
             raise ConfigError(f"time and event are both column {time!r}; name two columns")
         names = [str(c) for c in y.columns]
@@ -170,6 +177,8 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         columns = [y.iloc[:, names.index(name)] for name in (time, event)]
         return columns[0], f"column {time!r}", columns[1], f"column {event!r}"
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        if is_interval(y):
+            raise DataError(_INTERVALS)
         t, e = _field_names(y, time, event)
         return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
     if isinstance(y, np.ndarray):

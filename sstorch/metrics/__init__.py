@@ -82,11 +82,19 @@ from sstorch.metrics.integrated_brier import (
     integrated_brier_score,
     scaled_integrated_brier_score,
 )
+from sstorch.metrics.interval_censoring import (
+    alive_probability,
+    brier_score_intervals,
+    coverage_of_intervals,
+    evaluate_intervals,
+    integrated_brier_score_intervals,
+)
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
+from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
@@ -108,15 +116,18 @@ __all__ = [
     "RowsAtRisk",
     "SampleSize",
     "SurvivalScorer",
+    "TurnbullCurve",
     "aalen_johansen",
     "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
+    "alive_probability",
     "at_landmark",
     "auc_interval",
     "brier_interval",
     "brier_score",
     "brier_score_incidence",
+    "brier_score_intervals",
     "calibration_curve",
     "calibration_errors",
     "calibration_intercept",
@@ -135,12 +146,14 @@ __all__ = [
     "corrected_resampled_t_test",
     "count_beyond",
     "count_floored",
+    "coverage_of_intervals",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
     "d_calibration",
     "evaluate",
     "evaluate_incidence",
+    "evaluate_intervals",
     "evaluation_times",
     "gap",
     "group_parity",
@@ -150,6 +163,7 @@ __all__ = [
     "incidence_times",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
+    "integrated_brier_score_intervals",
     "integrated_calibration_index",
     "ipcw_weights",
     "leaf_groups",

@@ -159,12 +159,52 @@ def _row_losses(
     """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     log_time, event = sample.log_time[:, None, :], sample.event[:, None, :]
-    loss, first, others = family.loss_and_gradient(log_time, event, linear, shape, basis)
+    if sample.log_upper is None:
+        parts = _flat(family.loss_and_gradient(log_time, event, linear, shape, basis))
+    else:
+        parts = _interval_losses(family, sample, linear, shape)
     if family.overflows:
         irrelevant = probability == 0
-        for part in (loss, first, *others):
+        for part in parts:
             part.masked_fill_(irrelevant, 0.0)
-    return loss, [first, *others]
+    return parts[0], parts[1:]
+
+
+def _interval_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> list[Tensor]:
+    """Losses (K, L, M) and their derivatives, some rows within intervals: see `HazardFamily.interval_loss`.
+
+    The loss of a row without an event is H, so that the derivatives of both come from it.
+    """
+    assert sample.log_lower is not None
+    assert sample.log_upper is not None
+    log_time, lower, upper = (
+        value[:, None, :] for value in (sample.log_time, sample.log_lower, sample.log_upper)
+    )
+    within = upper.isfinite()
+    event = sample.event[:, None, :].masked_fill(within, 0)
+    begun = within & lower.isfinite()
+    start, end = torch.where(begun, lower, log_time), torch.where(within, upper, log_time)
+    loss, *slopes = _flat(family.loss_and_gradient(start, event, linear, shape))
+    # A difference of two H needs all digits of small ones, which the loss of a row need not have.
+    before = family.cumulative_hazard(start, linear, shape).masked_fill(~begun, 0.0)
+    after = family.cumulative_hazard(end, linear, shape)
+    between = torch.where(after.isinf(), torch.inf, after - before)
+    between.clamp_(min=torch.finfo(between.dtype).tiny)
+    loss = torch.where(within, before - torch.log(-torch.expm1(-between)), loss)
+    # d/dD of -log(1 - exp(-D)), of which nothing is left where the event is certain.
+    rate = torch.expm1(between).reciprocal_()
+    gained = within & (rate > 0)
+    _, *at_end = _flat(family.loss_and_gradient(end, torch.zeros_like(event), linear, shape))
+    changes = []
+    for at_start, later in zip(slopes, at_end, strict=True):
+        at_start.masked_fill_(within & ~begun, 0.0)
+        changes.append(at_start - (rate * (later - at_start)).where(gained, 0))
+    return [loss, *changes]
+
+
+def _flat(parts: tuple[Tensor, Tensor, tuple[Tensor, ...]]) -> list[Tensor]:
+    loss, first, others = parts
+    return [loss, first, *others]
 
 
 def _leaf_gradient(leaves: LeafParameters, x: DesignMatrix, slopes: list[Tensor]) -> Tensor:

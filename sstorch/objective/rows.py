@@ -33,12 +33,12 @@ def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> li
 
 @dataclass(frozen=True)
 class Sample(Batched):
-    """Features and right-censored times of the rows of each problem.
+    """Features and times of the rows of each problem, exact, right-censored or within intervals.
 
     Attributes:
         x: features, R problems with M rows each.
-        log_time: log of time in model units, shape (R, M).
-        event: 1 where the event was observed, else 0, shape (R, M), floating.
+        log_time: log of time in model units, shape (R, M); of the middle of an interval.
+        event: 1 where the event was observed, be it within an interval, else 0, shape (R, M), floating.
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
@@ -49,6 +49,9 @@ class Sample(Batched):
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
             the first carries the weight of them all, the others none, shape (R, M); None to count each.
+        log_lower: log of the lower bounds of intervals, in model units, -inf for time zero, shape (R, M);
+            None if no time is an interval.
+        log_upper: the same of the upper bounds; +inf where the time is exact or right-censored.
     """
 
     x: DesignMatrix
@@ -60,6 +63,8 @@ class Sample(Batched):
     group: Tensor | None = None
     n_groups: int = field(default=0, metadata=SHARED)
     merged_weight: Tensor | None = None
+    log_lower: Tensor | None = None
+    log_upper: Tensor | None = None
 
     @property
     def n_problems(self) -> int:
@@ -130,6 +135,8 @@ class Sample(Batched):
             self.event[:, rows],
             self.weight[:, rows],
             None if self.log_entry is None else self.log_entry[:, rows],
+            log_lower=None if self.log_lower is None else self.log_lower[:, rows],
+            log_upper=None if self.log_upper is None else self.log_upper[:, rows],
         )
 
     def take(self, rows: Tensor) -> Sample:
@@ -144,6 +151,8 @@ class Sample(Batched):
             None if self.group is None else self.group.gather(-1, rows),
             self.n_groups,
             None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
+            None if self.log_lower is None else self.log_lower.gather(-1, rows),
+            None if self.log_upper is None else self.log_upper.gather(-1, rows),
         )
 
 

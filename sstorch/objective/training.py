@@ -36,6 +36,8 @@ def leaf_losses(
 ) -> Tensor:
     """Negative log-likelihood of every row at every leaf, L_n = H - c log h, given survival up to its entry.
 
+    Of an event within an interval it is -log(S(lower) - S(upper)).
+
     Args:
         tree: R problems.
         sample: rows of the problems.
@@ -64,6 +66,17 @@ def parameter_losses(
         linear = torch.where(relevant, linear, family.neutral(log_time))
     log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
     loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)
+    if sample.log_lower is not None and sample.log_upper is not None:
+        log_upper = sample.log_upper[:, None, :]
+        within = log_upper.isfinite()
+        bounds = (
+            torch.where(within, sample.log_lower[:, None, :], log_time),
+            torch.where(within, log_upper, log_time),
+        )
+        alone = family.interval_loss(*bounds, linear, shape)
+        if log_entry is not None:
+            alone = alone - family.hazard_before(log_entry, log_time, linear, shape)
+        loss = torch.where(within, alone, loss)
     return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
 
 

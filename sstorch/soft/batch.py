@@ -127,9 +127,12 @@ def training_rows(
     entry: object = None,
     id: object = None,
     sensitive: object = None,
+    recurrent: bool = False,
 ) -> SurvivalData:
     """The rows of positive weight of what an estimator is fitted to."""
-    data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, id=id, sensitive=sensitive)
+    data = SurvivalData(
+        X, y, sample_weight=sample_weight, entry=entry, id=id, sensitive=sensitive, recurrent=recurrent
+    )
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
@@ -407,12 +410,16 @@ def stack_splits(
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
     features, times, entries, events, weights, groups = [], [], [], [], [], []
+    lowers: list[FloatArray] = []
+    uppers: list[FloatArray] = []
     for data, preprocessor in zip(splits, preprocessors, strict=True):
         rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
         features.append(preprocessor.transform(data.frame)[rows])
-        times.append(np.log(data.time[rows]))
+        times.append(np.log(data.nominal_time[rows]))
         with np.errstate(divide="ignore"):  # entry at time zero is -inf
             entries.append(np.log(data.entry[rows]))
+            for bounds, values in zip((lowers, uppers), _bounds(data), strict=True):
+                bounds.append(np.log(values[rows]))
         events.append(data.event[rows])
         # Objectives are weighted means; the largest weight is made one so that no sum overflows.
         weight = data.sample_weight[rows] / data.sample_weight.max()
@@ -427,8 +434,10 @@ def stack_splits(
     log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
     log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
     family = make_family(settings.leaf)
-    if log_entry is not None and family.can_rise:
-        raise ConfigError("entry times need curves that cannot rise: use leaves with monotone=True")
+    intervals = any(data.intervals is not None for data in splits)
+    if (log_entry is not None or intervals) and family.can_rise:
+        what = "entry times" if log_entry is not None else "times within intervals"
+        raise ConfigError(f"{what} need curves that cannot rise: use leaves with monotone=True")
     family = family.prepare(log_time, event, weight, log_scale)
 
     n_problems = n_settings * settings.n_starts
@@ -451,6 +460,11 @@ def stack_splits(
         weight[split].to(device, dtype),
         None if log_entry is None else log_entry[split].to(device, dtype),
     )
+    if intervals:
+        log_lower, log_upper = (
+            (stacked(bounds) - log_scale[:, None])[split].to(device, dtype) for bounds in (lowers, uppers)
+        )
+        sample = replace(sample, log_lower=log_lower, log_upper=log_upper)
     if any(data.person is not None for data in splits):
         # Penalties are held against a mean over persons: cutting a row in two must not weaken them.
         total = [float(persons_weight(data).sum() / data.sample_weight.max()) for data in splits]
@@ -461,10 +475,18 @@ def stack_splits(
     return tree, sample
 
 
+def _bounds(data: SurvivalData) -> tuple[FloatArray, FloatArray]:
+    """Bounds of the times within intervals, (n,); 0 and +inf of others."""
+    if data.intervals is None:
+        return np.zeros(len(data)), np.full(len(data), np.inf)
+    within = data.intervals.censored
+    return np.where(within, data.intervals.lower, 0.0), np.where(within, data.intervals.upper, np.inf)
+
+
 def last_times(data: SurvivalData) -> FloatArray:
     """The last time of each person, (P,); of each row where rows are persons."""
     if data.person is None:
-        return data.time
+        return data.nominal_time
     last = np.zeros(int(data.person.max()) + 1)
     np.maximum.at(last, data.person, data.time)
     return last
@@ -520,5 +542,5 @@ def _parity(
         # The objective's weights are divided by the largest one.
         largest = torch.tensor([data.sample_weight.max() for data in splits], dtype=torch.float64)
         rho = rho * largest.square().repeat_interleave(n_problems)
-    times = [data.time[data.sample_weight > 0] for data in splits]
+    times = [data.nominal_time[data.sample_weight > 0] for data in splits]
     return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)

@@ -211,6 +211,8 @@ def automatic_encodings(numeric: object, rows: SurvivalData | None, monotone: ob
 
 def _is_grouped(rows: SurvivalData) -> bool:
     """True if times were recorded in few whole units, those of people lost on the way, too."""
+    if rows.intervals is not None:
+        return False  # their bounds say what is known, whatever the units
     event_times = rows.time[rows.event]
     groups = np.unique(event_times)
     if len(groups) > min(MAX_GROUPS, len(event_times) / 2):

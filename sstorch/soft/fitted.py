@@ -18,7 +18,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import CurveKind
-from sstorch.data import Preprocessor
+from sstorch.data import Intervals, Preprocessor
 from sstorch.exceptions import ConfigError
 from sstorch.memory import at_once, check_room
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
@@ -115,8 +115,11 @@ class FittedTree:
         event: npt.NDArray[np.bool_],
         entry: FloatArray | None = None,
         sample_weight: FloatArray | None = None,
+        intervals: Intervals | None = None,
     ) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x).
+
+        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
 
         Args:
             x: encoded features, shape (n, p).
@@ -124,12 +127,21 @@ class FittedTree:
             event: shape (n,).
             entry: shape (n,); None if all rows were observed from time zero.
             sample_weight: shape (n,), >= 0; None weighs all rows alike.
+            intervals: of the times; None if all are exact or right-censored.
         """
-        hazard = self.curves(x, time[:, None], "cumulative_hazard")
-        log_hazard = self.curves(x, time[:, None], "log_hazard")
+        within = np.zeros(len(time), dtype=bool) if intervals is None else intervals.censored
+        start = time if intervals is None else np.where(within, intervals.lower, time)
+        hazard = self.curves(x, start[:, None], "cumulative_hazard")[:, 0]
+        log_hazard = self.curves(x, time[:, None], "log_hazard")[:, 0]
+        if intervals is not None and within.any():
+            end = self.curves(x[torch.as_tensor(within)], intervals.upper[within, None], "cumulative_hazard")
+            # Whoever lived until the lower bound has the event by the upper one.
+            chance = -np.expm1(hazard[within] - np.maximum(end[:, 0], hazard[within]))
+            with np.errstate(divide="ignore"):  # a curve that is flat between the bounds: -inf
+                log_hazard[within] = np.log(chance)
         if entry is not None and entry.any():
-            hazard = hazard - self.curves(x, entry[:, None], "cumulative_hazard")
-        return metrics.log_likelihood(event, hazard[:, 0], log_hazard[:, 0], sample_weight=sample_weight)
+            hazard = hazard - self.curves(x, entry[:, None], "cumulative_hazard")[:, 0]
+        return metrics.log_likelihood(event, hazard, log_hazard, sample_weight=sample_weight)
 
     def leaf_probability(self, x: Tensor) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right."""

@@ -183,6 +183,7 @@ def cross_validated_groups(
         ConfigError: trees of depth 0 have no groups, or a number is out of range.
         DataError: too few rows or events for so many folds.
     """
+    data.refuse_intervals()
     if settings.depth == 0:
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     count = check_integer("n_folds", n_folds, 2)

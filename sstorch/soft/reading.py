@@ -17,7 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.groups import interval_text
@@ -41,7 +41,8 @@ from sstorch.soft.tree_sample import TreeSample
 
 # Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
 _SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
-# Kaplan-Meier's median of a node's rows and its limits in the node table.
+# Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
+_NPMLE_MEDIAN = "NPMLE median"
 _KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
@@ -57,7 +58,9 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     is later than the last event; ``S(t)``, mean predicted survival of these rows at round times t near the
     quartiles of the event times. Of the same rows by Kaplan-Meier ``KM median`` with its limits of 95 %, nan
     where they are not reached, and ``KM S(t)`` at the first and the last of these times, nan beyond the last
-    row. Of a node without rows all are nan. If sensitive groups are known, the share of each among the rows.
+    row. Where times are intervals ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead,
+    without limits. Of a node without rows all are nan. If sensitive groups are known, the share of each among
+    the rows.
 
     Args:
         tree: trained on the rows.
@@ -80,7 +83,7 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
             {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
             | {"median": float(medians[node])}
             | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
-            | _kaplan_meier(data, inside, np.unique(times[[0, -1]]))
+            | _nonparametric(data, inside, np.unique(times[[0, -1]]))
             | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
@@ -102,6 +105,26 @@ def _medians(tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], last: flo
         above = mean_survival(middle) > 0.5
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.where(unreached, np.nan, high)
+
+
+def _nonparametric(
+    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
+) -> dict[str, float]:
+    """Kaplan-Meier of some rows, or Turnbull where times are intervals, by column of the node table."""
+    if data.intervals is None:
+        return _kaplan_meier(data, inside, horizons)
+    names = [f"NPMLE S({time:g})" for time in horizons]
+    if not inside.any():
+        return dict.fromkeys([_NPMLE_MEDIAN, *names], math.nan)
+    bounds = data.intervals.subset(np.flatnonzero(inside))
+    curve = TurnbullCurve.fit(bounds.lower, bounds.upper, sample_weight=data.sample_weight[inside])
+    median = curve.quantile()
+    known = horizons <= np.concatenate([bounds.lower, bounds.upper[bounds.event]]).max()
+    survival = np.where(known, curve.at(horizons), math.nan)
+    return {
+        _NPMLE_MEDIAN: median if math.isfinite(median) else math.nan,
+        **dict(zip(names, survival.tolist(), strict=True)),
+    }
 
 
 def _kaplan_meier(
@@ -337,6 +360,8 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
         lines.append(
             "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
         )
+    if _NPMLE_MEDIAN in nodes:
+        lines.append("NPMLE is Turnbull's curve of these rows, which have placed the gates")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 
@@ -593,7 +618,8 @@ class ReadableTree:
             which the mean predicted survival of these rows is 1/2, nan if that is after the last training
             event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, ``KM median``
             with lower and upper limit of 95 % and ``KM S(t)``, Kaplan-Meier of the same rows (nan where it is
-            not reached or not known), and shape parameters. These rows have placed the gates, which makes
+            not reached or not known; ``NPMLE``, Turnbull's estimate, where times are intervals), and shape
+            parameters. These rows have placed the gates, which makes
             groups look further apart than they are; :meth:`~sstorch.SoftSurvivalTree.group_table` corrects
             that.
         """

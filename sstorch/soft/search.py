@@ -88,21 +88,28 @@ class HeldOutRows:
         rows, x = self._rows, self._x.to(module.log_time_scale)
         tree = FittedTree(module, self._preprocessor, self._prediction)
         if scoring == "log_likelihood":
-            return tree.log_likelihood(x, rows.time, rows.event, rows.entry, rows.sample_weight)
+            return tree.log_likelihood(
+                x, rows.nominal_time, rows.event, rows.entry, rows.sample_weight, rows.intervals
+            )
         return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
 
     def concordance(self, module: SoftTree) -> float:
-        """That of the curves of one tree; nan where no row has an event."""
-        return self.score(module, "c_harrell") if self._rows.event.any() else np.nan
+        """That of the curves of one tree; nan where no row has an event, or times are intervals."""
+        return self.score(module, "c_harrell") if self._ordered else np.nan
 
     def concordance_of_groups(self, module: SoftTree) -> float:
         """That of a model that knows only the leaf of a row; nan for one leaf, too."""
-        if not module.topology.depth or not self._rows.event.any():
+        if not module.topology.depth or not self._ordered:
             return np.nan
         tree = FittedTree(module, self._preprocessor, self._prediction)
         known = tree.apply(self._train_x.to(module.log_time_scale))
         leaf = tree.apply(self._x.to(module.log_time_scale))
         return concordance_of_groups(leaf, self._rows, known, self._train)
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether it is known who of two rows had the event first, of some."""
+        return bool(self._rows.event.any()) and self._rows.intervals is None
 
     @cached_property
     def _x(self) -> torch.Tensor:

@@ -177,9 +177,14 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         return times
 
     def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units."""
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
+
+        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
+        """
         data = self._scored(X, y, entry)
-        return self._tree.log_likelihood(self._encode(data.frame), data.time, data.event, data.entry)
+        return self._tree.log_likelihood(
+            self._encode(data.frame), data.nominal_time, data.event, data.entry, intervals=data.intervals
+        )
 
     # ------------------------------------------------------------------ trust
 
@@ -391,9 +396,8 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
-        target = data.time, data.event
         weight, entry = data.sample_weight, data.entry
-        return bootstrap_trees(self._alike, data.frame, target, n_resamples, weight, entry, data.person)
+        return bootstrap_trees(self._alike, data.frame, data.y, n_resamples, weight, entry, data.person)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
@@ -744,6 +748,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         weights_col: str | None = None,
         entry_col: str | None = None,
         id_col: str | None = None,
+        recurrent: bool = False,
     ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
@@ -768,6 +773,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             weights_col: column of the weights, instead of ``sample_weight``.
             entry_col: column of the entry times, instead of ``entry``.
             id_col: column of the persons, instead of ``id``.
+            recurrent: True if the event can happen to a person again, so that rows may come after one: what
+                is learned is the hazard of the next one.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -787,7 +794,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             entry_col=entry_col,
             id_col=id_col,
         )
-        data = training_rows(*rows, sensitive=sensitive)
+        data = training_rows(*rows, sensitive=sensitive, recurrent=recurrent)
         return self.fit_data(data, checkpoint=checkpoint)
 
     def fit_data(
@@ -836,7 +843,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.module_, self.preprocessor_ = batch.tree.select(position), batch.preprocessors[split]
         self.history_ = batch.history.of_problem(position)
         self.objective_ = float(batch.objective[position])
-        self.event_times_ = np.unique(data.time[data.event])
+        self.event_times_ = np.unique(data.nominal_time[data.event])
         self.zero_time_ = data.zero_time
         self.time_varying_ = data.person is not None and int(data.person.max()) + 1 < len(data)
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit

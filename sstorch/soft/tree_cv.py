@@ -239,6 +239,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         weights_col: str | None = None,
         entry_col: str | None = None,
         id_col: str | None = None,
+        recurrent: bool = False,
     ) -> Self:
         """Choose a candidate and train it on all rows.
 
@@ -258,6 +259,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             weights_col: column of the weights, instead of ``sample_weight``.
             entry_col: column of the entry times, instead of ``entry``.
             id_col: column of the persons, instead of ``id``.
+            recurrent: True if the event can happen to a person again.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.
@@ -276,7 +278,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             entry_col=entry_col,
             id_col=id_col,
         )
-        data = training_rows(*rows)
+        data = training_rows(*rows, recurrent=recurrent)
         return self.fit_data(data)
 
     def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
@@ -295,7 +297,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         best = self._choose(scores)
         self.best_params_ = scores.candidates[best].parameters
         self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
-        if self.best_estimator_.depth:
+        if self.best_estimator_.depth and data.intervals is None:
             settings, n_folds = self.best_estimator_.settings(), int(folds.max()) + 1
             self.best_estimator_.group_validation_ = cross_validated_groups(
                 settings, self.prediction, data, n_folds, self._seed()

@@ -62,7 +62,8 @@ def bootstrap_trees(
     """
     settings = estimator.settings()
     count = check_integer("n_resamples", n_resamples, 1)
-    data = training_rows(X, y, sample_weight=sample_weight, entry=entry, id=id)
+    # Events that are none the last were allowed, or refused, when the tree itself was trained.
+    data = training_rows(X, y, sample_weight=sample_weight, entry=entry, id=id, recurrent=True)
     draws = np.random.default_rng((settings.seed, count))
     n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
     shares = np.full(n_drawn, 1 / n_drawn)

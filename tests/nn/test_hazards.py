@@ -107,6 +107,40 @@ def test_hazard_is_the_slope_of_the_cumulative_hazard(case: str) -> None:
 
 
 @families
+def test_an_interval_has_the_probability_between_its_bounds(case: str) -> None:
+    family = built(case)
+    y, g, shape = arguments(family)
+    lower, upper = y[:-1], y[1:]
+    if family.can_rise:
+        with pytest.raises(ConfigError, match="cannot rise"):
+            family.interval_loss(lower, upper, g, shape)
+        return
+    survival = family.survival(y, g, shape)
+    found = family.interval_loss(lower, upper, g, shape)
+    torch.testing.assert_close(torch.exp(-found), -survival.diff(dim=-1), rtol=1e-11, atol=1e-13)
+    from_zero = family.interval_loss(torch.full_like(y, -torch.inf), y, g, shape)
+    torch.testing.assert_close(torch.exp(-from_zero), 1 - survival, rtol=1e-11, atol=1e-13)
+    # Bounds that are close give the density.
+    width = 1e-6
+    close = family.interval_loss(y, y + width, g, shape) + math.log(width) + y
+    one = torch.ones_like(y)
+    torch.testing.assert_close(close, family.loss(y + width / 2, one, g, shape), rtol=1e-5, atol=1e-5)
+
+
+def test_grouped_times_are_intervals() -> None:
+    """A logistic hazard only asks in which interval an event was, and spreads it evenly there."""
+    family = LogisticHazard([0.5, 1.0, 2.0])
+    ends = torch.cat([torch.zeros(1, dtype=torch.float64), family.ends.exp()])
+    bounds = torch.stack([ends[:-1], ends[1:]]).repeat_interleave(2, dim=-1)
+    inside = torch.tensor([0.3, 1.0], dtype=torch.float64).repeat(len(ends) - 1)
+    y = (bounds[0] + inside * (bounds[1] - bounds[0])).log()
+    _, g, shape = arguments(family)
+    loss = family.loss(y, torch.ones_like(y), g, shape)
+    alone = family.interval_loss(*bounds.log(), g, shape)
+    torch.testing.assert_close(loss, alone + (bounds[1] - bounds[0]).log(), rtol=1e-12, atol=1e-12)
+
+
+@families
 def test_gradcheck(case: str) -> None:
     family = built(case)
     y, g, shape = arguments(family)

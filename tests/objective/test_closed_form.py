@@ -1,5 +1,7 @@
 """Gradients that are written out, beside plain autograd."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.rows import CPU_ELEMENTS, problem_blocks
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
-from tests.batches import random_sample, random_tree, with_entry
+from tests.batches import random_sample, random_tree, with_entry, within_intervals
 
 LEAVES = [
     "exponential",
@@ -43,7 +45,17 @@ def _steps(depth: int, leaf: str | HazardFamily, sample: Sample, closed_form: bo
 @pytest.mark.parametrize("leaf", LEAVES, ids=str)
 @pytest.mark.parametrize("depth", [2, 3])
 def test_every_step_equals_autograd(depth: int, leaf: str | HazardFamily) -> None:
-    sample = random_sample(4, n_splits=2, n_rows=50)
+    _compare(depth, leaf, random_sample(4, n_splits=2, n_rows=50))
+
+
+@pytest.mark.parametrize(
+    "leaf", ["weibull", "log_logistic", "logistic_hazard", "spline_ph", LEAVES[7]], ids=str
+)
+def test_every_step_equals_autograd_within_intervals(leaf: str | HazardFamily) -> None:
+    _compare(2, leaf, within_intervals(random_sample(4, n_splits=2, n_rows=50)))
+
+
+def _compare(depth: int, leaf: str | HazardFamily, sample: Sample) -> None:
     for written, plain in zip(*(_steps(depth, leaf, sample, on) for on in (True, False)), strict=True):
         assert not (
             isinstance(written, BranchStep | LeafStep) and written.written_data(written.read()) is None
@@ -102,14 +114,20 @@ def test_objective_by_either_way_and_in_blocks() -> None:
             torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.parametrize("change", [lambda sample: sample, within_intervals], ids=["exact", "intervals"])
 @pytest.mark.parametrize(("leaf", "intercept"), [("exponential", 2e3), ("weibull", -2e3), ("spline_ph", 2e3)])
-def test_a_leaf_that_overflows_where_nobody_goes_does_no_harm(leaf: str, intercept: float) -> None:
-    tree, sample = random_tree(2, 2, leaf), random_sample(2, n_rows=30)
+def test_a_leaf_that_overflows_where_nobody_goes_does_no_harm(
+    leaf: str, intercept: float, change: Callable[[Sample], Sample]
+) -> None:
+    tree, sample = random_tree(2, 2, leaf), change(random_sample(2, n_rows=30))
     with torch.no_grad():
         dict(tree.named_parameters())["gates.1.bias"].fill_(-2000.0)  # all rows go right at the root
         for node in (4, 5):
             dict(tree.named_parameters())[f"leaves.{node}.intercept"].fill_(intercept)
-    assert bool(leaf_losses(tree, sample, (4, 5)).isinf().all())
+    certain = torch.zeros(1, dtype=torch.bool)  # that a row has had its event
+    if sample.log_lower is not None and sample.log_upper is not None:
+        certain = (sample.log_lower.isneginf() & sample.log_upper.isfinite())[:, None]
+    assert bool((leaf_losses(tree, sample, (4, 5)).isinf() | certain).all())
     written, plain = (
         JointStep.make(tree, TrainingObjective(0.02, 0.03, closed_form=on), sample) for on in (True, False)
     )
@@ -159,3 +177,23 @@ def test_design_matrix_and_its_adjoint() -> None:
         torch.testing.assert_close(design.gram(weight), expected)
         some = design.select(slice(1, 3))
         torch.testing.assert_close(some.project(theta[1:, :, :4], theta[1:, :, 4]), scores[1:])
+
+
+@pytest.mark.parametrize("leaf", ["exponential", "weibull", "log_logistic", "spline_ph", "spline_po"])
+@pytest.mark.parametrize("shift", [-40.0, -12.0, 0.0, 12.0, 700.0])
+def test_far_bounds_have_a_finite_gradient(leaf: str, shift: float) -> None:
+    """Where both bounds are long before or after the events of a leaf, losses are large but tell a way."""
+    tree, sample = random_tree(2, 1, leaf), within_intervals(random_sample(2, n_rows=30))
+    with torch.no_grad():
+        for node in (2, 3):
+            dict(tree.named_parameters())[f"leaves.{node}.intercept"].add_(shift)
+    written, plain = (JointStep.make(tree, TrainingObjective(closed_form=on), sample) for on in (True, False))
+    x = plain.read()
+    found = written.written_data(x)
+    assert found is not None
+    value, gradient = plain.data_and_gradient(x)
+    assert not value.isnan().any()
+    if value.isfinite().all():
+        assert found[1].isfinite().all()
+        torch.testing.assert_close(found[0], value, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(found[1], gradient, rtol=1e-6, atol=1e-9)

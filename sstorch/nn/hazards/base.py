@@ -118,12 +118,36 @@ class HazardFamily(nn.Module, ABC):
         """
         hazard, log_hazard = self.terms(log_time, linear, shape)
         loss = hazard - event * log_hazard
-        if log_entry is None:
-            return loss
-        # Who entered at time zero has been at risk from the beginning: nothing is taken off.
+        return loss if log_entry is None else loss - self.hazard_before(log_entry, log_time, linear, shape)
+
+    def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """H at the entry of rows, 0 for those at risk from the beginning; arguments as :meth:`loss`."""
         late = log_entry.isfinite()
         before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
-        return loss - torch.where(late, before, torch.zeros_like(before))
+        return torch.where(late, before, torch.zeros_like(before))
+
+    def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Negative log-likelihood of an event between two times, -log(S(lower) - S(upper)).
+
+        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))). Where the difference underflows it is taken
+        at the smallest normal number.
+
+        Args:
+            log_lower: log of the last time without the event, -inf for time zero, broadcastable with
+                ``linear``.
+            log_upper: log of the first time with it, later, broadcastable alike.
+            linear: linear predictor.
+            shape: shape parameters.
+
+        Returns:
+            broadcast shape.
+        """
+        before = self.hazard_before(log_lower, log_upper, linear, shape)
+        after = self.cumulative_hazard(log_upper, linear, shape)
+        # Beyond what can be represented nobody is left: whoever had no event by the lower bound has it here.
+        between = torch.where(after.isinf(), torch.inf, after - before)
+        between = between.clamp(min=torch.finfo(between.dtype).tiny)
+        return before - torch.log(-torch.expm1(-between))
 
     def basis(self, log_time: Tensor) -> Tensor | None:
         """Functions of time that :meth:`loss_and_gradient` needs and parameters do not change; None if none.

@@ -149,6 +149,16 @@ class Spline(RateFamily):
         log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
         return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
 
+    def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.interval_loss`.
+
+        Raises:
+            ConfigError: an unconstrained curve: where it rises, S(lower) - S(upper) is negative.
+        """
+        if not self.monotone:
+            raise ConfigError("times within intervals need curves that cannot rise: use monotone=True")
+        return super().interval_loss(log_lower, log_upper, linear, shape)
+
     def basis(self, log_time: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.basis`: I_j, then N_j, j = 1 ... m + 1; none without closed forms."""
         if not self.closed_form:

