@@ -83,7 +83,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", DataWarning)
     rows = []
-    for name in ("heart", "pbcseq", "rossi"):
+    for name in ("heart", "pbcseq", "rossi", "cgd"):
         data = load_dataset(name)
         schema = Schema.of(data.frame)
         folds = stratified_folds(data.event, 5, 0, data.person)
