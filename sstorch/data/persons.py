@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
@@ -92,6 +93,29 @@ def check_histories(
     names = names_text([str(ids[p]) for p in np.unique(person[one[gaps]])][:_IDS_SHOWN])
     text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a person, such as id {names}"
     return [Oddity(text, "nobody counts as at risk in a gap; close them if they were observed there")]
+
+
+def join_rows(
+    same: Sequence[npt.NDArray[Any]], entry: FloatArray, time: FloatArray, event: BoolArray
+) -> tuple[IntArray, BoolArray]:
+    """Find rows that only continue the row before.
+
+    Args:
+        same: what the two have in common, person first, (n,) each; missing numbers are alike.
+        entry: (n,).
+        time: (n,).
+        event: (n,) bool.
+
+    Returns:
+        Rows in the order of persons and their times, (n,), and which of these begin something new, (n,).
+    """
+    order = np.lexsort((entry, same[0]))
+    one, other = order[:-1], order[1:]
+    continues = (entry[other] == time[one]) & ~event[one]
+    for values in same:
+        missing = values != values
+        continues &= (values[one] == values[other]) | (missing[one] & missing[other])
+    return order, np.append(True, ~continues)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sstorch.data.columns import (
 )
 from sstorch.data.intervals import Intervals, interval, is_interval, parse_intervals
 from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
-from sstorch.data.persons import check_histories, parse_persons
+from sstorch.data.persons import check_histories, join_rows, parse_persons
 from sstorch.data.target import Groups, parse_groups, parse_target
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -312,6 +312,31 @@ class SurvivalData:
             )
         self.person, ids = parse_persons(id, len(self))
         return check_histories(self.person, ids, self.entry, self.given_time, self.event, recurrent)
+
+    def joined(self) -> Self:
+        """The same lives in as few rows as tell them.
+
+        Rows of a person that follow each other without a gap or an event, with the same columns, weight and
+        group, say what one row says, and become one. So it does not matter where a life was cut.
+        """
+        if self.person is None:
+            return self
+        same = [self.person, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
+        for name in self.frame.columns:
+            column = self.frame[name]
+            coded = isinstance(column.dtype, pd.CategoricalDtype)
+            same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
+        order, begins = join_rows(same, self.entry, self.given_time, self.event)
+        if begins.all():
+            return self
+        ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
+        first, last = order[begins], order[ends]
+        # Where the first of the rows that became one was given.
+        place = np.argsort(np.minimum.reduceat(order, np.flatnonzero(begins)))
+        part = self.subset(last[place])
+        part.entry = self.entry[first[place]]
+        part.person = np.unique(self.person[first[place]], return_inverse=True)[1]
+        return part
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """The same rows with their sensitive groups known.

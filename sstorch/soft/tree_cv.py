@@ -288,9 +288,12 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             data: rows.
             schema: columns and vocabulary; taken from the rows if None.
         """
+        n_folds, seed = check_integer("cv", self.cv, 2), self._seed()
+        self.folds_ = stratified_folds(data.event, n_folds, seed, data.person)  # of rows as they were given
+        data = data.joined()
         compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
         schema = Schema.of(data.frame) if schema is None else schema
-        folds = stratified_folds(data.event, check_integer("cv", self.cv, 2), self._seed(), data.person)
+        folds = stratified_folds(data.event, n_folds, seed, data.person)
         search = FoldSearch(shared, data, folds, schema, self.scoring)
         searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
         scores = searches[self.search](compared)
@@ -298,13 +301,12 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         self.best_params_ = scores.candidates[best].parameters
         self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
         if self.best_estimator_.depth and data.intervals is None:
-            settings, n_folds = self.best_estimator_.settings(), int(folds.max()) + 1
             self.best_estimator_.group_validation_ = cross_validated_groups(
-                settings, self.prediction, data, n_folds, self._seed()
+                self.best_estimator_.settings(), self.prediction, data, n_folds, seed
             )
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
-        self.cv_results_, self.folds_ = _table(scores), folds
+        self.cv_results_ = _table(scores)
         self.families_ = _families(self.cv_results_, best)
         return self._take_over()
 

@@ -12,6 +12,7 @@ from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import bootstrap_trees
+from tests.conftest import nightly
 
 
 def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
@@ -31,6 +32,46 @@ def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
 
 def fit(tree: Any, frame: pd.DataFrame) -> Any:
     return tree.fit(frame, duration_col="end", event_col="event", entry_col="begin", id_col="id")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, nightly({"trainer": "nodec", "init": "random", "depth": 1, "numeric": "linear"})],
+)
+def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
+    """Rows that say what one row says are one row: starts, knots and penalties see the same lives."""
+    target = gbsg2.time, gbsg2.event
+    whole, parts = SoftSurvivalTree(**settings).fit(gbsg2.frame, target), cut(gbsg2, 0)
+    tree = fit(SoftSurvivalTree(**settings), parts)
+    assert tree.objective_ == pytest.approx(whole.objective_, abs=1e-10)
+    times = [300.0, 1000.0, 2000.0]
+    curves = [each.predict_survival_function(gbsg2.frame, times, after=0.0) for each in (tree, whole)]
+    np.testing.assert_allclose(curves[0], curves[1], atol=1e-10)
+    pd.testing.assert_frame_equal(tree.leaf_table(), whole.leaf_table())
+    score = tree.score(parts, (parts["end"], parts["event"]), entry=parts["begin"])
+    assert score == pytest.approx(whole.score(gbsg2.frame, target), abs=1e-10)
+
+
+def test_rows_are_joined_where_nothing_changes() -> None:
+    frame = pd.DataFrame({"x": [1.0, 1.0, np.nan, np.nan, 2.0, 2.0, 2.0], "w": list("aaaabbb")})
+    entry, time = np.array([0.0, 1, 2, 3, 0, 2, 5]), np.array([1.0, 2, 3, 4, 2, 4, 6])
+    event, person = np.array([0, 0, 0, 1, 0, 0, 1]), [1, 1, 1, 1, 2, 2, 2]
+    shuffled = np.array([5, 2, 0, 6, 3, 1, 4])
+    with pytest.warns(DataWarning, match="1 gap"):
+        data = SurvivalData(
+            frame.iloc[shuffled],
+            (time[shuffled], event[shuffled]),
+            entry=entry[shuffled],
+            id=np.array(person)[shuffled],
+            sample_weight=np.where(shuffled == 1, 2.0, 1.0),
+        )
+    joined = data.joined()
+    # Person 2 from 0 to 4 and, after a gap, from 5 to 6; person 1's second row has another weight.
+    rows = pd.DataFrame({"entry": joined.entry, "time": joined.time, "event": joined.event})
+    assert rows.to_numpy().tolist() == [[0, 4, 0], [2, 4, 1], [0, 1, 0], [5, 6, 1], [1, 2, 0]]
+    assert joined.person is not None
+    assert joined.person.tolist() == [0, 1, 1, 0, 1]
+    assert joined.frame["x"].fillna(9).tolist() == [2, 9, 1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +126,7 @@ def test_a_path_is_the_product_of_its_rows(gbsg2: SurvivalData) -> None:
 
 
 def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
-    frame = cut(gbsg2.subset(np.arange(120)), 1)
+    frame = cut(gbsg2.subset(np.arange(120)), 1).assign(later=lambda rows: rows["begin"] > 0)
     columns = frame.drop(columns=["id", "begin", "end", "event"])
     target = frame["end"], frame["event"]
     data = SurvivalData(columns, target, entry=frame["begin"], id=frame["id"])
@@ -113,6 +154,9 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
 def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Path) -> None:
     rows = gbsg2.subset(np.arange(150))
     frame = cut(rows, 2)
+    assert not fit(SoftSurvivalTree(0), frame).time_varying_  # nothing changes from row to row
+    frame["later"] = frame["begin"] > 0
+    rows.frame["later"] = False
     tree = fit(SoftSurvivalTree(1, numeric="linear"), frame)
     tree.save(tmp_path)
     for each in (tree, SoftSurvivalTree.load(tmp_path)):
@@ -125,7 +169,6 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
             with pytest.raises(ConfigError, match="columns change with time"):
                 predict()
         assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
-    assert not SoftSurvivalTree(0).fit(rows.frame, (rows.time, rows.event)).time_varying_
 
 
 def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
