@@ -128,7 +128,11 @@ def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:
         raise TypeError(f"history record without {', '.join(missing)}")
     arrays = {name: np.atleast_1d(np.asarray(columns[name])) for name in names}
     size = max(array.shape[0] for array in arrays.values())
-    return {name: np.broadcast_to(array, (size,)).copy() for name, array in arrays.items()}
+    # A record owns its numbers: what it was made from may change.
+    return {
+        name: array.copy() if len(array) == size else np.full(size, array[0])
+        for name, array in arrays.items()
+    }
 
 
 def _frame(blocks: list[Columns], names: tuple[str, ...]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
 from sstorch.optim.checkpoint import Arrays, Checkpoint
-from sstorch.optim.engine import Engine, compiled_problems
+from sstorch.optim.engine import Engine, compiled_problems, single_threaded_torch
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
 
@@ -90,6 +90,9 @@ class Heats(Race):
         return super().survivors(
             value, tuple(n // self.heats for n in counts for _ in range(self.heats)), n_passes
         )
+
+
+_STATUSES = np.array([status.name for status in Status])
 
 
 class TrainingRun:
@@ -304,7 +307,7 @@ class TrainingRun:
         )
 
     def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
-        """Record steps of the compiled engine at ``node``, tell the callbacks, and write the parameters.
+        """Record steps of the compiled engine at ``node``, and tell the callbacks.
 
         Args:
             problems: positions of the problems, (K,).
@@ -329,7 +332,7 @@ class TrainingRun:
                 continue
             if self.watches_steps:
                 chosen = problems[torch.from_numpy(at)]
-                trees = self.compiled.trained(chosen)
+                trees = self.tree.select(chosen)
                 freeze_except(trees, _working_set(trees, node, name))
                 context = StepContext(self.n_passes + 1, node, name, trees, chosen)
                 for callback in self.callbacks:
@@ -346,13 +349,12 @@ class TrainingRun:
                 evaluations=own[:, visits.EVALUATIONS].astype(np.int64),
                 rows=own[:, visits.ROWS].astype(np.int64),
                 left_share=own[:, visits.SHARE],
-                status=[Status(int(value)).name for value in status[at]],
+                status=_STATUSES[status[at].astype(np.int64)],
                 restarted=False,
             )
         idle = np.flatnonzero(records[:, visits.STEP] == visits.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (visits.ROWS, visits.SHARE))
         self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
-        self.compiled.write()
         return problems[torch.from_numpy(np.flatnonzero(overflow))]
 
     @property
@@ -551,6 +553,8 @@ class Trainer(ABC):
         )
         compiled = compiled_problems(engine, reason, tree, objective, rows)
         with ExitStack() as stack:
+            if compiled is not None:
+                stack.enter_context(single_threaded_torch())
             if checkpoint is not None:
                 checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
                 checkpoint.identify(

@@ -47,13 +47,15 @@ def cache_folder() -> Path:
     return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
 
 
-def _compiled(**options: Any) -> Callable[[F], F]:
+def _njit(**options: Any) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         # The place is chosen when a function is declared; other users of numba keep theirs.
         given = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
-            made: F = numba.njit(error_model="numpy", nogil=True, cache=True, **options)(function)
+            made: F = numba.njit(
+                error_model="numpy", nogil=True, cache=True, no_cfunc_wrapper=True, **options
+            )(function)
         finally:
             numba.config.CACHE_DIR = given
         return made
@@ -61,13 +63,15 @@ def _compiled(**options: Any) -> Callable[[F], F]:
     return decorate
 
 
-compiled = _compiled()
-elementwise = _compiled(fastmath=_ELEMENTWISE)
-summing = _compiled(fastmath=_SUMS)
-
-
+# What Python calls. All else is called by kernels alone: the code that turns its arguments from objects of
+# Python into numbers would be a fifth of all that is compiled. (Called from Python nevertheless, it crashes.)
+entry = _njit()
+_INNER = {"no_cpython_wrapper": True}
+compiled = _njit(**_INNER)
+elementwise = _njit(fastmath=_ELEMENTWISE, **_INNER)
+summing = _njit(fastmath=_SUMS, **_INNER)
 # Functions of numbers that become a part of the loops that call them.
-inlined = _compiled(fastmath=_ELEMENTWISE, forceinline=True)
+inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_INNER)
 
 
 def address(function: Any, signature: Any) -> int:
@@ -104,6 +108,17 @@ def call_by_address(*signatures: Any) -> Any:
         return returns(types.int64, arguments), codegen
 
     return call
+
+
+@intrinsic
+def take(typingctx: Any, queue: Any) -> Any:
+    """The next number from ``queue`` (1,), which no other thread gets; it counts them."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        counter = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.atomic_rmw("add", counter, context.get_constant(types.int64, 1), "monotonic")
+
+    return types.int64(queue), codegen
 
 
 @intrinsic

@@ -1,9 +1,8 @@
-"""A training run's problems as the compiled engine has them: arrays, and calls spread over threads."""
+"""A training run's problems as the compiled engine has them: arrays, and the calls of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,27 @@ from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Rid
 from sstorch.optim.compiled import visits
 from sstorch.optim.compiled.families import KERNELS
 from sstorch.optim.compiled.lbfgs import Options, make_model
+from sstorch.optim.compiled.team import Team
 from sstorch.optim.lbfgs import LBFGSOptions
-
-# Problems that a thread takes at a time are so few that the threads end together.
-_TURNS = 8
 
 
 class CompiledProblems:
     """R problems on the CPU, in double precision.
 
-    Every call begins from the parameters of the trees as they are; :meth:`write` puts there what was trained.
+    Every call begins from the parameters of the trees as they are, and puts there what it trains.
 
     Args:
         tree: the problems.
         objective: E, without penalties on rows.
         sample: training rows.
+        team: threads that share the problems; by default as many as torch has.
     """
 
-    def __init__(self, tree: SoftTree, objective: TrainingObjective, sample: Sample) -> None:
+    def __init__(
+        self, tree: SoftTree, objective: TrainingObjective, sample: Sample, team: Team | None = None
+    ) -> None:
         self.tree = tree
+        self._team = team or Team(torch.get_num_threads())
         kernel = tree.family.kernel
         assert kernel is not None  # made where there is one
         self._model = make_model(
@@ -68,43 +69,31 @@ class CompiledProblems:
         """Visit a node; see :func:`visits.visit`."""
         b, given, limits = self._problems(), _array(n_rows.double()), _options(options)
         numbers = np.array(thresholds, dtype=np.float64)
-
-        def work(some: slice, positions: npt.NDArray[np.int64]) -> None:
-            visits.visit(b, positions, node, numbers, given[some], gates, leaves, limits, records[some])
-
-        self._spread(work, problems)
-        self._trained = b
+        self._team.run(visits.visit, b, problems, node, numbers, given, gates, leaves, limits, records)
+        self._write(b)
 
     def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """All parameters at once; the records (K, n) of :func:`visits.train_jointly`."""
-        b, limits = self._problems(), _options(options)
-        records = np.empty((len(problems), visits.N_RECORDS))
-        self._spread(lambda some, at: visits.train_jointly(b, at, limits, records[some]), problems)
-        self._trained = b
+        b, records = self._problems(), np.empty((len(problems), visits.N_RECORDS))
+        self._team.run(visits.train_jointly, b, problems, _options(options), records)
+        self._write(b)
         return records
 
     def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """Leaves alone; the records (K, n) of :func:`visits.train_leaves`."""
-        b, limits = self._problems(), _options(options)
-        records = np.empty((len(problems), visits.N_RECORDS))
-
-        def work(some: slice, positions: npt.NDArray[np.int64]) -> None:
-            leaf = np.empty((len(positions), self._weight.shape[1]), dtype=np.int64)
-            visits.leaves_of_rows(b, positions, leaf)
-            visits.train_leaves(b, positions, leaf, limits, records[some])
-
-        self._spread(work, problems)
-        self._trained = b
+        b, records = self._problems(), np.empty((len(problems), visits.N_RECORDS))
+        self._team.run(visits.train_leaves, b, problems, _options(options), records)
+        self._write(b)
         return records
 
     def with_rows(self, sample: Sample) -> CompiledProblems:
         """The same trees with the loss on other rows, without penalties, as their objective."""
-        return CompiledProblems(self.tree, TrainingObjective(), sample)
+        return CompiledProblems(self.tree, TrainingObjective(), sample, self._team)
 
     def objective(self, problems: Tensor) -> Tensor:
         """E of some problems, (K,)."""
         b, values = self._problems(), np.empty(len(problems))
-        self._spread(lambda some, at: visits.objectives(b, at, values[some]), problems)
+        self._team.run(visits.objectives, b, problems, values)
         return torch.from_numpy(values)
 
     def value_and_gradient(self, problems: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,18 +101,15 @@ class CompiledProblems:
         b = self._problems()
         values = np.empty(len(problems))
         gradient = np.empty((len(problems), b.gates[0].size + b.leaves[0].size))
-        self._spread(lambda some, at: visits.gradients(b, at, values[some], gradient[some]), problems)
+        self._team.run(visits.gradients, b, problems, values, gradient)
         return torch.from_numpy(values), torch.from_numpy(gradient)
 
     def leaf_masses(self, problems: Tensor) -> Tensor:
         """Share of each problem's weight whose most probable path ends in each leaf, (K, L)."""
         b = self._problems()
-        leaf = np.empty((len(problems), self._weight.shape[1]), dtype=np.int64)
-        self._spread(lambda some, at: visits.leaves_of_rows(b, at, leaf[some]), problems)
-        weight = torch.from_numpy(self._weight[problems.numpy()])
-        masses = weight.new_zeros(len(problems), b.leaves.shape[1])
-        masses.scatter_add_(1, torch.from_numpy(leaf), weight)
-        return masses / weight.sum(-1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
+        masses = np.empty((len(problems), b.leaves.shape[1]))
+        self._team.run(visits.leaf_masses, b, problems, masses)
+        return torch.from_numpy(masses)
 
     # ------------------------------------------------------------------ internals
 
@@ -143,27 +129,17 @@ class CompiledProblems:
             *self._penalties,
         )
 
-    def trained(self, problems: Tensor) -> SoftTree:
-        """Some of the trees as the last steps have left them, all parameters frozen."""
-        trees = self.tree.select(problems)
-        self._fill(trees, problems)
-        trees.requires_grad_(False)
-        return trees
-
-    def write(self) -> None:
-        """Write what the last steps have trained into the trees."""
-        self._fill(self.tree, slice(None))
-
     @torch.no_grad()
-    def _fill(self, tree: SoftTree, problems: Tensor | slice) -> None:
-        b = self._trained
-        gates = GateParameters.unflatten(torch.from_numpy(b.gates)[problems])
+    def _write(self, b: Any) -> None:
+        """Put what a kernel has trained into the trees."""
+        tree = self.tree
+        gates = GateParameters.unflatten(torch.from_numpy(b.gates))
         for number, node in enumerate(tree.topology.branches):
             gate = tree.gate(node)
             gate.weight.copy_(gates.weight[:, number])
             gate.bias.copy_(gates.bias[:, number])
         leaves = LeafParameters.unflatten(
-            torch.from_numpy(b.leaves)[problems], tree.n_features, len(tree.family.shape_names)
+            torch.from_numpy(b.leaves), tree.n_features, len(tree.family.shape_names)
         )
         for number, node in enumerate(tree.topology.leaves):
             leaf = tree.leaf(node)
@@ -172,20 +148,6 @@ class CompiledProblems:
             leaf.shape.copy_(leaves.shape[:, number])
             if leaf.shape_slope is not None:
                 leaf.shape_slope.copy_(leaves.shape_slope[:, number])
-
-    def _spread(self, work: Callable[[slice, npt.NDArray[np.int64]], None], problems: Tensor) -> None:
-        """Call with parts of some problems, on as many threads as torch has."""
-        positions = problems.numpy()
-        n_threads = min(torch.get_num_threads(), len(positions))
-        if n_threads <= 1:
-            if len(positions):
-                work(slice(None), positions)
-            return
-        size = -(-len(positions) // (_TURNS * n_threads))
-        parts = [slice(first, first + size) for first in range(0, len(positions), size)]
-        with ThreadPoolExecutor(n_threads) as pool:
-            # Reading the results passes on an error.
-            list(pool.map(lambda some: work(some, positions[some]), parts))
 
 
 def _array(values: Tensor) -> npt.NDArray[np.float64]:
@@ -217,8 +179,8 @@ def _times(
     parts = [sample.log_time, sample.event]
     parts += [] if sample.log_entry is None else [sample.log_entry]
     parts += [value.flatten(1) for value in family.buffers() if value.ndim]
-    shared = torch.from_numpy(everyone)
-    alike = all(torch.equal(part, part[shared]) for part in parts if len(part) == len(everyone))
+    arrays = [part.numpy() for part in parts if len(part) == len(everyone)]
+    alike = all(np.array_equal(part, part[everyone]) for part in arrays)
     chosen = np.unique(everyone) if alike else np.arange(len(everyone))
     owner = np.searchsorted(chosen, everyone) if alike else chosen
     at = torch.from_numpy(chosen)

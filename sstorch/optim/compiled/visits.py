@@ -12,7 +12,7 @@ from collections import namedtuple
 import numpy as np
 
 from sstorch.optim.compiled.elementary import TINY
-from sstorch.optim.compiled.jit import compiled
+from sstorch.optim.compiled.jit import compiled, entry, take
 from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
 from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
 from sstorch.optim.compiled.steps import (
@@ -474,13 +474,14 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
     _fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)
 
 
-@compiled
-def visit(b, problems, node, thresholds, n_rows, gates, leaves, options, records):
+@entry
+def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, records):
     """Visit a node in some problems: the step of its gates, that of the leaves below it, or both.
 
     Args:
         b: all problems.
         problems: positions of the problems (K,).
+        queue: (1,), how many of them have been taken, which threads share.
         node: its number.
         thresholds: imbalance, high imbalance, share that is reassigned.
         n_rows: training rows of each problem, (K,).
@@ -491,7 +492,10 @@ def visit(b, problems, node, thresholds, n_rows, gates, leaves, options, records
     """
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     is_branch = node <= b.gates.shape[1]
-    for j in range(problems.size):
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k, record = problems[j], records[j]
         whole = _rows_of(b, k)
         keep = _visiting(b, k, whole, node, room)
@@ -571,35 +575,44 @@ def _objective(b, k):
     return Weights(JOINT, n_gates, share, np.empty((0, 2), np.int64), place), penalties
 
 
-@compiled
-def objectives(b, problems, values):
+@entry
+def objectives(b, problems, queue, values):
     """E of some problems, (K,), written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     nothing = np.empty(0)
-    for j in range(problems.size):
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k = problems[j]
         weights, penalties = _objective(b, k)
         values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), nothing, room)
 
 
-@compiled
-def gradients(b, problems, values, gradient):
+@entry
+def gradients(b, problems, queue, values, gradient):
     """E of some problems (K,) and its gradient in all parameters (K, n), gates first; written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    for j in range(problems.size):
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k = problems[j]
         weights, penalties = _objective(b, k)
         values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), gradient[j], room)
 
 
-@compiled
-def train_jointly(b, problems, options, records):
+@entry
+def train_jointly(b, problems, queue, options, records):
     """Minimise E of some problems over all parameters; they stay as they are where that overflows.
 
     ``records`` (K, N_RECORDS) are written.
     """
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    for j in range(problems.size):
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k = problems[j]
         weights, penalties = _objective(b, k)
         x = _flat(b, k)
@@ -611,19 +624,39 @@ def train_jointly(b, problems, options, records):
 
 
 @compiled
-def train_leaves(b, problems, leaf_of_rows, options, records):
-    """Minimise over the leaves of some problems, each on its own rows (K, N); as :func:`train_jointly`."""
+def _leaves_of_rows(b, k, leaf_of, room):
+    """Leaf of the most probable path of each row, (N,), written."""
+    model, x, size = b.model, b.x[b.split[k]], room.work.shape[1]
+    for lo in range(0, leaf_of.size, size):
+        n = min(size, leaf_of.size - lo)
+        for g in range(b.gates.shape[1]):
+            theta, z = b.gates[k, g], room.work[model.gates + 4 * g]
+            score(x, model.first_gate, model.p_gate, lo, n, theta, theta[model.p_gate], z)
+        for i in range(n):
+            node = 1
+            for _ in range(b.depth):
+                node = 2 * node + (0 if room.work[model.gates + 4 * (node - 1), i] >= 0 else 1)
+            leaf_of[lo + i] = node - (1 << b.depth)
+
+
+@entry
+def train_leaves(b, problems, queue, options, records):
+    """Minimise over the leaves of some problems, each on its own rows; as :func:`train_jointly`."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    n_leaves = b.leaves.shape[1]
-    for j in range(problems.size):
+    n_leaves, leaf_of = b.leaves.shape[1], np.empty(b.weight.shape[1], np.int64)
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k = problems[j]
+        _leaves_of_rows(b, k, leaf_of, room)
         keep = np.empty(b.weight.shape[1], np.int64)
         ranges = np.zeros((n_leaves, 2), np.int64)
         m = 0
         for leaf in range(n_leaves):
             ranges[leaf, 0] = m
             for i in range(keep.size):
-                if b.weight[k, i] > 0 and leaf_of_rows[j, i] == leaf:
+                if b.weight[k, i] > 0 and leaf_of[i] == leaf:
                     keep[m] = i
                     m += 1
             ranges[leaf, 1] = m
@@ -646,31 +679,20 @@ def train_leaves(b, problems, leaf_of_rows, options, records):
         _fit_leaves(b, k, 0, rows, ends, ranges, b.shared[k], options, records[j], room)
 
 
-@compiled
-def leaves_of_rows(b, problems, leaf):
-    """Leaf of the most probable path of each row, (K, N), written."""
+@entry
+def leaf_masses(b, problems, queue, masses):
+    """Share of each problem's weight whose most probable path ends in each leaf, (K, L), written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    n, width = b.weight.shape[1], b.model.p_gate + 1
-    n_gates, size = b.gates.shape[1], room.work.shape[1]
-    for j in range(problems.size):
+    leaf_of = np.empty(b.weight.shape[1], np.int64)
+    while True:
+        j = take(queue)
+        if j >= problems.size:
+            return
         k = problems[j]
-        x = b.x[b.split[k]]
-        for lo in range(0, n, size):
-            m = min(size, n - lo)
-            for g in range(n_gates):
-                theta = b.gates[k, g]
-                score(
-                    x,
-                    b.model.first_gate,
-                    b.model.p_gate,
-                    lo,
-                    m,
-                    theta,
-                    theta[width - 1],
-                    room.work[b.model.gates + 4 * g],
-                )
-            for i in range(m):
-                node = 1
-                for _ in range(b.depth):
-                    node = 2 * node + (0 if room.work[b.model.gates + 4 * (node - 1), i] >= 0 else 1)
-                leaf[j, lo + i] = node - (1 << b.depth)
+        _leaves_of_rows(b, k, leaf_of, room)
+        fill(masses[j], masses.shape[1], 0.0)
+        for i in range(leaf_of.size):
+            masses[j, leaf_of[i]] += b.weight[k, i]
+        whole = max(total(b.weight[k], leaf_of.size), TINY)
+        for leaf in range(masses.shape[1]):
+            masses[j, leaf] /= whole

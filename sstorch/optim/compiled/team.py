@@ -1,0 +1,42 @@
+"""Threads that share the problems of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+
+class Team:
+    """The thread that calls, and helpers who wait for the next call.
+
+    What a problem's result is does not depend on who works it out, nor on how many there are.
+
+    Args:
+        size: number of threads, the one that calls included.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._helpers = ThreadPoolExecutor(size, thread_name_prefix="sstorch")
+
+    def run(self, kernel: Callable[..., None], problems: Any, positions: Tensor, *arguments: Any) -> None:
+        """Call a kernel on every thread: each takes the next position from a common queue until none is left.
+
+        One call a thread, not one a problem, between which the interpreter would have to change hands.
+
+        Args:
+            kernel: takes problems, positions, the queue and arguments.
+            problems: all of them.
+            positions: of those to work on, (K,).
+            arguments: what else the kernel takes; rows of arrays belong to positions.
+        """
+        queue = np.zeros(1, dtype=np.int64)
+        given = (problems, positions.numpy(), queue, *arguments)
+        helpers = [self._helpers.submit(kernel, *given) for _ in range(min(self.size, len(positions)) - 1)]
+        kernel(*given)
+        for helper in helpers:
+            helper.result()
