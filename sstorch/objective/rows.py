@@ -42,9 +42,10 @@ class Sample(Batched):
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
-        total_weight: what the weights of each problem are divided by, shape (R, 1): those of the rows in all
-            shards, where these rows are one of several, or of persons, who may have several rows; None where
-            it is the sum of the weights.
+        total_weight: sum of the weights of each problem in all shards, shape (R, 1), where these rows are one
+            of several; None where they are all.
+        rows_per_person: weight of the rows over that of the people whose they are, shape (R, 1): the
+            objective is a mean over people. None where rows are people.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
@@ -65,6 +66,7 @@ class Sample(Batched):
     merged_weight: Tensor | None = None
     log_lower: Tensor | None = None
     log_upper: Tensor | None = None
+    rows_per_person: Tensor | None = None
 
     @property
     def n_problems(self) -> int:
@@ -82,6 +84,12 @@ class Sample(Batched):
         total = self.weight.sum(-1, keepdim=True) if self.total_weight is None else self.total_weight
         return self.weight / torch.where(total > 0, total, torch.ones_like(total))
 
+    @property
+    def loss_weight(self) -> Tensor:
+        """Weights of the losses in the objective, a mean over people, who may have several rows."""
+        weight = self.normalised_weight
+        return weight if self.rows_per_person is None else weight * self.rows_per_person
+
     def restrict(self, keep: Tensor) -> Sample:
         """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
 
@@ -94,20 +102,14 @@ class Sample(Batched):
         if width == keep.shape[-1]:
             merged = None if self.merged_weight is None else self.merged_weight * keep
             weight = self.weight * keep
-            return replace(self, weight=weight, total_weight=self._total_of(weight), merged_weight=merged)
+            return replace(self, weight=weight, total_weight=None, merged_weight=merged)
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])
         part = self.take(rows)
         merged = None if part.merged_weight is None else part.merged_weight * real
         weight = part.weight * real
-        return replace(part, weight=weight, total_weight=self._total_of(weight), merged_weight=merged)
-
-    def _total_of(self, weight: Tensor) -> Tensor | None:
-        """The total of some of the rows: as much less as their weights are."""
-        if self.total_weight is None:
-            return None
-        return self.total_weight * weight.sum(-1, keepdim=True) / self.weight.sum(-1, keepdim=True)
+        return replace(part, weight=weight, merged_weight=merged)
 
     def thin(self, stride: int) -> Sample:
         """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.
@@ -137,6 +139,7 @@ class Sample(Batched):
             None if self.log_entry is None else self.log_entry[:, rows],
             log_lower=None if self.log_lower is None else self.log_lower[:, rows],
             log_upper=None if self.log_upper is None else self.log_upper[:, rows],
+            rows_per_person=self.rows_per_person,
         )
 
     def take(self, rows: Tensor) -> Sample:
@@ -153,6 +156,7 @@ class Sample(Batched):
             None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
             None if self.log_lower is None else self.log_lower.gather(-1, rows),
             None if self.log_upper is None else self.log_upper.gather(-1, rows),
+            self.rows_per_person,
         )
 
 

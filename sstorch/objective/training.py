@@ -206,7 +206,7 @@ class TrainingObjective(nn.Module):
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
         """Expected negative log-likelihood of all rows, or of one of several shards, shape (R,)."""
-        gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.normalised_weight
+        gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.loss_weight
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):

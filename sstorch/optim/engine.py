@@ -36,8 +36,6 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
         )
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
-    if rows.parts[0].total_weight is not None and rows.is_whole:
-        return "people with several rows (id) are torch's"
     if rows.parts[0].log_upper is not None:
         return "times within intervals are torch's"
     if not rows.is_whole:

@@ -467,8 +467,9 @@ def stack_splits(
         sample = replace(sample, log_lower=log_lower, log_upper=log_upper)
     if any(data.person is not None for data in splits):
         # Penalties are held against a mean over persons: cutting a row in two must not weaken them.
-        total = [float(persons_weight(data).sum() / data.sample_weight.max()) for data in splits]
-        sample = replace(sample, total_weight=torch.tensor(total, device=device, dtype=dtype)[split][:, None])
+        per_person = [float(data.sample_weight.sum() / persons_weight(data).sum()) for data in splits]
+        each = torch.tensor(per_person, device=device, dtype=dtype)[split][:, None]
+        sample = replace(sample, rows_per_person=each)
     if settings.fairness is not None and splits[0].groups is not None:
         codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
         sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))

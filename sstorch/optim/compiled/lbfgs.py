@@ -268,7 +268,8 @@ def _addresses() -> tuple[int, ...]:
 def make_model(kind, n_features, p_gate, p_leaf, s, linear, n_gates):
     """A family and its sizes; where a block has what."""
     at, places = ZERO + 1, []
-    for count in (s, s, s, s, int(n_pairs.py_func(kind, s)), 4 * max(n_gates, 1), n_gates + 1, n_gates + 1):
+    pairs = int(n_pairs.py_func(kind, s))  # type: ignore[attr-defined]  # of numba
+    for count in (s, s, s, s, pairs, 4 * max(n_gates, 1), n_gates + 1, n_gates + 1):
         places.append(at)
         at += count
     sizes = kind, p_gate, p_leaf, s, linear, 0, n_features - p_leaf

@@ -52,6 +52,8 @@ class CompiledProblems:
         self._split = np.repeat(np.arange(len(counts)), counts)
         self._features = np.ascontiguousarray(sample.x.matrices.mT.numpy())
         self._weight = _array(sample.weight)
+        per_person = sample.rows_per_person
+        self._rows_per_person = np.ones(len(self._weight)) if per_person is None else _array(per_person[:, 0])
         self._owner, self._times = _times(tree.family, sample, counts)
         self._penalties = _penalties(objective, tree)
 
@@ -124,6 +126,7 @@ class CompiledProblems:
             self._owner,
             *self._times,
             self._weight,
+            self._rows_per_person,
             gates.contiguous().numpy(),
             leaves.contiguous().numpy(),
             *self._penalties,

@@ -49,6 +49,7 @@ Problems = namedtuple(
         "entry",
         "late",
         "weight",
+        "rows_per_person",
         "gates",
         "leaves",
         "ridge",
@@ -352,13 +353,14 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     high = not balanced and (share <= e2 or share >= 1 - e2)
     nowhere = _nowhere(b.leaves.shape[2])
     no_ranges = np.empty((0, 2), np.int64)
+    people = mass / b.rows_per_person[k]
     if balanced:
         losses = _leaf_losses_under(b, k, rows, first, under, room)
         thawed = 1 if node == 1 else under - 1
         if thawed == under - 1:
             for leaf in range(under):
                 for i in range(m):
-                    losses[leaf, i] *= weight[i] / mass
+                    losses[leaf, i] *= weight[i] / people
         else:
             half = under // 2
             ends = np.zeros((2, m))
@@ -368,7 +370,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
                     for i in range(m):
                         ends[side, i] += reach[leaf, i] * losses[side * half + leaf, i]
                 for i in range(m):
-                    ends[side, i] *= weight[i] / mass
+                    ends[side, i] *= weight[i] / people
             losses = ends
         x = _gates_under(b, k, node, thawed)
         weights = Weights(GATES, thawed, losses, no_ranges, nowhere)
@@ -466,9 +468,10 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
         _skip(record, m, record[SHARE])
         return
     reach = _reach(b, k, rows, node, under - 1, room)
+    people = mass / b.rows_per_person[k]
     for leaf in range(under):
         for i in range(m):
-            reach[leaf, i] *= weight[i] / mass
+            reach[leaf, i] *= weight[i] / people
     ranges = np.empty((under, 2), np.int64)
     ranges[:, 0], ranges[:, 1] = 0, m
     _fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)
@@ -555,9 +558,9 @@ def _objective(b, k):
     d, n_leaves = b.leaves.shape[2], b.leaves.shape[1]
     n_gates = b.gates.shape[1]
     share = np.empty((1, weight.size))
-    mass = total(weight, weight.size)
+    people = total(weight, weight.size) / b.rows_per_person[k]
     for i in range(weight.size):
-        share[0, i] = weight[i] / mass if mass > 0 else 0.0
+        share[0, i] = weight[i] / people if people > 0 else 0.0
     place = _places(n_leaves, d, n_gates * (b.model.p_gate + 1))
     leaves = _leaf_penalties(b, k, 0, n_leaves)
     penalties = Penalties(
@@ -672,9 +675,9 @@ def train_leaves(b, problems, queue, options, records):
         )
         weight = _picked(b.weight[k], keep)
         ends = np.empty((1, m))
-        mass = total(weight, weight.size)
+        people = total(weight, weight.size) / b.rows_per_person[k]
         for i in range(m):
-            ends[0, i] = weight[i] / mass
+            ends[0, i] = weight[i] / people
         records[j, SHARE] = math.nan
         _fit_leaves(b, k, 0, rows, ends, ranges, b.shared[k], options, records[j], room)
 

@@ -52,7 +52,7 @@ class JointStep(Step):
         # A family may have no shape: a parameter without elements.
         parameters = tuple(parameter for parameter in tree.parameters() if parameter.numel())
         freeze_except(tree, parameters)
-        basis, weight = tree.family.basis(sample.log_time), sample.normalised_weight
+        basis, weight = tree.family.basis(sample.log_time), sample.loss_weight
         return cls(tree, parameters, None, sample, objective, tree.family, basis, weight, relaxed)
 
     @property

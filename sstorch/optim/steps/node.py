@@ -76,7 +76,7 @@ class BranchStep(Step):
             losses = losses.unflatten(1, (2, -1)).sum(2)
         parameters = tuple(p for n in nodes for p in (tree.gate(n).weight, tree.gate(n).bias))
         freeze_except(tree, parameters)
-        weighted = losses * sample.normalised_weight[:, None, :]
+        weighted = losses * sample.loss_weight[:, None, :]
         terms = () if everything is None else objective.gate_terms(tree, everything, node)
         gates, places = tree.gate_parameters(), torch.tensor(nodes, device=losses.device) - 1
         return cls(tree, parameters, None, sample, objective, tuple(nodes), places, gates, weighted, terms)
@@ -221,7 +221,7 @@ class LeafStep(Step):
             probability = tree.log_leaf_probability(sample.x, node).exp()
         parameters = tuple(p for n in nodes for p in tree.leaf(n).trained())
         freeze_except(tree, parameters)
-        weighted = probability * sample.normalised_weight[:, None, :]
+        weighted = probability * sample.loss_weight[:, None, :]
         basis = tree.family.basis(sample.log_time)
         leaves, first = tree.leaf_parameters(), tree.topology.leaves[0]
         places = torch.arange(nodes[0] - first, nodes[-1] - first + 1, device=weighted.device)
