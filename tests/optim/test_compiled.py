@@ -143,19 +143,24 @@ TRAINERS: dict[str, Trainer] = {
     "leaf", ["log_logistic", *map(nightly, ("spline_ph", "logistic_hazard", "log_normal"))]
 )
 def test_objectives_are_as_low_as_torchs(leaf: str, trainer: str) -> None:
-    objective, found, columns = TrainingObjective(1e-3, 1e-3), [], []
+    objective, found, dropped, columns = TrainingObjective(1e-3, 1e-3), [], [], []
     for engine in ("torch", "compiled"):
-        tree, sample = _problems(leaf, n=12)
+        tree, sample = _problems(leaf, n=60)
         history = TRAINERS[trainer].train(tree, objective, sample, engine=cast(Engine, engine))
         with torch.no_grad():
-            value = objective(tree, sample)
-        last = history.macro_iterations.groupby("problem")["best_objective"].last().to_numpy()
-        np.testing.assert_allclose(last, value, rtol=1e-9)
+            value = objective(tree, sample).numpy()
+        by_problem = history.macro_iterations.groupby("problem")
+        np.testing.assert_allclose(by_problem["best_objective"].last(), value, rtol=1e-9)
         found.append(value)
+        dropped.append(by_problem["dropped"].any().to_numpy())
         columns.append([*history.steps, *history.macro_iterations])
     assert columns[0] == columns[1]
-    # Paths part at rounding level and may end in different minima, none systematically better.
-    assert (found[1] - found[0]).mean() < 0.01
+    # Paths part where a step is cut off: torch minimises the leaves of a step together, the kernels one by
+    # one. Minima differ, none systematically better. A start that a race drops is anywhere between.
+    kept = ~(dropped[0] | dropped[1])
+    assert (found[1] - found[0])[kept].mean() < 0.003
+    best = [values.reshape(2, -1).min(1) for values in found]
+    assert (best[1] - best[0] < 0.001).all()
 
 
 @pytest.mark.nightly
