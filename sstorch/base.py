@@ -70,7 +70,8 @@ class SurvivalEstimator(FrameEstimator):
     """Base class of the survival estimators.
 
     Attributes:
-        event_times_: distinct training event times, original units, increasing.
+        event_times_: distinct training event times, original units, increasing; of intervals the upper
+            bounds.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
     """
 

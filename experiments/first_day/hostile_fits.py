@@ -1,11 +1,12 @@
 """A thousand random fits that nobody would plan: what do they end in?
 
-python experiments/first_day/hostile_fits.py [--fits 1000] [--first 0]
+python experiments/first_day/hostile_fits.py [--fits 1000] [--first 0] [--intervals]
 
 Every fit has its own leaf, trainer, start, depth and encoding, 3 to 200 rows with times between 1e-5 and 1e7,
 tied or not, weights, entry times, missing cells, columns that are constant, copies or very large. It has to
 end in a tree or in an error of the package; a tree has to give finite falling curves, and risk, hazards,
-quantiles and restricted means without NaN, at training rows and at rows far away.
+quantiles and restricted means without NaN, at training rows and at rows far away. With ``--intervals`` events
+are known up to random intervals, some from zero on, some of hardly any width.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree
+from sstorch import SoftSurvivalTree, interval
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
 from sstorch.soft.settings import INITS, TRAINERS
@@ -58,6 +59,16 @@ def draw_rows(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray, np.nd
     if rng.random() < 0.2:
         more["entry"] = time * rng.choice([0.0, 0.5, 0.999], n)
     return frame, time, event, more
+
+
+def draw_intervals(rng: np.random.Generator, time: np.ndarray, event: np.ndarray, entry: object) -> Any:
+    """What is known of the times if events are not seen when they come."""
+    n, kind = len(time), rng.integers(0, 5, len(time))
+    width = time * np.choose(kind, [0.0, 1e-12, 1e-3, 0.5, 1.0])
+    lower = np.where(event, time - width * rng.random(n), time)
+    lower = np.maximum(np.where(event & (kind == 4), 0.0, lower), 0.0 if entry is None else np.asarray(entry))
+    upper = np.where(event, np.maximum(time + width * rng.exponential(1, n), lower), np.inf)
+    return interval(np.minimum(lower, upper), upper)
 
 
 def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
@@ -115,6 +126,7 @@ def main() -> None:
     )
     parser.add_argument("--fits", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first fit")
+    parser.add_argument("--intervals", action="store_true", help="events are known up to intervals")
     options = parser.parse_args()
     torch.set_num_threads(1)
     outcomes: Counter[str] = Counter()
@@ -127,7 +139,10 @@ def main() -> None:
         try:
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
-                tree = SoftSurvivalTree(**settings).fit(frame, (times, event), **more)
+                y: Any = times, event
+                if options.intervals:
+                    y = draw_intervals(rng, times, event, more.get("entry"))
+                tree = SoftSurvivalTree(**settings).fit(frame, y, **more)
                 found = faults(tree, frame, times)
             names = {warning.category.__name__ for warning in told}
             outcome = "faults" if found else "tree, warned" if names else "tree"

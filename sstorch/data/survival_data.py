@@ -393,6 +393,12 @@ class SurvivalData:
             )
 
     @property
+    def event_times(self) -> FloatArray:
+        """Distinct times by which events had come, increasing: of intervals the upper bounds."""
+        time = self.nominal_time if self.intervals is None else self.intervals.upper
+        return np.unique(time[self.event])
+
+    @property
     def y(self) -> tuple[FloatArray, BoolArray] | npt.NDArray[np.void]:
         """The target in a form that is parsed as it was: times and events, or intervals."""
         if self.intervals is not None:

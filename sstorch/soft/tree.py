@@ -844,7 +844,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.module_, self.preprocessor_ = batch.tree.select(position), batch.preprocessors[split]
         self.history_ = batch.history.of_problem(position)
         self.objective_ = float(batch.objective[position])
-        self.event_times_ = np.unique(data.nominal_time[data.event])
+        self.event_times_ = data.event_times
         self.zero_time_ = data.zero_time
         self.time_varying_ = data.person is not None and int(data.person.max()) + 1 < len(data)
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
