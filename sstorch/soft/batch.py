@@ -180,7 +180,11 @@ def train_encoded(
     coefficients: Sequence[Coefficients] | None = None,
     gates: GateParameters | None = None,
 ) -> tuple[TrainedBatch, Tensor]:
-    """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up."""
+    """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
+
+    Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`.
+    """
+    splits = [data.joined() for data in splits]
     settings = settings.for_events(min(int(data.event.sum()) for data in splits))
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:

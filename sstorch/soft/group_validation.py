@@ -188,7 +188,7 @@ def cross_validated_groups(
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     count = check_integer("n_folds", n_folds, 2)
     folds = stratified_folds(data.event, count, check_integer("random_state", seed, 0), data.person)
-    splits = [data.subset(folds != fold).joined() for fold in range(count)]
+    splits = [data.subset(folds != fold) for fold in range(count)]
     batch = train_batch(splits, settings, Schema.of(data.frame))
     members = tuple((fold, batch.best_start(fold)) for fold in range(count))
     groups = TreeSample(batch, members, prediction).apply(data.frame)

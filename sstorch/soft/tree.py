@@ -812,7 +812,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             checkpoint: file that is written after every pass of the training.
             gates: instead of those of ``init``, for encoded features: weights (1, B, q) and biases (1, B).
         """
-        data = data.joined()
+        data = data.joined()  # as the batch does, whose encoded rows are these
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], self.settings(), schema, callbacks, checkpoint, gates=gates)
         self.adopt(batch, data, 0, batch.best_start(0))

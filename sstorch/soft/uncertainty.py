@@ -70,7 +70,7 @@ def bootstrap_trees(
     counts = np.stack([draws.multinomial(len(shares), shares) for _ in range(count)])
     if data.person is not None:
         counts = counts[:, data.person]
-    splits = [data.reweighted(drawn).joined() for drawn in counts]
+    splits = [data.reweighted(drawn) for drawn in counts]
     if not all(split.event.any() for split in splits):
         raise DataError(
             f"a resample of {len(data)} rows with {data.n_events} events has none: a bootstrap needs more "

@@ -10,6 +10,7 @@ import pytest
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, plots
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
+from sstorch.evaluation import cross_validate
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import bootstrap_trees
 from tests.conftest import nightly
@@ -242,8 +243,6 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
         tree.fit(x, (LIVES["end"], LIVES["event"]), id=LIVES["id"])  # without entry
     with pytest.raises(ConfigError, match="id_col and id say the same"):
         tree.fit(LIVES, id=LIVES["id"], duration_col="end", event_col="event", entry_col="begin", id_col="id")
-    with pytest.raises(ConfigError, match="several rows"):
-        fit(SoftSurvivalTree(1, engine="compiled", trainer="nodec"), LIVES)
     file = tmp_path / "lives.csv"
     LIVES.to_csv(file, index=False)
     data = load_file(file, "end", "event", entry="begin", id="id")
@@ -273,3 +272,17 @@ def test_events_that_repeat(tmp_path: Path) -> None:
     assert all(len(np.unique(folds[data.person == person])) == 1 for person in range(128))
     sample = bootstrap_trees(tree, data.frame, target, 3, entry=data.entry, id=data.person)
     assert len(sample.members) == 3
+
+
+def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 4))
+    frame = cut(data, 3)
+    columns, order = frame.drop(columns=["id", "begin", "end", "event"]), frame["id"].unique()
+    whole = data.subset([int(person[1:]) for person in order])  # persons in the order in which they appear
+    parts = SurvivalData(columns, (frame["end"], frame["event"]), entry=frame["begin"], id=frame["id"])
+    tree = SoftSurvivalTree(depth=0, leaf="weibull", numeric="linear")
+    with pytest.warns(DataWarning, match="rows entered late"):
+        cut_scores = cross_validate(tree, parts, 3).scores
+    scores = cross_validate(tree, whole, 3).scores
+    for name in ("objective", "c_harrell"):
+        np.testing.assert_allclose(cut_scores[name], scores[name], atol=1e-9)
