@@ -108,6 +108,8 @@ def data_checksum(data: SurvivalData) -> str:
     frame, extra = data.frame, dict[str, object]()
     if data.causes is not None:
         extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
+    if data.person is not None:
+        extra["person"] = data.person.tolist()
     if any(name in frame for name in _TARGET):
         extra["features"] = _text(frame)
     schema = Schema.of(frame)

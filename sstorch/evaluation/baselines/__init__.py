@@ -18,6 +18,7 @@ from sstorch.evaluation.baselines.regressions import (
     RandomForest,
     WeibullAFT,
 )
+from sstorch.evaluation.baselines.time_varying import CoxTimeVarying
 from sstorch.evaluation.baselines.trees import OSST, CTree, RPart, SurTree
 from sstorch.exceptions import ConfigError
 
@@ -28,6 +29,7 @@ _CLASSES: tuple[type[Baseline], ...] = (
     Cox,
     WeibullAFT,
     LogLogisticAFT,
+    CoxTimeVarying,
     LogRankTree,
     RPart,
     CTree,

@@ -29,8 +29,8 @@ _LARGEST_LOG = 700.0
 class Curves(Protocol):
     """A fitted baseline.
 
-    Parametric ones also have ``log_likelihood(X, y)``, the mean per row in the unit of the data; curves that
-    are step functions have no density and no such method.
+    Parametric ones also have ``log_likelihood(X, y, entry)``, the mean per row in the unit of the data;
+    curves that are step functions have no density and no such method.
     """
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
@@ -74,6 +74,8 @@ class Baseline(ABC):
 
     name: ClassVar[str]
     packages: ClassVar[tuple[Requirement, ...]] = ()
+    # What it can honour beside times and events: "entry", "intervals".
+    knows: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:
         """Make sure, before any work, that what the model needs is installed.
@@ -98,8 +100,8 @@ class Baseline(ABC):
 
         Raises:
             ConfigError: a package or program is missing, or the seed is out of range.
-            DataError: the rows have weights or entry times, which not all baselines could honour, or no
-                feature that varies.
+            DataError: the rows have weights, or entry times or intervals that it does not know, or no feature
+                that varies.
             TrainingError: the model cannot be fitted to these rows.
         """
         self.check()
@@ -108,13 +110,20 @@ class Baseline(ABC):
         return self._fit(train, schema, seed)
 
     def check_rows(self, rows: SurvivalData) -> None:
-        """Refuse rows that not all baselines could honour.
+        """Refuse rows that this baseline could not honour.
 
         Raises:
-            DataError: the rows have weights or entry times.
+            DataError: the rows have weights, or entry times or intervals that it does not know.
         """
-        if rows.entry.any() or np.ptp(rows.sample_weight) > 0:
-            raise DataError("baselines take every row alike, observed from time zero: no weights, no entry")
+        if np.ptp(rows.sample_weight) > 0:
+            raise DataError("baselines take every row alike: no weights")
+        if rows.entry.any() and "entry" not in self.knows:
+            raise DataError(
+                "the baseline takes every row as observed from time zero, and some entered "
+                "later; weibull_aft, log_logistic_aft and cox_time_varying know entry"
+            )
+        if "intervals" not in self.knows:
+            rows.refuse_intervals()
 
     @abstractmethod
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:

@@ -309,14 +309,28 @@ class AFTCurves:
         with np.errstate(over="ignore"):  # an infinite hazard gives S = 0
             return np.exp(-self.model.cumulative_hazard(z))
 
-    def log_likelihood(self, X: object, y: object) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x), in the unit of the training times."""
-        data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
-        log_time = np.log(data.time)
-        z = self.shape * (log_time - self._location(data.frame))
-        log_hazard = np.log(self.shape) - log_time + self.model.log_slope(z)
-        with np.errstate(over="ignore"):
-            return metrics.log_likelihood(data.event, self.model.cumulative_hazard(z), log_hazard)
+    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit.
+
+        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
+        """
+        data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time, entry=entry)
+        location = self._location(data.frame)
+
+        def hazard(time: FloatArray) -> FloatArray:
+            with np.errstate(divide="ignore", over="ignore"):  # nothing at zero; infinite far away
+                return self.model.cumulative_hazard(self.shape * (np.log(time) - location))
+
+        log_time = np.log(data.nominal_time)
+        log_hazard = np.log(self.shape) - log_time + self.model.log_slope(self.shape * (log_time - location))
+        until = hazard(data.nominal_time)
+        if data.intervals is not None:
+            within, lower, upper = data.intervals.censored, data.intervals.lower, data.intervals.upper
+            start, end = hazard(lower), hazard(np.where(within, upper, data.nominal_time))
+            with np.errstate(divide="ignore", invalid="ignore"):  # rows that are exact or right-censored
+                log_event = np.log(-np.expm1(start - end))
+            until, log_hazard = np.where(within, start, until), np.where(within, log_event, log_hazard)
+        return metrics.log_likelihood(data.event, until - hazard(data.entry), log_hazard)
 
 
 @dataclass(frozen=True)
@@ -331,6 +345,7 @@ class AcceleratedFailureTime(Baseline):
     """
 
     packages: ClassVar = (LIFELINES,)
+    knows: ClassVar = ("entry", "intervals")
     # The fitter of lifelines, and its names of the scale and of the shape.
     fitter: ClassVar[tuple[str, str, str]]
 
@@ -354,18 +369,26 @@ class AcceleratedFailureTime(Baseline):
 
         kind, scale, shape = self.fitter
         encoder = Encoder(schema, train)
-        unit = float(np.exp(np.log(train.time).mean()))  # far from 1 the optimiser starts badly
+        unit = float(np.exp(np.log(train.nominal_time).mean()))  # far from 1 the optimiser starts badly
         names = [f"x{j}" for j in range(encoder.x.shape[1])]
-        frame = pd.DataFrame(encoder.x, columns=names).assign(
-            time=train.time / unit, event=train.event.astype(float)
-        )
+        frame = pd.DataFrame(encoder.x, columns=names)
+        late = {"entry_col": "entry"} if train.entry.any() else {}
+        if late:
+            frame["entry"] = train.entry / unit
+        if train.intervals is None:
+            frame = frame.assign(time=train.time / unit, event=train.event.astype(float))
+        else:
+            frame = frame.assign(lower=train.intervals.lower / unit, upper=train.intervals.upper / unit)
         for penalizer in self.penalizer * 10.0 ** np.arange(_TRIES):
             fitter = getattr(lifelines, kind)(penalizer=float(penalizer))
             try:
                 with warnings.catch_warnings():
                     # Of rare categories, and of standard errors, which are not used.
                     warnings.simplefilter("ignore")
-                    fitter.fit(frame, "time", "event")
+                    if train.intervals is None:
+                        fitter.fit(frame, "time", "event", **late)
+                    else:
+                        fitter.fit_interval_censoring(frame, "lower", "upper", **late)
             except (ConvergenceError, np.linalg.LinAlgError):
                 continue
             parameters = fitter.params_

@@ -166,8 +166,11 @@ def test_weights_and_entry_are_refused(data: SurvivalData) -> None:
     y = (data.time, data.event)
     weighted = SurvivalData(data.frame, y, sample_weight=np.arange(1.0, len(data) + 1))
     late = SurvivalData(data.frame, y, entry=np.where(data.time > 5, 1.0, 0.0))
-    for rows in (weighted, late):
-        with pytest.raises(DataError, match="no weights, no entry"):
+    for rows, message in (
+        (weighted, "no weights"),
+        (late, "as observed from time zero, and some entered later"),
+    ):
+        with pytest.raises(DataError, match=message):
             make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
 
 

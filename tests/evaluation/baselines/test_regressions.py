@@ -5,15 +5,21 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import CoxPHFitter, KaplanMeierFitter, LogLogisticAFTFitter, WeibullAFTFitter
+from lifelines import (
+    CoxPHFitter,
+    CoxTimeVaryingFitter,
+    KaplanMeierFitter,
+    LogLogisticAFTFitter,
+    WeibullAFTFitter,
+)
 from lifelines.exceptions import ConvergenceError
 
-from sstorch import SurvivalData
+from sstorch import SurvivalData, interval
 from sstorch.data import Preprocessor, Schema
 from sstorch.evaluation import make_baseline
 from sstorch.evaluation.baselines import regressions as cox
 from sstorch.evaluation.baselines.regressions import Cox, partial_log_likelihood
-from sstorch.exceptions import ConfigError, DataWarning, TrainingError
+from sstorch.exceptions import ConfigError, DataError, DataWarning, TrainingError
 
 
 def encoded(data: SurvivalData) -> pd.DataFrame:
@@ -100,6 +106,72 @@ def test_aft_equals_lifelines(gbsg2: SurvivalData, name: str, fitter: type) -> N
         peer.score(table, scoring_method="log_likelihood"), abs=2e-4
     )
     assert fitted.penalizer == 0.02
+
+
+def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 3))
+    entry, schema, table = 0.3 * data.time * (data.frame["age"] > 50), Schema.of(data.frame), encoded(data)
+    late = SurvivalData(data.frame, (data.time, data.event), entry=entry)
+    visit = np.ceil(data.time / 365) * 365
+    bounds = np.where(data.event, visit - 365, data.time), np.where(data.event, visit, np.inf)
+    seen = SurvivalData(data.frame, interval(*bounds))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = WeibullAFTFitter(penalizer=0.02).fit(
+            table.assign(entry=entry.to_numpy()), "time", "event", entry_col="entry"
+        )
+        columns = table.drop(columns=["time", "event"]).assign(lower=bounds[0] / 1000, upper=bounds[1] / 1000)
+        other = WeibullAFTFitter(penalizer=0.02).fit_interval_censoring(columns, "lower", "upper")
+    times = np.array([100.0, 1000.0, 2500.0])
+    fitted = make_baseline("weibull_aft", penalizer=0.02).fit(late, schema)
+    curves = peer.predict_survival_function(table, times=times).T
+    np.testing.assert_allclose(fitted.falling_curves(data.frame, times), curves, atol=5e-4)
+    mean = fitted.log_likelihood(data.frame, (data.time, data.event), late.entry)
+    with_entry = table.assign(entry=entry.to_numpy())
+    assert mean == pytest.approx(peer.score(with_entry, scoring_method="log_likelihood"), abs=2e-4)
+    fitted = make_baseline("weibull_aft", penalizer=0.02).fit(seen, schema)
+    curves = other.predict_survival_function(columns, times=times / 1000).T
+    np.testing.assert_allclose(fitted.falling_curves(data.frame, times), curves, atol=5e-4)
+    at = other.predict_survival_function(columns, times=np.unique(np.concatenate(bounds))[:-1] / 1000)
+    survival = np.vstack([at.to_numpy(), np.zeros(len(data))])  # the last bound is infinite
+    place = [np.searchsorted(np.unique(np.concatenate(bounds)), bound) for bound in bounds]
+    own = np.log(
+        survival[place[0], range(len(data))] - survival[place[1], range(len(data))] * (place[1] >= 0)
+    )
+    exact = np.where(data.event, own, np.log(survival[place[0], range(len(data))]))
+    assert fitted.log_likelihood(seen.frame, seen.y) == pytest.approx(exact.mean(), abs=2e-4)
+
+
+def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(0, 686, 3))
+    half = data.time / 2
+    frame = pd.concat([data.frame, data.frame.assign(pnodes=data.frame["pnodes"] + 3.0)], ignore_index=True)
+    rows = SurvivalData(
+        frame,
+        (np.r_[half, data.time], np.r_[np.zeros(len(data), bool), data.event]),
+        entry=np.r_[np.zeros(len(data)), half],
+        id=np.tile(np.arange(len(data)), 2),
+    )
+    fitted = make_baseline("cox_time_varying").fit(rows, Schema.of(rows.frame))
+    table = encoded(rows).assign(id=rows.person, start=rows.entry, stop=rows.time).drop(columns="time")
+    columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
+    peer = CoxTimeVaryingFitter(penalizer=0.01).fit(table, **columns)
+    hazard = peer.baseline_cumulative_hazard_["baseline hazard"]
+    expected = np.exp(-np.outer(peer.predict_partial_hazard(table), hazard))
+    np.testing.assert_allclose(fitted.falling_curves(frame, hazard.index), expected, atol=1e-6)
+
+
+def test_others_refuse_late_entries_and_intervals(small_data: SurvivalData) -> None:
+    schema, n = Schema.of(small_data.frame), len(small_data)
+    target = small_data.time, small_data.event
+    late = SurvivalData(small_data.frame, target, entry=0.5 * small_data.time)
+    with pytest.raises(
+        DataError, match=r"takes every row as observed from time zero.*cox_time_varying"
+    ):
+        make_baseline("cox").fit(late, schema)
+    seen = SurvivalData(small_data.frame, interval(np.zeros(n), small_data.time))
+    with pytest.raises(DataError, match="intervals, which are not known here"):
+        make_baseline("cox_time_varying").fit(seen, schema)
 
 
 def test_aft_tries_larger_penalties_aloud(small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
