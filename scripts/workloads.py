@@ -19,13 +19,15 @@ N_FOLDS = 5
 DEPTH = 2
 
 
-def make_batch(name: str, n_starts: int, device: str, dtype: str = "float64") -> tuple[SoftTree, Sample]:
+def make_batch(
+    name: str, n_starts: int, device: str, dtype: str = "float64", leaf: str = "log_logistic"
+) -> tuple[SoftTree, Sample]:
     """Untrained trees on the training rows of each fold, fold by fold, random starts."""
     data = load_dataset(name)
     folds = stratified_folds(data.event, N_FOLDS, seed=0)
     splits = [data.subset(folds != fold) for fold in range(N_FOLDS)]
     schema = Schema.of(data.frame)
-    tree = SoftSurvivalTree(depth=DEPTH, n_starts=n_starts, init="random", device=device, dtype=dtype)
+    tree = SoftSurvivalTree(DEPTH, leaf, n_starts=n_starts, init="random", device=device, dtype=dtype)
     settings = tree.settings()
     batch, sample = stack_splits(splits, [Preprocessor(schema).fit(part.frame) for part in splits], settings)
     seeds = [problem_seed(0, fold, start) for fold in range(N_FOLDS) for start in range(n_starts)]

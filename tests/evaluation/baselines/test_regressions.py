@@ -165,9 +165,7 @@ def test_others_refuse_late_entries_and_intervals(small_data: SurvivalData) -> N
     schema, n = Schema.of(small_data.frame), len(small_data)
     target = small_data.time, small_data.event
     late = SurvivalData(small_data.frame, target, entry=0.5 * small_data.time)
-    with pytest.raises(
-        DataError, match=r"takes every row as observed from time zero.*cox_time_varying"
-    ):
+    with pytest.raises(DataError, match=r"takes every row as observed from time zero.*cox_time_varying"):
         make_baseline("cox").fit(late, schema)
     seen = SurvivalData(small_data.frame, interval(np.zeros(n), small_data.time))
     with pytest.raises(DataError, match="intervals, which are not known here"):
