@@ -756,7 +756,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
                 array (n, p).
             y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
-                columns ``time`` and ``event``.
+                columns ``time`` and ``event``; or intervals, see :func:`sstorch.interval`.
             sample_weight: (n,), >= 0.
             entry: (n,), times from which rows were observed (left truncation), below their own times; None if
                 all were from time zero.
