@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exact.task import Entries
 from sstorch.exact.tree import Nested
 from sstorch.exceptions import DataError
@@ -89,6 +89,11 @@ class Patterns:
         padded[:, 1:-1] = self.literals
         return torch.from_numpy(padded).to(device)
 
+    def sums(self, entries: Entries) -> FloatArray:
+        """(C, U), what the entries of one step add up to in each distinct row."""
+        place = self.of_row[entries.row]
+        return np.stack([np.bincount(place, weights=v, minlength=len(self.literals)) for v in entries.values])
+
     def in_columns(self, tree: Nested) -> Nested:
         """A tree over columns of the matrix instead of features."""
         if not isinstance(tree, tuple):
@@ -127,17 +132,21 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
 
 
 def _distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
-    """Index of the first of each group of equal rows, and the group of every row."""
+    """Index of the first of each group of equal rows, and the group of every row.
+
+    Groups come in the order of their first column, then the second, and so on.
+    """
     packed = np.packbits(literals, axis=1)
-    words = -(-packed.shape[1] // 8)
-    padded = np.zeros((len(packed), max(words, 1) * 8), dtype=np.uint8)
+    words = max(1, -(-packed.shape[1] // 8))
+    padded = np.zeros((len(packed), words * 8), dtype=np.uint8)
     padded[:, : packed.shape[1]] = packed
-    keys = padded.view(np.uint64)
-    if keys.shape[1] == 1:
-        _, index, of_row = np.unique(keys[:, 0], return_index=True, return_inverse=True)
-    else:
-        _, index, of_row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    return index.astype(np.int64), of_row.reshape(-1).astype(np.int64)
+    keys = padded.view(">u8").astype(np.uint64)
+    order = np.argsort(keys[:, 0], kind="stable") if words == 1 else np.lexsort(keys.T[::-1])
+    ordered = keys[order]
+    begins = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    of_row = np.empty(len(order), dtype=np.int64)
+    of_row[order] = np.cumsum(begins) - 1
+    return order[begins].astype(np.int64), of_row
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,12 +261,14 @@ class Moments:
     def of(cls, patterns: Patterns, entries: Entries, n_steps: int, device: torch.device) -> Moments:
         """Add up the entries of equal rows in the same step."""
         n_patterns = len(patterns.literals)
-        key = entries.step * n_patterns + patterns.of_row[entries.row]
         if n_steps == 1:
-            group, position = np.arange(n_patterns, dtype=np.int64), key
+            group, values = np.arange(n_patterns, dtype=np.int64), patterns.sums(entries)
         else:
+            key = entries.step * n_patterns + patterns.of_row[entries.row]
             group, position = np.unique(key, return_inverse=True)
-        values = np.stack([np.bincount(position, weights=v, minlength=len(group)) for v in entries.values])
+            values = np.stack(
+                [np.bincount(position, weights=v, minlength=len(group)) for v in entries.values]
+            )
         begin = np.searchsorted(group, np.arange(n_steps + 1) * n_patterns)
         literals = patterns.tensor(device)
         if n_steps > 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from math import comb
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exact.moments import Moments
 from sstorch.exact.packed import PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task
-from sstorch.exact.tree import BinaryTree
+from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError
 
 INFINITY = float("inf")
@@ -58,6 +58,36 @@ def splits(target: Budget) -> tuple[tuple[Budget, Budget], ...]:
         (budget(target.depth - 1, left), budget(target.depth - 1, rest - left))
         for left in range(max(0, rest - most), min(most, rest) + 1)
     )
+
+
+def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
+    """The budget with the fewest nodes that reaches the cost of `target`, up to rounding."""
+    goal = costs[target] + 1e-13 * max(abs(cost) for cost in costs.values() if cost != INFINITY)
+    fitting = [s for s, cost in costs.items() if cost <= goal and s.depth <= target.depth]
+    return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
+
+
+class Found(Protocol):
+    """What a search has found, of whatever engine."""
+
+    @property
+    def costs(self) -> dict[Budget, float]:
+        """Least cost of a tree on all rows for every budget; without the task's constant."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """True if no tree was left out."""
+        ...
+
+    @property
+    def n_cells(self) -> int:
+        """Leaves evaluated so far."""
+        ...
+
+    def tree(self, target: Budget) -> Nested:
+        """A tree of least cost within a budget, in features; of equal ones, one with few nodes."""
+        ...
 
 
 class Levels:

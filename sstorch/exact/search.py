@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 
 import numpy as np
@@ -31,6 +33,7 @@ from sstorch.exact.problem import (
     Payments,
     Problem,
     check_time,
+    smallest,
     splits,
 )
 from sstorch.exact.tree import Nested
@@ -42,6 +45,32 @@ _CELLS = 1 << 17
 _MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
 _MOST_CELLS_WITH_STEPS = 1 << 21
 _MOST_PRODUCTS = 1 << 28
+
+
+@dataclass(frozen=True)
+class TableSearch:
+    """What a search of a problem has found: its tables, and whether there was time for all trees.
+
+    Where there was not, the tables hold costs of trees, but not of all trees.
+    """
+
+    problem: Problem
+    levels: Levels
+    complete: bool
+
+    @cached_property
+    def costs(self) -> dict[Budget, float]:
+        """Least cost of a tree on all rows for every budget."""
+        return {state: float(cost) for state, cost in root_costs(self.problem, self.levels).items()}
+
+    @property
+    def n_cells(self) -> int:
+        """Leaves that this search of the problem, and those before it, evaluated."""
+        return self.problem.n_cells
+
+    def tree(self, target: Budget) -> Nested:
+        """A tree of least cost within a budget; see `trace`."""
+        return trace(self.problem, self.levels, target)
 
 
 def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFINITY) -> tuple[Levels, bool]:
@@ -289,13 +318,6 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
         candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
         torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=least)
     return table
-
-
-def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
-    """The budget with the fewest nodes that reaches the cost of `target`, up to rounding."""
-    goal = costs[target] + 1e-13 * max(abs(cost) for cost in costs.values() if cost != float("inf"))
-    fitting = [s for s, cost in costs.items() if cost <= goal and s.depth <= target.depth]
-    return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
 
 
 def _below(

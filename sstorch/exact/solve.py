@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,11 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.exact.moments import Moments, Patterns
+from sstorch.exact.compiled.forms import form_of
+from sstorch.exact.engine import compiles
+from sstorch.exact.moments import Moments, Patterns, quantise
 from sstorch.exact.problem import (
     INFINITY,
     Budget,
-    Levels,
+    Found,
     Problem,
     Work,
     branch_cost,
@@ -31,10 +33,11 @@ from sstorch.exact.problem import (
     estimate,
     total_branch_cost,
 )
-from sstorch.exact.search import root_costs, search, trace
+from sstorch.exact.search import TableSearch, search
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.optim import Engine
 
 MAX_EXACT_DEPTH = 5
 
@@ -104,6 +107,7 @@ class Solution:
     of all others.
 
     Attributes:
+        task: the objective.
         max_depth: as given to `solve`.
         max_nodes: as given, or all that the depth can hold.
         leaf_penalty: as given.
@@ -115,28 +119,27 @@ class Solution:
         self,
         *,
         patterns: Patterns,
-        problem: Problem,
-        searches: Sequence[tuple[Levels, bool]],
+        task: Task,
+        searches: Sequence[Found],
         floor: float,
         max_depth: int,
         max_nodes: int,
         leaf_penalty: float,
         counters: Counters,
     ) -> None:
-        self._patterns, self._problem = patterns, problem
+        self.task, self._patterns = task, patterns
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self.counters = counters
-        self._best: dict[Budget, tuple[float, Levels]] = {}
+        self._best: dict[Budget, tuple[float, Found]] = {}
         certified: set[Budget] = set()
-        for levels, complete in searches:
-            for state, least in root_costs(problem, levels).items():
-                value = float(least)
+        for found in searches:
+            for state, value in found.costs.items():
                 if state not in self._best or value < self._best[state][0]:
-                    self._best[state] = (value, levels)
-                if complete:
+                    self._best[state] = (value, found)
+                if found.complete:
                     certified.add(state)
         self._spread()
-        if searches[-1][1]:
+        if searches[-1].complete:
             certified.update(self._best)
         constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
@@ -147,15 +150,10 @@ class Solution:
     def _spread(self) -> None:
         """A budget that no search has finished can do what smaller ones can."""
         for state in budgets(self.max_depth, self.max_nodes):
-            for other, (cost, levels) in list(self._best.items()):
+            for other, (cost, found) in list(self._best.items()):
                 fits = other.depth <= state.depth and other.nodes <= state.nodes
                 if fits and (state not in self._best or cost < self._best[state][0]):
-                    self._best[state] = (cost, levels)
-
-    @property
-    def task(self) -> Task:
-        """The objective."""
-        return self._problem.task
+                    self._best[state] = (cost, found)
 
     @cached_property
     def loss(self) -> float:
@@ -237,7 +235,7 @@ class Solution:
         """
         optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
         state = budget(optimum.depth, optimum.nodes)
-        nested = trace(self._problem, self._best[state][1], self._reached(state))
+        nested = self._best[state][1].tree(self._reached(state))
         tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
         loss = self._loss(tree)
         # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
@@ -266,13 +264,12 @@ class Solution:
 
     def _reached(self, state: Budget) -> Budget:
         """The budget within which the search behind a state found its cost."""
-        cost, levels = self._best[state]
-        searched = levels.budgets(0)
-        if state in searched:
+        cost, found = self._best[state]
+        if state in found.costs:
             return state
         return next(
             other
-            for other in searched
+            for other in found.costs
             if other in self._best
             and self._best[other][0] == cost
             and other.depth <= state.depth
@@ -322,6 +319,7 @@ def solve(
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
     device: str | torch.device = "cpu",
+    engine: Engine = "auto",
 ) -> Solution:
     """Find trees of least training loss over binary features: all sizes in one search.
 
@@ -343,6 +341,11 @@ def solve(
             trees found, and how far they can be from the optimum.
         memory: bytes that the search may take.
         device: where to search.
+        engine: what searches, ``"torch"``, on any device and for every task, ``"compiled"``, or ``"auto"``:
+            compiled where it can be: on the CPU, for losses without a time axis that are those of this
+            package, without costs of tests. Both find the same losses; where several trees have the least
+            one, they may choose different ones. The first compiled search on a machine compiles, for about
+            twenty seconds; the machine code is kept on disk.
 
     Returns:
         The solution.
@@ -350,8 +353,9 @@ def solve(
     Raises:
         DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
             `min_leaf` or `min_events`.
-        ConfigError: an argument out of its range, `min_events` for a task without events, or too many
-            features for the depth: the message gives the estimate of memory and time.
+        ConfigError: an argument out of its range, `min_events` for a task without events, an engine that
+            cannot search this, or too many features for the depth: the message gives the estimate of memory
+            and time.
 
     Examples:
         >>> import numpy as np
@@ -368,38 +372,87 @@ def solve(
     _check_rows(patterns.n_rows, task, min_leaf, min_events)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
-    n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
-    work = estimate(n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced)
-    check(work, patterns.n_features, depth, memory)
-    moments = Moments.of(patterns, entries, task.n_steps, place)
-    sizes, least = None, (min_leaf, min_events)[: 2 if min_events else 1]
     # A test that tells no rows apart may still make later ones cheaper: leaves without rows are none.
+    least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or priced:
-        sizes = Moments.of(patterns, _size_entries(task, len(least)), 1, place)
-    cost_of_test = branch_cost(task, patterns.columns)
-    problem = Problem(task, moments, sizes, *least, branch_cost=cost_of_test)
+        least = (min_leaf, min_events)[: 2 if min_events else 1]
+    rows = _Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
+    search = rows.compiled_search if compiles(engine, task, place) else rows.torch_search
+    run, work = search(depth, limit, memory, place)
     begin = time.perf_counter()
-    searches = []
+    searches: list[Found] = []
     # With a limit, shallower trees first: they are what remains if the time does not suffice.
     deadline = INFINITY if time_limit is None else begin + time_limit
     for d in range(depth if time_limit is None else min(1, depth), depth + 1):
-        levels, complete = search(problem, d, min(limit, 2**d - 1), deadline)
-        searches.append((levels, complete))
-        if not complete:
+        searches.append(run(d, min(limit, 2**d - 1), deadline))
+        if not searches[-1].complete:
             break
     seconds = time.perf_counter() - begin
     return Solution(
         patterns=patterns,
-        problem=problem,
+        task=task,
         searches=searches,
-        floor=-INFINITY if searches[-1][1] else _floor(problem, patterns, entries, place),
+        floor=-INFINITY if searches[-1].complete else _floor(task, patterns, entries, place),
         max_depth=max_depth,
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
         counters=Counters(
-            patterns.n_rows, len(patterns.literals), patterns.n_features, problem.n_cells, seconds, work
+            patterns.n_rows,
+            len(patterns.literals),
+            patterns.n_features,
+            searches[-1].n_cells,
+            seconds,
+            work,
         ),
     )
+
+
+Run = Callable[[int, int, float], Found]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What both engines search: rows, a task and its entries, and how much of `sizes` leaves need."""
+
+    patterns: Patterns
+    task: Task
+    entries: Entries
+    sizes: Entries | None
+    least: tuple[int, ...]
+
+    def torch_search(self, depth: int, max_nodes: int, memory: int, place: torch.device) -> tuple[Run, Work]:
+        """A search on a device, by depth, nodes and deadline, and what it takes, checked."""
+        patterns, task, entries = self.patterns, self.task, self.entries
+        priced = isinstance(task, BranchCostTask)
+        n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
+        work = estimate(
+            n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced
+        )
+        check(work, patterns.n_features, depth, memory)
+        moments = Moments.of(patterns, entries, task.n_steps, place)
+        sizes = None if self.sizes is None else Moments.of(patterns, self.sizes, 1, place)
+        cost_of_test = branch_cost(task, patterns.columns)
+        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
+        return lambda d, nodes, deadline: TableSearch(problem, *search(problem, d, nodes, deadline)), work
+
+    def compiled_search(
+        self, depth: int, max_nodes: int, memory: int, place: torch.device
+    ) -> tuple[Run, Work]:
+        """The same in machine code."""
+        # numba takes a while to load, which only a search by it need wait for.
+        from sstorch.exact.compiled.search import CompiledProblem, estimate_compiled
+
+        form = form_of(self.task)
+        assert form is not None
+        patterns, entries = self.patterns, self.entries
+        n_channels = len(entries.values) + len(self.least)
+        work = estimate_compiled(len(patterns.literals), patterns.n_features, n_channels, depth, max_nodes)
+        check(work, patterns.n_features, depth, memory)
+        values = quantise(torch.from_numpy(patterns.sums(entries)))[0].numpy()
+        if self.sizes is not None:
+            values = np.concatenate([values, patterns.sums(self.sizes)])
+        least = np.array(self.least, dtype=np.float64)
+        return CompiledProblem(patterns.literals, values, form, least).search, work
 
 
 def _check_settings(
@@ -444,13 +497,13 @@ def _size_entries(task: Task, n_channels: int) -> Entries:
     return Entries.of_rows(np.stack([np.ones(task.n_rows), *events]))
 
 
-def _floor(problem: Problem, patterns: Patterns, entries: Entries, device: torch.device) -> float:
+def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.device) -> float:
     """No tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
     of_entry = torch.from_numpy(patterns.of_row[entries.row]).to(device)
     step = torch.from_numpy(entries.step).to(device)
     values = torch.from_numpy(entries.values).to(device)
     order = torch.argsort(step, stable=True)
-    begin = torch.searchsorted(step[order], torch.arange(problem.task.n_steps + 1, device=device)).tolist()
+    begin = torch.searchsorted(step[order], torch.arange(task.n_steps + 1, device=device)).tolist()
 
     def sums() -> Iterator[Tensor]:
         for first, last in pairwise(begin):
@@ -458,4 +511,4 @@ def _floor(problem: Problem, patterns: Patterns, entries: Entries, device: torch
             empty = values.new_zeros(len(values), len(patterns.literals))
             yield empty.index_add_(1, of_entry[part], values[:, part])
 
-    return float(problem.task.floor(problem.task.accumulate(sums())).sum())
+    return float(task.floor(task.accumulate(sums())).sum())

@@ -374,6 +374,7 @@ class LeastSquares(OneStepTask):
     Attributes:
         y: (N,).
         weight: (N,).
+        cost_scale: the loss of a unit of the squares that the search adds up.
         rounding: what losses of the search can be off by, of which an outlier far from all others makes much.
 
     Raises:
@@ -394,6 +395,7 @@ class LeastSquares(OneStepTask):
         # Distances from the mean, in units of their size: sums of squares then lose few digits.
         self._centre = float(np.average(self.y, weights=self.weight))
         self._scale = float(np.abs(self.y - self._centre).max()) or 1.0
+        self.cost_scale = self._scale**2 / float(self.weight.sum())
         # The search rounds squares to 2^-46 of the largest one.
         self.rounding = 2.0**-44 * self._scale**2
 
@@ -407,7 +409,7 @@ class LeastSquares(OneStepTask):
         weight, first, second = next(cells)
         explained = first.square_().div_(weight.clamp_min_(1e-300))
         cost: Tensor = second.sub_(explained).clamp_min_(0.0)
-        return cost.mul_(self._scale**2 / float(self.weight.sum()))
+        return cost.mul_(self.cost_scale)
 
     def loss(self, leaf: IntArray) -> float:
         """Weighted mean of squared distances from the leaf's mean, row by row."""

@@ -72,12 +72,12 @@ def compare(solution, least, features, loss_of, min_leaf):
         assert loss_of(tree) + penalty * tree.n_leaves == pytest.approx(best, rel=1e-9)
 
 
-def check(make, seed):
+def check(make, seed, engine="torch"):
     features, rng = reference_tasks.random_features(seed)
     task, cost = make(rng, len(features))
     depth, min_leaf = 2 + seed % 3, 1 + seed % 4
     check_task(task, features, n_trials=5, seed=seed)
-    solution = solve(features, task, depth, min_leaf=min_leaf)
+    solution = solve(features, task, depth, min_leaf=min_leaf, engine=engine)
     least = reference.all_trees(features, cost, depth, lambda rows: len(rows) >= min_leaf)
 
     def loss_of(tree):
@@ -87,10 +87,11 @@ def check(make, seed):
     compare(solution, least, features, loss_of, min_leaf)
 
 
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("make", TASKS)
-def test_all_budgets_equal_brute_force(make):
-    for seed in range(16):
-        check(make, seed)
+def test_all_budgets_equal_brute_force(make, engine):
+    for seed in range(0 if engine == "torch" else 8, 8 if engine == "torch" else 16):
+        check(make, seed, engine)
 
 
 @pytest.mark.parametrize("make", TASKS)

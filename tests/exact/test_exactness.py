@@ -1,4 +1,5 @@
 import importlib.util
+import math
 
 import numpy as np
 import pytest
@@ -29,12 +30,12 @@ def conditions(seed, event):
     return int(rng.integers(1, 6)), int(rng.integers(0, min(3, event.sum()) + 1))
 
 
-def check(seed, objective, **sizes):
-    features, time, event = reference.random_problem(seed, **sizes)
+def check(seed, objective, engine="torch"):
+    features, time, event = reference.random_problem(seed)
     task, cost = make_task(objective, time, event)
     min_leaf, min_events = conditions(seed, event)
     depth = 2 + seed % 4
-    solution = solve(features, task, depth, min_leaf=min_leaf, min_events=min_events)
+    solution = solve(features, task, depth, min_leaf=min_leaf, min_events=min_events, engine=engine)
 
     def allowed(rows):
         return len(rows) >= min_leaf and event[list(rows)].sum() >= min_events
@@ -64,6 +65,11 @@ def test_all_budgets_equal_brute_force(part):
         check(seed, OBJECTIVES[seed % 3])
 
 
+def test_compiled_budgets_equal_brute_force():
+    for seed in range(200, 230):
+        check(seed, "log_likelihood", "compiled")
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_blocks_equal_brute_force(objective, monkeypatch):
     monkeypatch.setattr(search, "fits", lambda problem, depth: False)
@@ -89,6 +95,11 @@ def test_trees_of_steps_with_few_and_with_many_rows(depth):
                 assert task.loss(leaf) == pytest.approx(optimum.loss, rel=1e-12)
 
 
+def packed_cells(n, depth):
+    """Sets of up to so many literals."""
+    return sum(math.comb(n, k) << k for k in range(depth + 1))
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_blocks_equal_packed_arrays(objective, monkeypatch):
     """More features than a brute force can take, so that all loops over blocks run."""
@@ -97,11 +108,15 @@ def test_blocks_equal_packed_arrays(objective, monkeypatch):
     time, event = rng.exponential(2.0, 80).round(1) + 0.1, rng.random(80) < 0.6
     task = make_task(objective, time, event)[0]
     depths = (3, 4, 5) if objective == "log_likelihood" else (3, 4)
-    packed = {d: solve(features, task, d, min_leaf=2).table() for d in depths}
+    packed = {d: solve(features, task, d, min_leaf=2, engine="torch").table() for d in depths}
     monkeypatch.setattr(search, "fits", lambda problem, depth: False)
     for d in depths:
-        blocks = solve(features, task, d, min_leaf=2)
+        blocks = solve(features, task, d, min_leaf=2, engine="torch")
         np.testing.assert_allclose(blocks.table().loss, packed[d].loss, rtol=1e-12)
+        if objective == "log_likelihood":
+            compiled = solve(features, task, d, min_leaf=2, engine="compiled")
+            np.testing.assert_allclose(compiled.table().loss, packed[d].loss, rtol=1e-12)
+            assert compiled.counters.cells == packed_cells(19, d)
         # The search rounds hazards to 47 bits.
         assert task.loss(blocks.tree().apply(features)) == pytest.approx(blocks.loss, rel=1e-11)
 
@@ -119,10 +134,10 @@ def test_many_rows_equal_few(depth, monkeypatch):
     found = []
     for int8 in (True, False):
         monkeypatch.setattr(products, "_has_int8_instructions", lambda answer=int8: answer)
-        solutions = [solve(features, LogLikelihood(time, event), depth)]
+        solutions = [solve(features, LogLikelihood(time, event), depth, engine="torch")]
         with monkeypatch.context() as patch:
             patch.setattr(search, "fits", lambda problem, depth: False)
-            solutions.append(solve(features, LogLikelihood(time, event), depth))
+            solutions.append(solve(features, LogLikelihood(time, event), depth, engine="torch"))
         found += [s.table().loss.tolist() for s in solutions]
     assert Patterns.of(features).literals.shape[0] >= products.MANY_ROWS
     assert found[0] == found[1] == found[2] == found[3]

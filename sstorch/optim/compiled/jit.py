@@ -26,6 +26,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # the order is then part of the machine code, so that repetitions agree to the last bit.
 _ELEMENTWISE = {"contract"}
 _SUMS = {"contract", "reassoc", "nsz"}
+# The least of numbers of which none is nan, zeros being equal.
+_LEAST = {"nnan", "nsz"}
 
 
 def _user_cache() -> Path:
@@ -41,7 +43,7 @@ def _user_cache() -> Path:
 def cache_folder() -> Path:
     """Folder of the compiled kernels, ``NUMBA_CACHE_DIR`` or the user's cache, and in it one a version."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parents[2].glob("*/compiled/*.py")):
         digest.update(path.read_bytes())
     given = numba.config.CACHE_DIR
     return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
@@ -70,6 +72,7 @@ _INNER = {"no_cpython_wrapper": True}
 compiled = _njit(**_INNER)
 elementwise = _njit(fastmath=_ELEMENTWISE, **_INNER)
 summing = _njit(fastmath=_SUMS, **_INNER)
+compare = _njit(fastmath=_LEAST, **_INNER)
 # Functions of numbers that become a part of the loops that call them.
 inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_INNER)
 

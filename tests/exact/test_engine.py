@@ -1,0 +1,125 @@
+"""The compiled search beside that of torch."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from sstorch.exact import (
+    Classification,
+    CompetingLogLikelihood,
+    CostSensitive,
+    DecisionCosts,
+    FeatureCosts,
+    IntegratedBrier,
+    LeastSquares,
+    LogLikelihood,
+    solve,
+)
+from sstorch.exceptions import ConfigError
+
+RNG = np.random.default_rng(3)
+# Several times as many features as rows can tell apart further down, so that rows become equal there.
+FEATURES = RNG.random((150, 13)) < RNG.uniform(0.1, 0.9, 13)
+TIME, CAUSE = RNG.exponential(2.0, 150).round(1) + 0.1, RNG.integers(0, 3, 150)
+EVENT = CAUSE > 0
+TASKS = {
+    "survival": LogLikelihood(TIME, EVENT),
+    "late entry": LogLikelihood(TIME, EVENT, entry=TIME * RNG.random(150) * 0.9),
+    "competing causes": CompetingLogLikelihood(TIME, CAUSE),
+    "classes": Classification(CAUSE, balanced=True),
+    "decisions": DecisionCosts(RNG.normal(size=(150, 4))),
+    "means": LeastSquares(TIME, sample_weight=RNG.integers(0, 3, 150) * 1.0),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_both_engines_find_the_same_losses(name):
+    task = TASKS[name]
+    min_events = 2 if name in {"survival", "late entry", "competing causes"} else 0
+    for depth, nodes, min_leaf in (
+        (0, None, 1),
+        (1, None, 4),
+        (2, 2, 1),
+        (3, None, 1),
+        (4, 9, 5),
+        (5, None, 3),
+    ):
+        found = {
+            engine: solve(
+                FEATURES, task, depth, nodes, min_leaf=min_leaf, min_events=min_events, engine=engine
+            )
+            for engine in ("torch", "compiled")
+        }
+        losses = [solution.table().loss for solution in found.values()]
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12, atol=1e-13)
+        for d, n in found["compiled"].optima:
+            tree = found["compiled"].tree(depth=d, nodes=n)
+            assert tree.depth <= d
+            assert tree.n_nodes <= n
+            leaf = tree.apply(FEATURES)
+            assert np.bincount(leaf).min() >= min_leaf
+            assert np.bincount(leaf, EVENT).min() >= min_events
+
+
+def test_rows_cut_off_by_the_clock_leave_a_tree_of_the_first_features(monkeypatch):
+    """Every look at the clock takes a second; the last features are not seen."""
+    from sstorch.exact.compiled import search
+
+    monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    cut = solve(FEATURES, TASKS["survival"], 4, time_limit=20.0, engine="compiled")
+    assert cut.gap > 0.0
+    assert cut.certificate.startswith("at most")
+    monkeypatch.undo()
+    best = solve(FEATURES, TASKS["survival"], 4, engine="torch")
+    less = solve(FEATURES, TASKS["survival"], 3, engine="torch")
+    assert cut.optima[3, 7].certified
+    assert cut.optima[3, 7].loss == pytest.approx(less.loss, rel=1e-12)
+    assert best.loss <= cut.loss <= less.loss
+    assert cut.optima[4, 15].lower_bound <= best.loss
+    tree = cut.tree(depth=4, nodes=15)
+    assert TASKS["survival"].loss(tree.apply(FEATURES)) == pytest.approx(cut.optima[4, 15].loss, rel=1e-12)
+
+
+class Doubled(LogLikelihood):
+    def cost(self, cells):
+        return super().cost(cells).mul_(2.0)
+
+    @property
+    def constant(self):
+        return 2.0 * self._constant
+
+    @constant.setter
+    def constant(self, value):
+        self._constant = value
+
+    def loss(self, leaf):
+        return 2.0 * super().loss(leaf)
+
+
+def test_a_cost_of_ones_own_is_torchs():
+    once = solve(FEATURES, TASKS["survival"], 2)
+    twice = solve(FEATURES, Doubled(TIME, EVENT), 2)
+    assert twice.loss == pytest.approx(2.0 * once.loss, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        (TASKS["survival"], {"engine": "gpu"}, "engine must be one of auto, torch, compiled, got 'gpu'"),
+        (TASKS["survival"], {"engine": "compiled", "device": "meta"}, "use device='cpu'"),
+        (Doubled(TIME, EVENT), {"engine": "compiled"}, "Doubled has no compiled cost; use engine='torch'"),
+        (IntegratedBrier(TIME, EVENT), {"engine": "compiled"}, "IntegratedBrier has no compiled cost"),
+        (
+            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            {"engine": "compiled"},
+            "does not know costs of tests",
+        ),
+    ],
+)
+def test_what_the_compiled_engine_cannot_do_is_said(task, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        solve(FEATURES, task, 2, **settings)
