@@ -5,9 +5,14 @@ from __future__ import annotations
 import torch
 
 from sstorch.exact.compiled.forms import form_of
+from sstorch.exact.problem import Work
 from sstorch.exact.task import BranchCostTask, Task
 from sstorch.exceptions import ConfigError
 from sstorch.optim import ENGINES, Engine
+
+# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate.
+# The choice is by the problem alone, never by what a machine has compiled before.
+_LONG = 20.0
 
 
 def obstacle(task: Task, device: torch.device) -> str | None:
@@ -21,8 +26,15 @@ def obstacle(task: Task, device: torch.device) -> str | None:
     return None
 
 
-def compiles(engine: Engine, task: Task, device: torch.device) -> bool:
+def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memory: int) -> bool:
     """Whether the compiled engine is to search.
+
+    Args:
+        engine: the one asked for.
+        task: the objective.
+        device: where to search.
+        work: what it would take torch.
+        memory: bytes that the search may take.
 
     Raises:
         ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
@@ -32,6 +44,8 @@ def compiles(engine: Engine, task: Task, device: torch.device) -> bool:
     if engine == "torch":
         return False
     reason = obstacle(task, device)
-    if reason is not None and engine == "compiled":
+    if engine == "auto":
+        return reason is None and (work.seconds > _LONG or work.bytes > memory)
+    if reason is not None:
         raise ConfigError(f"engine='compiled' cannot search this: {reason}; use engine='torch'")
-    return reason is None
+    return True

@@ -341,11 +341,12 @@ def solve(
             trees found, and how far they can be from the optimum.
         memory: bytes that the search may take.
         device: where to search.
-        engine: what searches, ``"torch"``, on any device and for every task, ``"compiled"``, or ``"auto"``:
-            compiled where it can be: on the CPU, for losses without a time axis that are those of this
-            package, without costs of tests. Both find the same losses; where several trees have the least
-            one, they may choose different ones. The first compiled search on a machine compiles, for about
-            twenty seconds; the machine code is kept on disk.
+        engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
+            for losses without a time axis that are those of this package, without costs of tests.
+            ``"auto"`` is compiled where it can be and torch would need more than 20 seconds, by the estimate,
+            or more than `memory`. Both find the same losses; where several trees have the least one, they may
+            choose different ones. The first compiled search on a machine compiles, for about twenty seconds;
+            the machine code is kept on disk.
 
     Returns:
         The solution.
@@ -377,8 +378,12 @@ def solve(
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
     rows = _Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
-    search = rows.compiled_search if compiles(engine, task, place) else rows.torch_search
-    run, work = search(depth, limit, memory, place)
+    work = rows.torch_work(depth)
+    if compiles(engine, task, place, work, memory):
+        run, work = rows.compiled_search(depth, limit, memory)
+    else:
+        check(work, patterns.n_features, depth, memory)
+        run = rows.torch_search(place)
     begin = time.perf_counter()
     searches: list[Found] = []
     # With a limit, shallower trees first: they are what remains if the time does not suffice.
@@ -420,39 +425,44 @@ class _Rows:
     sizes: Entries | None
     least: tuple[int, ...]
 
-    def torch_search(self, depth: int, max_nodes: int, memory: int, place: torch.device) -> tuple[Run, Work]:
-        """A search on a device, by depth, nodes and deadline, and what it takes, checked."""
-        patterns, task, entries = self.patterns, self.task, self.entries
-        priced = isinstance(task, BranchCostTask)
-        n_entries = len(patterns.literals) if task.n_steps == 1 else len(entries.row)
-        work = estimate(
-            n_entries, patterns.n_features, task.n_steps, len(entries.values), depth, packed=priced
+    def torch_work(self, depth: int) -> Work:
+        """What a search on a device takes."""
+        task, entries = self.task, self.entries
+        n_entries = len(self.patterns.literals) if task.n_steps == 1 else len(entries.row)
+        return estimate(
+            n_entries,
+            self.patterns.n_features,
+            task.n_steps,
+            len(entries.values),
+            depth,
+            packed=isinstance(task, BranchCostTask),
         )
-        check(work, patterns.n_features, depth, memory)
-        moments = Moments.of(patterns, entries, task.n_steps, place)
-        sizes = None if self.sizes is None else Moments.of(patterns, self.sizes, 1, place)
-        cost_of_test = branch_cost(task, patterns.columns)
-        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
-        return lambda d, nodes, deadline: TableSearch(problem, *search(problem, d, nodes, deadline)), work
 
-    def compiled_search(
-        self, depth: int, max_nodes: int, memory: int, place: torch.device
-    ) -> tuple[Run, Work]:
-        """The same in machine code."""
+    def torch_search(self, place: torch.device) -> Run:
+        """A search on a device, by depth, nodes and deadline."""
+        task = self.task
+        moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
+        sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
+        cost_of_test = branch_cost(task, self.patterns.columns)
+        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
+        return lambda d, nodes, deadline: TableSearch(problem, *search(problem, d, nodes, deadline))
+
+    def compiled_search(self, depth: int, max_nodes: int, memory: int) -> tuple[Run, Work]:
+        """The same search in machine code, and what it takes, checked."""
         # numba takes a while to load, which only a search by it need wait for.
         from sstorch.exact.compiled.search import CompiledProblem, estimate_compiled
 
+        n_patterns, n_features = self.patterns.literals.shape
+        n_channels = len(self.entries.values) + len(self.least)
+        work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes)
+        check(work, n_features, depth, memory)
         form = form_of(self.task)
         assert form is not None
-        patterns, entries = self.patterns, self.entries
-        n_channels = len(entries.values) + len(self.least)
-        work = estimate_compiled(len(patterns.literals), patterns.n_features, n_channels, depth, max_nodes)
-        check(work, patterns.n_features, depth, memory)
-        values = quantise(torch.from_numpy(patterns.sums(entries)))[0].numpy()
+        values = quantise(torch.from_numpy(self.patterns.sums(self.entries)))[0].numpy()
         if self.sizes is not None:
-            values = np.concatenate([values, patterns.sums(self.sizes)])
+            values = np.concatenate([values, self.patterns.sums(self.sizes)])
         least = np.array(self.least, dtype=np.float64)
-        return CompiledProblem(patterns.literals, values, form, least).search, work
+        return CompiledProblem(self.patterns.literals, values, form, least).search, work
 
 
 def _check_settings(

@@ -96,7 +96,7 @@ def brier_score_intervals(
     Examples:
         >>> bounds = [0.0, 2.0, 3.0], [2.0, 4.0, np.inf]
         >>> brier_score_intervals(*bounds, [[0.5], [0.5], [0.9]], [3.0], train=bounds).round(4).tolist()
-        [0.0867]
+        [0.17]
     """
     low, high = check_interval(lower, upper)
     grid = check_times(times)

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from sstorch.exact import (
     Classification,
@@ -17,6 +18,8 @@ from sstorch.exact import (
     LogLikelihood,
     solve,
 )
+from sstorch.exact.engine import compiles
+from sstorch.exact.problem import Work
 from sstorch.exceptions import ConfigError
 
 RNG = np.random.default_rng(3)
@@ -104,6 +107,27 @@ def test_a_cost_of_ones_own_is_torchs():
     once = solve(FEATURES, TASKS["survival"], 2)
     twice = solve(FEATURES, Doubled(TIME, EVENT), 2)
     assert twice.loss == pytest.approx(2.0 * once.loss, rel=1e-12)
+
+
+def test_auto_is_compiled_where_torch_takes_long_or_all_memory():
+    cpu, survival = torch.device("cpu"), TASKS["survival"]
+    short, long, large = Work(10, 1000, 19.0), Work(10, 1000, 21.0), Work(10, 5000, 1.0)
+    assert not compiles("auto", survival, cpu, short, 4000)
+    assert compiles("auto", survival, cpu, long, 4000)
+    assert compiles("auto", survival, cpu, large, 4000)
+    for task in (IntegratedBrier(TIME, EVENT), Doubled(TIME, EVENT)):
+        assert not compiles("auto", task, cpu, long, 4000)
+    assert not compiles("auto", survival, torch.device("cuda"), long, 4000)
+    assert not compiles("torch", survival, cpu, long, 4000)
+    assert compiles("compiled", survival, cpu, short, 4000)
+
+
+def test_auto_searches_what_torch_has_no_room_for():
+    wide = RNG.random((40, 60)) < 0.5
+    task = Classification(RNG.integers(0, 2, 40))
+    with pytest.raises(ConfigError, match="too many for depth 3"):
+        solve(wide, task, 3, memory=3 * 2**20, engine="torch")
+    assert solve(wide, task, 3, memory=3 * 2**20).certificate == "optimal"
 
 
 @pytest.mark.parametrize(

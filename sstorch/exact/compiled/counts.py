@@ -91,14 +91,16 @@ def _keep(rows, level, feature):
 def _count_pairs(rows, level, binomials, out, start, n):
     """Sums (C, n) of the rows of a level over the pairs of their features below the prefix."""
     for channel in range(len(out)):
-        sums = out[channel]
-        sums[start : start + n] = 0.0
-        for i in range(rows.size[level]):
+        out[channel, start : start + n] = 0.0
+    for i in range(rows.size[level]):
+        begin = rows.begin[rows.kept[level, i]]
+        end = begin + rows.n_below[level, i]
+        for channel in range(len(out)):
+            sums = out[channel]
             value = rows.values[level, i, channel]
             if value == 0.0:
                 continue
-            begin = rows.begin[rows.kept[level, i]]
-            for j in range(begin + 1, begin + rows.n_below[level, i]):
+            for j in range(begin + 1, end):
                 place = start + binomials[rows.present[j], 2]
                 for k in range(begin, j):
                     sums[place + rows.present[k]] += value

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from sstorch.exact.tree import Nested
 _CELLS_AT_ONCE = 1 << 14
 # Cells between two looks at the clock, some milliseconds.
 _CELLS_A_STEP = 1 << 21
-# Measured on one core: seconds per cell, and per pair of features of a row that is counted.
+# Measured on one core.
 _SECONDS_PER_CELL = 3e-9
 
 
@@ -47,17 +48,24 @@ def _steps(n: int, depth: int) -> Iterator[int]:
 
 
 def _most_cells(n_features: int, depth: int) -> int:
-    return max(_CELLS_AT_ONCE, n_features << depth, 2 * n_features + 1)
+    """Room for the cells of a block: as many as a step makes, but at least those of one row of pairs."""
+    return max(min(_CELLS_AT_ONCE, comb(n_features, 2) << depth), n_features << depth, 2 * n_features + 1)
 
 
-@cache
-def _binomials(n: int) -> IntArray:
-    return np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64)
+class _Plan(NamedTuple):
+    """What the tables of all searches of a size have in common; see :class:`Tables`."""
+
+    binomials: IntArray
+    of_size: IntArray
+    begin: IntArray
+    width: IntArray
+    budgets: IntArray
+    smaller: IntArray
+    splits: IntArray
 
 
-@cache
-def _plan(depth: int, max_nodes: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Numbers of budgets, the best smaller ones, and splits; see :class:`Tables`."""
+@lru_cache(maxsize=64)
+def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     every = [budgets(depth - k, max_nodes) for k in range(depth + 1)]
     count = np.array([len(states) for states in every], dtype=np.int64)
     smaller = np.zeros((depth + 1, count.max()), dtype=np.int64)
@@ -79,7 +87,17 @@ def _plan(depth: int, max_nodes: int) -> tuple[IntArray, IntArray, IntArray]:
     table = np.full((depth + 1, max(map(len, parts)) + 1, 3), -1, dtype=np.int64)
     for k, rows in enumerate(parts):
         table[k, : len(rows)] = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return count, smaller, table
+    sets = [comb(n, k) for k in range(depth + 1)]
+    width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
+    return _Plan(
+        binomials=np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64),
+        of_size=np.array([sum(sets[:k]) for k in range(depth + 2)], dtype=np.int64),
+        begin=np.array([0, *np.cumsum((count - 1) * width)], dtype=np.int64),
+        width=width,
+        budgets=count,
+        smaller=smaller,
+        splits=table,
+    )
 
 
 @dataclass(frozen=True)
@@ -133,24 +151,14 @@ class CompiledProblem:
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
         n, n_channels = self.literals.shape[1], len(self.values)
-        count, smaller, parts = _plan(depth, max_nodes)
-        sets = [comb(n, k) for k in range(depth + 1)]
-        width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
-        ends = np.cumsum((count - 1) * width)
-        most = _most_cells(n, depth)
+        plan, most = _plan(n, depth, max_nodes), _most_cells(n, depth)
         return Tables(
-            binomials=_binomials(n),
-            moments=np.empty((n_channels, max(sum(sets[:depth]), 1 + n))),
-            of_size=np.concatenate([[0], np.cumsum(sets)])[: depth + 2].astype(np.int64),
+            **plan._asdict(),
+            moments=np.empty((n_channels, max(int(plan.of_size[depth]), 1 + n))),
             pairs=np.empty((n_channels, comb(n, 2) if depth > 1 else 0)),
-            least=np.full(int(ends[-1]), INFINITY),
-            begin=np.concatenate([[0], ends[:-1]]).astype(np.int64),
-            width=width,
-            budgets=count,
-            smaller=smaller,
-            splits=parts,
+            least=np.full(int(plan.begin[-1]), INFINITY),
             sums=np.empty((n_channels, most)),
-            costs=np.empty((int(count[min(depth, 1) :].max()), most)),
+            costs=np.empty((int(plan.budgets[1]), most)),
             single=np.empty((8, n)),
             without=np.empty((16, n)),
             most=_CELLS_AT_ONCE,

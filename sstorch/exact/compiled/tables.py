@@ -23,10 +23,10 @@ class Tables(NamedTuple):
     Attributes:
         binomials: (F + 1, 7), x over k.
         moments: (C, sets of up to D - 1 features), sums over rows that have all features of a set.
-        of_size: (D + 1,), where the sets of a size begin.
+        of_size: (D + 2,), where the sets of a size begin.
         pairs: (C, F over 2), moments of the sets of D features below one prefix.
         least: of the sets of k features for each budget but the leaf's, (2^k, sets) by prefix.
-        begin: (D + 1,), where those of k features begin.
+        begin: (D + 2,), where those of k features begin.
         width: (D + 1,), how many each budget has.
         budgets: (D + 1,), how many there are below k features.
         smaller: (D + 1, budgets), the best budget that every other one contains.
