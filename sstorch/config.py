@@ -295,7 +295,7 @@ class DeviceConfig:
 
     name: str = setting(MISSING, "of the device: device=cpu or cuda, device.name=cuda:1")
     dtype: str = setting("float64", "precision: float64 or float32")
-    engine: str = setting("torch", "of training: torch, compiled (on the CPU), or auto")
+    engine: str = setting("auto", "of training: torch, compiled (on the CPU), or auto")
     threads: int | None = setting(None, "of the CPU; null: one for a small batch, else torch's own choice")
 
 

@@ -220,6 +220,9 @@ class Callback:
     before, in order and with the history as it was then, but not ``on_step``.
     """
 
+    def on_compile(self) -> None:
+        """Before all else, if machine code has to be made, which takes half a minute, once on a machine."""
+
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
         """Before the first step, with the initial solutions and the most macro iterations there can be."""
 
@@ -235,6 +238,10 @@ class Callback:
 
 class ProgressBar(Callback):
     """One tick per macro iteration: a bar on a terminal, plain lines elsewhere."""
+
+    def on_compile(self) -> None:
+        """Say what the wait is for."""
+        print("making machine code: about 40 seconds, once on this machine", file=sys.stderr, flush=True)
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
         """Open the bar."""

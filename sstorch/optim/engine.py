@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
 
 # "torch": batches of tensors, on any device, for every family and penalty: the reference. "compiled": machine
-# code for one tree at a time, on the CPU. "auto": compiled where it can be.
+# code for one tree at a time, on the CPU. "auto": compiled where it can be and there is much to do; that is
+# up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
@@ -59,7 +60,13 @@ def single_threaded_torch() -> Iterator[None]:
 
 
 def compiled_problems(
-    engine: Engine, reason: str | None, tree: SoftTree, objective: TrainingObjective, rows: Shards
+    engine: Engine,
+    reason: str | None,
+    tree: SoftTree,
+    objective: TrainingObjective,
+    rows: Shards,
+    many: float,
+    on_compile: Callable[[], None],
 ) -> CompiledProblems | None:
     """The problems for the compiled engine, if it is to train them.
 
@@ -69,13 +76,16 @@ def compiled_problems(
         tree: R problems.
         objective: E.
         rows: of the problems.
+        many: rows, added up over the problems, from which ``"auto"`` is compiled.
+        on_compile: called before machine code is made, if none is kept.
 
     Raises:
         ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if engine == "torch":
+    n_rows = sum(part.weight.numel() for part in rows.parts)
+    if engine == "torch" or (engine == "auto" and n_rows < many):
         return None
     reason = reason or obstacle(tree, objective, rows)
     if reason is not None:
@@ -83,6 +93,9 @@ def compiled_problems(
             raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
         return None
     # numba takes a while to load, which only training by it need wait for.
+    from sstorch.optim.compiled.jit import cache_folder
     from sstorch.optim.compiled.problems import CompiledProblems
 
+    if not cache_folder().exists():
+        on_compile()
     return CompiledProblems(tree, objective, rows.parts[0])

@@ -40,7 +40,7 @@ class Joint(Trainer):
     race: Race | None = None
     lap: int = 50
 
-    compiles: ClassVar[bool] = True
+    compiled_from: ClassVar[int | None] = 1_000_000
     retired: ClassVar[Mapping[str, str | None]] = RETIRED_MINIMIZER
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class NodecJoint(Trainer):
     nodec: Nodec = field(default_factory=Nodec)
     joint: Joint = field(default_factory=Joint)
 
-    compiles: ClassVar[bool] = True
+    compiled_from: ClassVar[int | None] = 1_000_000
 
     def __post_init__(self) -> None:
         if self.joint.race is not None:

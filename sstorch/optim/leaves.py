@@ -29,7 +29,7 @@ class Leaves(Trainer):
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
 
-    compiles: ClassVar[bool] = True
+    compiled_from: ClassVar[int | None] = 5_000_000
 
     @property
     @override

@@ -182,7 +182,7 @@ class Nodec(Trainer):
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
 
-    compiles: ClassVar[bool] = True
+    compiled_from: ClassVar[int | None] = 1_000_000
     retired: ClassVar[Mapping[str, str | None]] = {"annealing": None, **RETIRED_MINIMIZER}
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -496,11 +497,12 @@ class Trainer(ABC):
     Attributes:
         retired: settings of earlier versions, each at the value that it would have now. They are part of the
             fingerprint, so that checkpoints and studies of those versions are still recognised.
-        compiles: whether the compiled engine can take its steps.
+        compiled_from: rows, added up over the problems, from which ``engine="auto"`` is the compiled one:
+            torch would then take about as long as the compiler; None if it cannot take these steps.
     """
 
     retired: ClassVar[Mapping[str, str | None]] = {}
-    compiles: ClassVar[bool] = False
+    compiled_from: ClassVar[int | None] = None
 
     @property
     @abstractmethod
@@ -520,7 +522,7 @@ class Trainer(ABC):
         held_out: Sample | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         n_shards: int = 1,
-        engine: Engine = "torch",
+        engine: Engine = "auto",
     ) -> History:
         """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
@@ -535,8 +537,8 @@ class Trainer(ABC):
                 initial solutions, training goes on from the last pass it holds, or is over at once.
             n_shards: the rows are worked through in so many shards, which several processes of
                 ``torch.distributed`` share (:class:`~sstorch.objective.Shards`).
-            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it
-                can be.
+            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it can be
+                and there are many rows and problems (`compiled_from`).
 
         Returns:
             The records of the run, those from before an interruption included.
@@ -549,9 +551,17 @@ class Trainer(ABC):
         """
         rows = Shards.cut(sample, n_shards)
         reason = (
-            None if self.compiles else f"{type(self).__name__} trains by torch alone: use another trainer"
+            f"{type(self).__name__} trains by torch alone: use another trainer"
+            if self.compiled_from is None
+            else None
         )
-        compiled = compiled_problems(engine, reason, tree, objective, rows)
+
+        def say() -> None:
+            for callback in callbacks:
+                callback.on_compile()
+
+        many = self.compiled_from or math.inf
+        compiled = compiled_problems(engine, reason, tree, objective, rows, many, say)
         with ExitStack() as stack:
             if compiled is not None:
                 stack.enter_context(single_threaded_torch())

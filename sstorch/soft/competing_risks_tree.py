@@ -101,7 +101,7 @@ class CompetingRisksTree(IncidenceEstimator):
         missing_categories: what replaces a missing category.
         device: ``"cpu"`` or a CUDA device.
         dtype: ``"float64"`` or ``"float32"``.
-        engine: what trains.
+        engine: what trains, as of :class:`~sstorch.SoftSurvivalTree`.
         time_unit: unit of the times, such as ``"days"``, as texts and figures name it; None for that of the
             data.
 
@@ -158,7 +158,7 @@ class CompetingRisksTree(IncidenceEstimator):
         missing_categories: Categorical = "zeros",
         device: str = "cpu",
         dtype: str = "float64",
-        engine: Engine = "torch",
+        engine: Engine = "auto",
         time_unit: str | None = None,
     ) -> None:
         self.depth = depth

@@ -289,7 +289,7 @@ class BatchSettings:
         None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
-    engine: Engine = setting("torch", one_of(ENGINES), "what trains", in_tree_group=False, saved=False)
+    engine: Engine = setting("auto", one_of(ENGINES), "what trains", in_tree_group=False, saved=False)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:

@@ -551,8 +551,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         engine: what trains, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; 5 to 13
-            times as fast with many starts, after about a minute of compiling at its first use on a machine),
-            or ``"auto"``: compiled where it can be.
+            times as fast with many starts, after about 40 seconds of compiling at its first use on a
+            machine), or ``"auto"``: compiled where it can be and rows times starts are a million or more,
+            five where leaves alone are trained.
         random_state: seed; the same seed gives the same tree on the same machine.
         verbose: 1 shows progress.
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
@@ -665,7 +666,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         gate_features: int | None = 2,
         min_leaf: float | None = None,
         gate_ridge_units: GateRidgeUnits | None = None,
-        engine: Engine = "torch",
+        engine: Engine = "auto",
         time_unit: str | None = None,
     ) -> None:
         self.depth = depth

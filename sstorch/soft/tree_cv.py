@@ -189,7 +189,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         prefer: Preference = "groups",
         min_leaf: float | None = None,
         gate_ridge_units: GateRidgeUnits | None = None,
-        engine: Engine = "torch",
+        engine: Engine = "auto",
         time_unit: str | None = None,
     ) -> None:
         self.depth = depth

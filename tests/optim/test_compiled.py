@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from torch import Tensor
 from sstorch import SoftSurvivalTree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
+from sstorch.monitoring import ProgressBar
 from sstorch.nn import FAMILIES, SoftTree, make_family
-from sstorch.objective import Monotone, Sample, TrainingObjective
+from sstorch.objective import Monotone, Sample, Shards, TrainingObjective
 from sstorch.optim import (
     Adam,
     Engine,
@@ -30,8 +32,9 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
-from sstorch.optim.compiled import visits
+from sstorch.optim.compiled import jit, visits
 from sstorch.optim.compiled.problems import CompiledProblems
+from sstorch.optim.engine import compiled_problems
 from tests.batches import random_sample, with_entry
 from tests.conftest import nightly
 
@@ -240,14 +243,42 @@ REFUSED = [
 
 @pytest.mark.parametrize(("trainer", "parameters", "_", "message"), REFUSED)
 def test_what_it_cannot_train_is_refused_or_left_to_torch(
-    trainer: Trainer, parameters: dict[str, object], _: object, message: str, small_data: SurvivalData
+    trainer: Trainer,
+    parameters: dict[str, object],
+    _: object,
+    message: str,
+    small_data: SurvivalData,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = {"depth": 1, "n_starts": 1, "trainer": trainer, **parameters}
     y = (small_data.time, small_data.event)
     with pytest.raises(ConfigError, match=message):
         SoftSurvivalTree(**given, engine="compiled").fit(small_data.frame, y)
     if "leaf" not in parameters:
+        if trainer.compiled_from is not None:
+            monkeypatch.setattr(type(trainer), "compiled_from", 1)
         SoftSurvivalTree(**given, engine="auto").fit(small_data.frame, y)
+
+
+def test_auto_is_compiled_where_there_is_much_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, sample = _problems("weibull")
+    rows = Shards.cut(sample, 1)
+
+    def problems(engine: Engine, many: float) -> CompiledProblems | None:
+        return compiled_problems(
+            engine, None, tree, TrainingObjective(), rows, many, ProgressBar().on_compile
+        )
+
+    assert problems("auto", sample.weight.numel() + 1) is None
+    assert problems("torch", 1) is None
+    assert problems("auto", sample.weight.numel()) is not None
+    assert problems("compiled", math.inf) is not None
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path / "none")
+    problems("compiled", math.inf)
+    assert "once on this machine" in capsys.readouterr().err
 
 
 def test_an_engine_that_does_not_exist_is_refused() -> None:

@@ -8,11 +8,12 @@ functions, at the time from which a row was observed, give what is to be taken o
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from numba import types
 
 from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, inlined, select
+from sstorch.optim.compiled.jit import address, call_by_address, compiled, elementwise, inlined, select
 
 KERNELS = (
     "exponential",
@@ -362,53 +363,71 @@ def _bend(alpha, k, count, n, g, out):
 
 # ------------------------------------------------------------------ all of them
 
-
-@compiled
-def row_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    """Losses ``v`` of n rows at a leaf, their derivatives in g and, ``ds`` (s, n), in the shape parameters.
-
-    Args:
-        kind: number of the kernel.
-        columns: functions of time (q, m), of which those from ``lo`` on are the rows'; the first is log time.
-        lo: first of the rows.
-        c: events of the n rows.
-        n: number of rows.
-        g: linear predictors.
-        shape: shape parameters (s, n), as they are.
-        linked: the same as :func:`link` leaves them.
-        s: number of shape parameters.
-        v: losses, written.
-        dg: derivatives, written.
-        ds: derivatives, written.
-        spare: of n.
-    """
-    if kind <= EXPONENTIAL:
-        _exponential_rows(columns[0, lo : lo + n], c, n, g, v, dg)
-    elif kind <= LOG_NORMAL:
-        _location_scale(kind, columns[0, lo : lo + n], c, n, g, shape[0], linked[0], v, dg, ds[0])
-    elif kind == GOMPERTZ:
-        _gompertz_rows(columns[0, lo : lo + n], columns[1, lo : lo + n], c, n, g, shape[0], v, dg, ds[0])
-    elif kind <= SPLINE_PO:
-        _spline_rows(kind, columns, lo, c, n, g, linked, s, v, dg, ds, spare)
-    else:
-        _life_table_rows(columns, lo, c, n, g, shape, s, v, dg, ds, spare)
+# Losses ``v`` of n rows at a leaf, their derivatives in g and, ``ds`` (s, n), in the shape parameters; and
+# second derivatives ``second`` (:func:`n_pairs`, n). All families' have the same arguments:
+#     kind: number of the kernel.
+#     columns: functions of time (q, m), of which those from ``lo`` on are the rows'; the first is log time.
+#     lo: first of the rows.
+#     c: events of the n rows.
+#     n: number of rows.
+#     g: linear predictors.
+#     shape: shape parameters (s, n), as they are.
+#     linked: the same as :func:`link` leaves them.
+#     s: number of shape parameters.
+#     v, dg, ds, second: written.
+#     spare, spare2: of n.
 
 
 @compiled
-def row_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    """Second derivatives ``second`` (:func:`n_pairs`, n) of the losses; arguments of :func:`row_losses`."""
-    if kind <= EXPONENTIAL:
-        _exponential_rows(columns[0, lo : lo + n], c, n, g, spare, second[0])
-        for i in range(n):
-            second[0, i] += c[i]
-    elif kind <= LOG_NORMAL:
-        _location_scale_second(kind, columns[0, lo : lo + n], c, n, g, linked[0], second)
-    elif kind == GOMPERTZ:
-        _gompertz_second(columns[0, lo : lo + n], columns[1, lo : lo + n], n, g, shape[0], second)
-    elif kind <= SPLINE_PO:
-        _spline_second(kind, columns, lo, c, n, g, linked, s, second, spare, spare2)
-    else:
-        _life_table_second(columns, lo, c, n, g, shape, s, second)
+def _exponential_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _exponential_rows(columns[0, lo : lo + n], c, n, g, v, dg)
+
+
+@compiled
+def _exponential_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _exponential_rows(columns[0, lo : lo + n], c, n, g, spare, second[0])
+    for i in range(n):
+        second[0, i] += c[i]
+
+
+@compiled
+def _location_scale_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _location_scale(kind, columns[0, lo : lo + n], c, n, g, shape[0], linked[0], v, dg, ds[0])
+
+
+@compiled
+def _location_scale_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _location_scale_second(kind, columns[0, lo : lo + n], c, n, g, linked[0], second)
+
+
+@compiled
+def _gompertz_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _gompertz_rows(columns[0, lo : lo + n], columns[1, lo : lo + n], c, n, g, shape[0], v, dg, ds[0])
+
+
+@compiled
+def _gompertz_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _gompertz_second(columns[0, lo : lo + n], columns[1, lo : lo + n], n, g, shape[0], second)
+
+
+@compiled
+def _spline_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _spline_rows(kind, columns, lo, c, n, g, linked, s, v, dg, ds, spare)
+
+
+@compiled
+def _spline_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _spline_second(kind, columns, lo, c, n, g, linked, s, second, spare, spare2)
+
+
+@compiled
+def _life_table_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _life_table_rows(columns, lo, c, n, g, shape, s, v, dg, ds, spare)
+
+
+@compiled
+def _life_table_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _life_table_second(columns, lo, c, n, g, shape, s, second)
 
 
 # Types of the arguments, and how those call who have the address of one of the two.
@@ -432,3 +451,19 @@ CURVATURES = types.void(
     types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROWS, _ROW, _ROW
 )
 call_for_rows = call_by_address(LOSSES, CURVATURES)
+
+
+@cache
+def row_functions(kind: int) -> tuple[int, int]:
+    """Addresses of the losses and of the curvatures of a kernel; compiled, or loaded, at the first call."""
+    if kind == EXPONENTIAL:
+        losses, curvatures = _exponential_losses, _exponential_curvatures
+    elif kind <= LOG_NORMAL:
+        losses, curvatures = _location_scale_losses, _location_scale_curvatures
+    elif kind == GOMPERTZ:
+        losses, curvatures = _gompertz_losses, _gompertz_curvatures
+    elif kind <= SPLINE_PO:
+        losses, curvatures = _spline_losses, _spline_curvatures
+    else:
+        losses, curvatures = _life_table_losses, _life_table_curvatures
+    return address(losses, LOSSES), address(curvatures, CURVATURES)

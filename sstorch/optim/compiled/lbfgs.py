@@ -9,12 +9,13 @@ from functools import cache
 import numpy as np
 from numba import types
 
-from sstorch.optim.compiled.families import CURVATURES, LOSSES, n_pairs, row_curvatures, row_losses
+from sstorch.optim.compiled.families import n_pairs, row_functions
 from sstorch.optim.compiled.jit import address, call_by_address, compiled
 from sstorch.optim.compiled.matrix import EPS, copy, inner
 from sstorch.optim.compiled.steps import (
     EVALUATE,
     MAX_BLOCK,
+    METRIC,
     MODEL,
     PENALTIES,
     ROOM,
@@ -24,7 +25,8 @@ from sstorch.optim.compiled.steps import (
     Model,
     evaluate,
     evaluate_step,
-    metric,
+    metric_of_step,
+    put_metric,
 )
 
 # As :class:`sstorch.optim.lbfgs.Status`.
@@ -138,7 +140,7 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
     if options.max_iterations == 0 or options.max_evaluations == 1:
         return Result(before, value, norm, MAX_ITER, evaluations)
     of_gates, of_leaves = _blocks(model, weights, d)
-    metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
+    put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
     m = options.history
     s, y = np.empty((m, d)), np.empty((m, d))
     rho, alpha = np.empty(m), np.empty(m)
@@ -260,9 +262,9 @@ def _blocks(model, weights, d):
 
 @cache
 def _addresses() -> tuple[int, ...]:
-    """Of the functions that are called by address; they are compiled, or loaded, at the first call."""
-    functions = (row_losses, LOSSES), (row_curvatures, CURVATURES), (evaluate_step, EVALUATE)
-    return tuple(address(*each) for each in (*functions, (minimize_step, _MINIMIZE)))
+    """Of the functions that all families share; they are compiled, or loaded, at the first call."""
+    functions = (evaluate_step, EVALUATE), (metric_of_step, METRIC), (minimize_step, _MINIMIZE)
+    return tuple(address(*each) for each in functions)
 
 
 def make_model(kind, n_features, p_gate, p_leaf, s, linear, n_gates):
@@ -273,4 +275,4 @@ def make_model(kind, n_features, p_gate, p_leaf, s, linear, n_gates):
         places.append(at)
         at += count
     sizes = kind, p_gate, p_leaf, s, linear, 0, n_features - p_leaf
-    return Model._make((*sizes, *places, at, *_addresses()))
+    return Model._make((*sizes, *places, at, *row_functions(kind), *_addresses()))

@@ -69,7 +69,7 @@ class CompiledProblems:
         leaves: bool = True,
     ) -> None:
         """Visit a node; see :func:`visits.visit`."""
-        b, given, limits = self._problems(), _array(n_rows.double()), _options(options)
+        b, given, limits = self._problems(visits.steps_of_visit()), _array(n_rows.double()), _options(options)
         numbers = np.array(thresholds, dtype=np.float64)
         self._team.run(visits.visit, b, problems, node, numbers, given, gates, leaves, limits, records)
         self._write(b)
@@ -115,7 +115,8 @@ class CompiledProblems:
 
     # ------------------------------------------------------------------ internals
 
-    def _problems(self) -> Any:
+    def _problems(self, steps: tuple[int, int] = (0, 0)) -> Any:
+        """All problems as they are, with the addresses of what a visit calls."""
         with torch.no_grad():
             gates, leaves = self.tree.gate_parameters().flatten(), self.tree.leaf_parameters().flatten()
         return visits.Problems(  # type: ignore[call-arg]
@@ -130,6 +131,7 @@ class CompiledProblems:
             gates.contiguous().numpy(),
             leaves.contiguous().numpy(),
             *self._penalties,
+            *steps,
         )
 
     @torch.no_grad()

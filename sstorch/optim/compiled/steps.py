@@ -41,8 +41,8 @@ GATES, LOGISTIC, LEAVES, JOINT = range(4)
 
 # Family and sizes: number of the kernel; features of gates and of leaves; shape parameters and whether they
 # are linear in the features; first features of gates and of leaves; where the parts of a block are, and their
-# number; addresses of the losses of rows and of their curvatures, of the function of a step and of its
-# minimisation.
+# number; addresses of the losses of rows and of their curvatures, of the function of a step, of its metric
+# and of its minimisation.
 Model = namedtuple(
     "Model",
     [
@@ -65,6 +65,7 @@ Model = namedtuple(
         "losses",
         "curvatures",
         "evaluate",
+        "metric",
         "minimize",
     ],
 )
@@ -116,6 +117,9 @@ PENALTIES = types.NamedTuple(
 ROOM = types.NamedUniTuple(_MATRIX, 3, Room)
 EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)
 _call_for_value = call_by_address(EVALUATE)
+_BLOCKS = types.float64[:, :, ::1]
+METRIC = types.void(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _BLOCKS, _BLOCKS, ROOM)
+_call_for_metric = call_by_address(METRIC)
 
 
 @compiled
@@ -529,7 +533,13 @@ def _scale(blocks, factor):
 
 
 @compiled
-def metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
+def put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
+    """As :func:`metric_of_step`, which is compiled once."""
+    _call_for_metric(model.metric, (model, rows, weights, penalties, x, of_gates, of_leaves, room))
+
+
+@compiled
+def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room):
     """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
 
     Where slopes are shared the leaves have one block.

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from functools import cache
 
 import numpy as np
+from numba import types
 
 from sstorch.optim.compiled.elementary import TINY
-from sstorch.optim.compiled.jit import compiled, entry, take
-from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
+from sstorch.optim.compiled.jit import address, call_by_address, compiled, entry, take
+from sstorch.optim.compiled.lbfgs import NON_FINITE, OPTIONS, minimize
 from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
 from sstorch.optim.compiled.steps import (
     GATES,
     JOINT,
     LEAVES,
     LOGISTIC,
+    MODEL,
+    ROOM,
     Penalties,
     Rows,
     V,
@@ -31,11 +35,12 @@ from sstorch.optim.compiled.steps import (
     reach_ends,
     set_shapes,
 )
+from sstorch.optim.compiled.steps import ROWS as ROWS_OF_STEP
 
 # All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
 # events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
 # same, ``owner`` (R,) tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
-# Coefficients of penalties have one row a problem.
+# Coefficients of penalties have one row a problem. Last, addresses of the two steps of a visit.
 Problems = namedtuple(
     "Problems",
     [
@@ -59,8 +64,40 @@ Problems = namedtuple(
         "shared",
         "cone_weight",
         "cone",
+        "train_gates",
+        "train_leaves",
     ],
 )
+
+_INT, _INTS, _NUMBERS = types.int64, types.int64[::1], types.float64[::1]
+_TWO, _THREE = types.float64[:, ::1], types.float64[:, :, ::1]
+_PROBLEMS = types.NamedTuple(
+    [
+        MODEL,
+        _INT,
+        _THREE,
+        *[_INTS] * 2,
+        _TWO,
+        *[_THREE] * 2,
+        *[_TWO] * 2,
+        _NUMBERS,
+        *[_THREE] * 2,
+        _TWO,
+        _NUMBERS,
+        *[_TWO] * 2,
+        types.boolean[::1],
+        _NUMBERS,
+        _THREE,
+        *[_INT] * 2,
+    ],
+    Problems,
+)
+# Problems, one of them, a node, its rows, their weights and the sum of these; thresholds and the number of
+# training rows; options, record and room.
+_VISITED = _PROBLEMS, _INT, _INT, ROWS_OF_STEP, _NUMBERS, types.float64
+_TRAIN_GATES = types.void(*_VISITED, _NUMBERS, types.float64, OPTIONS, _NUMBERS, ROOM)
+_TRAIN_LEAVES = types.void(*_VISITED, OPTIONS, _NUMBERS, ROOM)
+_call_for_step = call_by_address(_TRAIN_GATES, _TRAIN_LEAVES)
 
 # Numbers of the records of a step.
 STEP, STATUS, EVALUATIONS, ROWS, SHARE, BEFORE, AFTER, NORM = range(8)
@@ -517,10 +554,13 @@ def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, 
         weight = _picked(b.weight[k], keep)
         mass = total(weight, weight.size)
         if gates and is_branch:
-            _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows[j], options, record[0], room)
+            _call_for_step(
+                b.train_gates,
+                (b, k, node, rows, weight, mass, thresholds, n_rows[j], options, record[0], room),
+            )
         if leaves and (node > 1 or b.depth <= 1):
             record[1, SHARE] = record[0, SHARE]
-            _train_leaves(b, k, node, rows, weight, mass, options, record[1], room)
+            _call_for_step(b.train_leaves, (b, k, node, rows, weight, mass, options, record[1], room))
 
 
 @compiled
@@ -530,6 +570,12 @@ def _share_left(b, k, rows, keep, node):
     for j in range(theta.size - 1):
         z += theta[j] * rows.x[j, keep[0]]
     return 1.0 if z >= 0 else 0.0
+
+
+@cache
+def steps_of_visit() -> tuple[int, int]:
+    """Addresses of both steps; they are compiled, or loaded, at the first call."""
+    return address(_train_gates, _TRAIN_GATES), address(_train_leaves, _TRAIN_LEAVES)
 
 
 # ------------------------------------------------------------------ the whole tree
