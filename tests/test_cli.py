@@ -556,7 +556,8 @@ def test_a_sweep_given_again_trains_only_what_was_not_completed(
     assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, nightly(signal.SIGTERM)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [
@@ -599,6 +600,7 @@ def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.nightly
 def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
     code = f"{sys.executable} -m sstorch.cli --help | head -1"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -128,6 +128,7 @@ def _write_many(path: Path, first: int) -> None:
             unlock(claim)
 
 
+@pytest.mark.nightly
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 1)]

@@ -19,7 +19,7 @@ from sstorch.optim.starts.distilled import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, random_tree
-from tests.conftest import nightly_but
+from tests.conftest import covering, nightly_but
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
@@ -147,9 +147,12 @@ def test_every_leaf_has_real_groups(leaf: str) -> None:
     assert tree.log_likelihood(data.frame, (data.time, data.event)) > -50
 
 
-@pytest.mark.parametrize(("depth", "min_leaf"), [(1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0)])
-@pytest.mark.parametrize("gate_features", [1, 2, None])
-def test_leaves_are_as_large_as_asked_for(depth: int, min_leaf: float, gate_features: int | None) -> None:
+SHAPES = ((1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0))
+
+
+@pytest.mark.parametrize(("shape", "gate_features"), covering(SHAPES, (1, 2, None)))
+def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_features: int | None) -> None:
+    depth, min_leaf = shape
     data = load_dataset("gbsg2")
     tree = SoftSurvivalTree(depth, min_leaf=min_leaf, gate_features=gate_features)
     tree.fit(data.frame, (data.time, data.event))
@@ -160,8 +163,9 @@ def test_leaves_are_as_large_as_asked_for(depth: int, min_leaf: float, gate_feat
         assert columns.max() <= gate_features
 
 
-@pytest.mark.parametrize("gate_numeric", ["log", "piecewise", "spline"])
-@pytest.mark.parametrize("gate_features", [1, 2, None])
+@pytest.mark.parametrize(
+    ("gate_numeric", "gate_features"), covering(("log", "piecewise", "spline"), (1, 2, None))
+)
 def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
     """A gate on one column is a threshold of the column itself, or of its logarithm."""
     data = load_dataset("gbsg2")

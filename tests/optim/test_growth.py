@@ -91,7 +91,7 @@ def test_late_entry_is_no_effect() -> None:
     ("leaf", "entry"),
     [
         ("log_logistic", True),
-        ("spline_ph", False),
+        nightly("spline_ph", False),
         nightly("log_logistic", False),
         nightly("spline_ph", True),
     ],

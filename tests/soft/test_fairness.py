@@ -18,6 +18,7 @@ from sstorch.nn import Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Adam, Joint, Nodec, NodecJoint
 from sstorch.soft import train_batch
+from tests.conftest import nightly
 
 FAST = Nodec(macro_iterations=2)
 
@@ -62,7 +63,7 @@ def _parity(tree: SoftSurvivalTree, cohort: pd.DataFrame) -> float:
         ("l2_relaxed", FAST),
         ("l2_relaxed", Joint()),
         ("l2_relaxed", NodecJoint(FAST)),
-        ("l2_relaxed", Adam(epochs=40, batch_size=40, learning_rate=0.08)),
+        nightly("l2_relaxed", Adam(epochs=40, batch_size=40, learning_rate=0.08)),
         (L2Parity(rule="observed_times"), FAST),
     ],
 )

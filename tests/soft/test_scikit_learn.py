@@ -145,6 +145,7 @@ def structured(gbsg2: SurvivalData) -> np.ndarray:
     return np.array(pairs, dtype=[("event", "?"), ("time", "f8")])
 
 
+@pytest.mark.nightly
 def test_pipeline_with_columns_and_grid_search_over_two_processes(
     gbsg2: SurvivalData, structured: np.ndarray
 ) -> None:

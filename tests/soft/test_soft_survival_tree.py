@@ -411,8 +411,9 @@ def test_missing_values_are_replaced_as_asked() -> None:
 
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("init", ["kmeans", "random"])
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("n", "init"), [(2, "kmeans"), (3, "random"), nightly(5, "kmeans"), nightly(5, "random")]
+)
 def test_very_few_rows(n: int, init: str) -> None:
     x, t, _ = _simulated(n)
     tree = _quick(depth=2, init=init).fit(x, (t, np.ones(n)))
