@@ -45,7 +45,8 @@ class CoxRegression:
         before = self.times <= t
         step, offset = self.hazard[before], x - self.centre
         total = float(step.sum())
-        relative = np.exp(offset @ self.coefficients)
+        # Row by row, where a matrix product would round equal rows differently, which then are no ties.
+        relative = np.exp((offset * self.coefficients).sum(axis=1))
         slope = offset * total - step @ self.mean[before]
         variance = (step**2).sum() + np.einsum("kp,pq,kq->k", slope, self.covariance, slope)
         return relative * total, relative * np.sqrt(variance)
