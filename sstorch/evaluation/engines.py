@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from sstorch.checks import check_device
 from sstorch.exceptions import ConfigError
 from sstorch.installing import install_extra
+from sstorch.threads import torch_threads
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,14 +62,9 @@ class Serial(Engine):
 
     def carry_out(self, execute: Callable[[T, str], R], tasks: Iterator[T]) -> Results[T, R]:
         """See :class:`Engine`."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with threadpool_limits(1):
-                for task in tasks:
-                    yield task, *_timed(execute, task, self.device)
-        finally:
-            torch.set_num_threads(threads)
+        with torch_threads(1), threadpool_limits(1):
+            for task in tasks:
+                yield task, *_timed(execute, task, self.device)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -379,17 +378,3 @@ def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
         raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
     if time_limit is not None and not time_limit > 0.0:
         raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
-
-
-class OutOfTimeError(Exception):
-    """The time limit was reached; raised and caught inside the engine."""
-
-
-def check_time(deadline: float) -> None:
-    """Stop a search at a time of `time.perf_counter`.
-
-    Raises:
-        OutOfTimeError: the time is past.
-    """
-    if time.perf_counter() > deadline:
-        raise OutOfTimeError

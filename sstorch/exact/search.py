@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.exact.blocks import FeatureBlock, PivotCells, StreamedCells, blocks, pair_run, partners
+from sstorch.exact.deadline import NEVER, Deadline, OutOfTimeError
 from sstorch.exact.packed import (
     CELLS_AT_ONCE,
     FEW_ROWS,
@@ -25,14 +26,11 @@ from sstorch.exact.packed import (
     supersets,
 )
 from sstorch.exact.problem import (
-    INFINITY,
     PACKED_CELLS,
     Budget,
     Levels,
-    OutOfTimeError,
     Payments,
     Problem,
-    check_time,
     smallest,
     splits,
 )
@@ -73,8 +71,8 @@ class TableSearch:
         return trace(self.problem, self.levels, target)
 
 
-def search(problem: Problem, depth: int, max_nodes: int, deadline: float = INFINITY) -> tuple[Levels, bool]:
-    """Fill the tables of all sets of up to `depth` - 1 features, until a time of `time.perf_counter`.
+def search(problem: Problem, depth: int, max_nodes: int, deadline: Deadline = NEVER) -> tuple[Levels, bool]:
+    """Fill the tables of all sets of up to `depth` - 1 features.
 
     Sets of the largest size come first: each of their cells is evaluated once, and splits every set that it
     has one more literal than. Then each smaller size adds its own leaves.
@@ -98,7 +96,7 @@ def root_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
     return levels.packed[0] if levels.packed else levels.values(0, problem.leaf(), levels.tables[0])
 
 
-def search_blocks(problem: Problem, levels: Levels, deadline: float) -> bool:
+def search_blocks(problem: Problem, levels: Levels, deadline: Deadline) -> bool:
     """Fill the tables; returns whether there was time for all."""
     levels.allocate(problem.moments.values)
     costs, complete = Blocks(problem, levels.depth), True
@@ -135,7 +133,7 @@ def _leaves(levels: Levels, k: int, cost: Tensor, table: Tensor) -> dict[Budget,
     return levels.values(k, cost, table) if k < levels.depth else {Budget(0, 0): cost}
 
 
-def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
     """All pairs at once, each in both orders."""
     table = levels.tables.get(2, _EMPTY)
     if len(table):
@@ -144,12 +142,12 @@ def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
     levels.absorb(levels.tables[1], [cost.amin(-1) for cost in levels.split(2, values, 1)])
 
 
-def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
     """Sets a > b > c for each b."""
     n, pairs = levels.n_features, levels.tables[2]
     for b in range(n - 2, 0, -1):
         for block in blocks(n, b, 1, 1, _CELLS):
-            check_time(deadline)
+            deadline.check()
             a = block.runs[0].first
             table = levels.triples[..., pair_run(b), a] if levels.depth > 3 else _EMPTY
             values = _leaves(levels, 3, costs.costs(block), table)
@@ -158,13 +156,13 @@ def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
             levels.absorb(pairs[..., a, b], [cost.amin(-2) for cost in levels.split(3, values, 2)])
 
 
-def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
     """Sets a > b > c > d for each b."""
     n, triples = levels.n_features, levels.triples
     for b in range(n - 2, 1, -1):
         below = slice(0, comb(b, 2))
         for block in blocks(n, b, 1, 2, _CELLS):
-            check_time(deadline)
+            deadline.check()
             a = block.runs[0].first
             table = levels.quads[b][..., a.start - b - 1 : a.stop - b - 1] if levels.depth > 4 else _EMPTY
             values = _leaves(levels, 4, costs.costs(block), table)
@@ -173,13 +171,13 @@ def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: float) ->
             levels.absorb(triples[..., pair_run(b), a], _without_one_below(levels, 4, values, b))
 
 
-def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: float) -> None:
+def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
     """Sets a > b > c > d > e for each c."""
     n, quads = levels.n_features, levels.quads
     for c in range(n - 3, 1, -1):
         below = slice(0, comb(c, 2))
         for block in blocks(n, c, 2, 2, _CELLS):
-            check_time(deadline)
+            deadline.check()
             values = {Budget(0, 0): costs.costs(block)}
             (no_a,), (no_b,), (no_c,) = (levels.split(5, values, sign) for sign in range(3))
             (one_below,) = _without_one_below(levels, 5, values, c)
@@ -232,7 +230,7 @@ def fits(problem: Problem, depth: int) -> bool:
     return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
 
 
-def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
+def search_packed(problem: Problem, levels: Levels, deadline: Deadline) -> bool:
     """Fill the tables; returns whether there was time for all."""
     try:
         _search(problem, levels, deadline)
@@ -243,7 +241,7 @@ def search_packed(problem: Problem, levels: Levels, deadline: float) -> bool:
     return True
 
 
-def _search(problem: Problem, levels: Levels, deadline: float) -> None:
+def _search(problem: Problem, levels: Levels, deadline: Deadline) -> None:
     depth = levels.depth
     leaves = _leaf_costs(problem, depth, deadline)
     table = torch.empty(0)
@@ -258,7 +256,7 @@ def _search(problem: Problem, levels: Levels, deadline: float) -> None:
     levels.packed[0] = levels.values(0, leaves(0).view(()), table[..., 0])
 
 
-def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int], Tensor]:
+def _leaf_costs(problem: Problem, depth: int, deadline: Deadline) -> Callable[[int], Tensor]:
     """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
     n = problem.moments.n_features
     sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
@@ -272,7 +270,7 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
             return problem.leaf()
         parts = []
         for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
-            check_time(deadline)
+            deadline.check()
             below = None if sizes is None else sizes.cells(k, part)
             parts.append(problem.cost(source.cells(k, part), below))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
@@ -280,13 +278,13 @@ def _leaf_costs(problem: Problem, depth: int, deadline: float) -> Callable[[int]
     return costs
 
 
-def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: float) -> list[Tensor]:
+def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: Deadline) -> list[Tensor]:
     """The same for all k, for a task with steps."""
     cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
     by_size: list[list[Tensor]] = [[] for _ in range(depth + 1)]
     # A dozen arrays of cells are at work.
     for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2):
-        check_time(deadline)
+        deadline.check()
         cost = problem.task.cost(cells.cells(chunk))
         for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):
             below = None if sizes is None else sizes.cells(part.size, part.sets)

@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exact.compiled.forms import form_of
+from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.engine import compiles
 from sstorch.exact.moments import Moments, Patterns, quantise
 from sstorch.exact.problem import (
@@ -38,8 +39,14 @@ from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTa
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import Engine
+from sstorch.threads import torch_threads
+
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.search import CompiledProblem
 
 MAX_EXACT_DEPTH = 5
+# Levels of a deeper tree that are searched together.
+MAX_LOOKAHEAD = 3
 
 
 class Optimum(NamedTuple):
@@ -191,7 +198,7 @@ class Solution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or how much better a tree could be if the time limit cut the search short."""
+        """``"optimal"``, or how much better a tree could be if the search was cut short."""
         return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
 
     def optimum(
@@ -320,6 +327,8 @@ def solve(
     memory: int = 4 * 2**30,
     device: str | torch.device = "cpu",
     engine: Engine = "auto",
+    n_threads: int | None = None,
+    lookahead: int | None = None,
 ) -> Solution:
     """Find trees of least training loss over binary features: all sizes in one search.
 
@@ -331,14 +340,14 @@ def solve(
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
         task: the objective, made from the same rows.
-        max_depth: most tests on a path, 0 to 5; a stump has depth 1.
+        max_depth: most tests on a path, 0 to 5, with `lookahead` to 8; a stump has depth 1.
         max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
         leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
             loss. Trees for all other penalties are in the solution, too.
         min_leaf: least number of rows of a leaf.
         min_events: least number of events of a leaf, for tasks that know of events.
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
-            trees found, and how far they can be from the optimum.
+            trees found, and how far they can be from the optimum. Ctrl-C ends the time; a second one raises.
         memory: bytes that the search may take.
         device: where to search.
         engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
@@ -347,9 +356,17 @@ def solve(
             or more than `memory`. Both find the same losses; where several trees have the least one, they may
             choose different ones. The first compiled search on a machine compiles, for about twenty seconds;
             the machine code is kept on disk.
+        n_threads: how many compute, None as many as torch does. The compiled search takes fewer where each
+            one's tables would not fit `memory`. Losses do not depend on it.
+        lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
+            rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
+            the best one: `Solution.gap` says how far it can be. Searched by the compiled engine alone.
 
     Returns:
         The solution.
+
+    Warns:
+        DataWarning: the search was interrupted.
 
     Raises:
         DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
@@ -369,7 +386,10 @@ def solve(
     """
     priced = isinstance(task, BranchCostTask)
     patterns = Patterns.of(features, merge_columns=not priced)
-    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
+    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit, lookahead)
+    if n_threads is not None and n_threads < 1:
+        raise ConfigError(f"n_threads={n_threads}: expected at least 1, or None for as many as torch has")
+    n_threads = n_threads or torch.get_num_threads()
     _check_rows(patterns.n_rows, task, min_leaf, min_events)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
@@ -378,22 +398,34 @@ def solve(
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
     rows = _Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
-    work = rows.torch_work(depth)
-    if compiles(engine, task, place, work, memory):
-        run, work = rows.compiled_search(depth, limit, memory)
+    work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
+    levels = lookahead if lookahead is not None and lookahead < depth else None
+    if levels is not None:
+        if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
+            raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")
+        run, work = rows.lookahead(depth, levels, leaf_penalty, memory, n_threads)
+    elif compiles(engine, task, place, work, memory):
+        run, work = rows.compiled_search(depth, limit, memory, n_threads)
     else:
         check(work, patterns.n_features, depth, memory)
         run = rows.torch_search(place)
     begin = time.perf_counter()
     searches: list[Found] = []
     # With a limit, shallower trees first: they are what remains if the time does not suffice.
-    deadline = INFINITY if time_limit is None else begin + time_limit
-    for d in range(depth if time_limit is None else min(1, depth), depth + 1):
-        searches.append(run(d, min(limit, 2**d - 1), deadline))
-        if not searches[-1].complete:
-            break
+    depths = [depth] if time_limit is None else [*range(min(1, depth), depth + 1)]
+    if levels is not None:
+        depths = [*range(1, levels + 1), depth]
+    deadline = Deadline(time_limit)
+    with torch_threads(n_threads), deadline.listening():
+        for d in depths:
+            searches.append(run(d, min(limit, 2**d - 1), deadline))
+            if not searches[-1].complete:
+                break
+        if deadline.interrupted and len(depths) == 1 and depth > 2:
+            # These take no time.
+            searches.insert(0, run(2, min(limit, 3), NEVER))
     seconds = time.perf_counter() - begin
-    return Solution(
+    solution = Solution(
         patterns=patterns,
         task=task,
         searches=searches,
@@ -410,9 +442,12 @@ def solve(
             work,
         ),
     )
+    if deadline.interrupted:
+        deadline.warn(solution.certificate)
+    return solution
 
 
-Run = Callable[[int, int, float], Found]
+Run = Callable[[int, int, Deadline], Found]
 
 
 @dataclass(frozen=True)
@@ -447,14 +482,39 @@ class _Rows:
         problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
         return lambda d, nodes, deadline: TableSearch(problem, *search(problem, d, nodes, deadline))
 
-    def compiled_search(self, depth: int, max_nodes: int, memory: int) -> tuple[Run, Work]:
-        """The same search in machine code, and what it takes, checked."""
+    def compiled_search(self, depth: int, max_nodes: int, memory: int, n_threads: int) -> tuple[Run, Work]:
+        """The same in machine code, on as many threads as fit the memory, and what it takes, checked."""
+        problem, work, n_threads = self._compiled(depth, max_nodes, memory, n_threads)
+        return partial(problem.search, n_threads=n_threads), work
+
+    def lookahead(
+        self, depth: int, levels: int, penalty: float, memory: int, n_threads: int
+    ) -> tuple[Run, Work]:
+        """A tree of this depth that need not be the best, see `solve`, and the best of smaller ones."""
+        from sstorch.exact.compiled.lookahead import Lookahead
+
+        below = depth - levels
+        problem, work, n_threads = self._compiled(max(below, levels), 2**below - 1, memory, n_threads)
+        deep = Lookahead(problem, depth, levels, penalty, n_threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return deep.search(deadline) if d == depth else problem.search(d, nodes, deadline, n_threads)
+
+        return run, work
+
+    def _compiled(
+        self, depth: int, max_nodes: int, memory: int, n_threads: int
+    ) -> tuple[CompiledProblem, Work, int]:
+        """The problem in machine code, what a search of it takes, and how many threads have room."""
         # numba takes a while to load, which only a search by it need wait for.
         from sstorch.exact.compiled.search import CompiledProblem, estimate_compiled
 
         n_patterns, n_features = self.patterns.literals.shape
         n_channels = len(self.entries.values) + len(self.least)
-        work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes)
+        work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes, n_threads)
+        while n_threads > 1 and work.bytes > memory:
+            n_threads -= 1
+            work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes, n_threads)
         check(work, n_features, depth, memory)
         form = form_of(self.task)
         assert form is not None
@@ -462,16 +522,29 @@ class _Rows:
         if self.sizes is not None:
             values = np.concatenate([values, self.patterns.sums(self.sizes)])
         least = np.array(self.least, dtype=np.float64)
-        return CompiledProblem(self.patterns.literals, values, form, least).search, work
+        return CompiledProblem(self.patterns.literals, values, form, least), work, n_threads
 
 
 def _check_settings(
-    max_depth: int, max_nodes: int | None, leaf_penalty: float, time_limit: float | None
+    max_depth: int,
+    max_nodes: int | None,
+    leaf_penalty: float,
+    time_limit: float | None,
+    lookahead: int | None,
 ) -> int:
     """Check what does not depend on the data; returns the largest number of branch nodes."""
-    if not 0 <= max_depth <= MAX_EXACT_DEPTH:
+    if lookahead is not None and not 1 <= lookahead <= MAX_LOOKAHEAD:
+        raise ConfigError(f"lookahead={lookahead}: expected 1 to {MAX_LOOKAHEAD} levels, or None")
+    if lookahead is not None and max_nodes is not None:
         raise ConfigError(
-            f"max_depth={max_depth}: exact trees are searched for depths 0 to {MAX_EXACT_DEPTH}"
+            f"lookahead={lookahead} bounds trees by their depth and by leaf_penalty alone, not by "
+            f"max_nodes={max_nodes}"
+        )
+    if not 0 <= max_depth <= MAX_EXACT_DEPTH + (lookahead or 0):
+        remedy = "" if lookahead == MAX_LOOKAHEAD else "; for deeper ones set lookahead"
+        raise ConfigError(
+            f"max_depth={max_depth}: exact trees are searched for depths 0 to "
+            f"{MAX_EXACT_DEPTH + (lookahead or 0)}{remedy}"
         )
     check_limits(max_nodes, time_limit)
     if not 0.0 <= leaf_penalty < INFINITY:

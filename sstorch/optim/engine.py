@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
@@ -42,21 +41,6 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
     if not rows.is_whole:
         return "it takes all rows at once: use n_shards=1"
     return None
-
-
-@contextmanager
-def single_threaded_torch() -> Iterator[None]:
-    """Let torch compute on one thread for a while.
-
-    Beside the threads of the compiled engine its own would fight for the cores; and what is left to
-    torch, leaves that overflow, is the same on any number of threads.
-    """
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def compiled_problems(

@@ -22,9 +22,10 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
 from sstorch.optim.checkpoint import Arrays, Checkpoint
-from sstorch.optim.engine import Engine, compiled_problems, single_threaded_torch
+from sstorch.optim.engine import Engine, compiled_problems
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
+from sstorch.threads import torch_threads
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -564,7 +565,9 @@ class Trainer(ABC):
         compiled = compiled_problems(engine, reason, tree, objective, rows, many, say)
         with ExitStack() as stack:
             if compiled is not None:
-                stack.enter_context(single_threaded_torch())
+                # Beside the threads of the compiled engine those of torch would fight for the cores; and
+                # what is left to torch, leaves that overflow, is the same on any number of threads.
+                stack.enter_context(torch_threads(1))
             if checkpoint is not None:
                 checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
                 checkpoint.identify(

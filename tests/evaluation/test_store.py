@@ -147,6 +147,7 @@ def _write_for_ever(path: Path) -> None:
         store.write(KEY, _rows(1.0, 50_000), {})
 
 
+@pytest.mark.nightly
 def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     for pause in (0.05, 0.12, 0.2):

@@ -169,6 +169,7 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
         assert thin[name].value == pytest.approx(whole[name].value, abs=6e-3), name
 
 
+@pytest.mark.nightly
 def test_two_processes_give_the_results_of_one(cohort: DatasetConfig, tmp_path: Path) -> None:
     _run(cohort, tmp_path / "one")
     told = _run(cohort, tmp_path / "two", Processes(("cpu", "cpu")))

@@ -1,6 +1,7 @@
 """The compiled search beside that of torch."""
 
 import itertools
+import signal
 import time
 
 import numpy as np
@@ -20,7 +21,7 @@ from sstorch.exact import (
 )
 from sstorch.exact.engine import compiles
 from sstorch.exact.problem import Work
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataWarning
 
 RNG = np.random.default_rng(3)
 # Several times as many features as rows can tell apart further down, so that rows become equal there.
@@ -85,6 +86,94 @@ def test_rows_cut_off_by_the_clock_leave_a_tree_of_the_first_features(monkeypatc
     assert cut.optima[4, 15].lower_bound <= best.loss
     tree = cut.tree(depth=4, nodes=15)
     assert TASKS["survival"].loss(tree.apply(FEATURES)) == pytest.approx(cut.optima[4, 15].loss, rel=1e-12)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 5])
+def test_threads_find_the_same_losses_bit_for_bit(depth, monkeypatch):
+    from sstorch.exact.compiled import search
+
+    monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
+    task = TASKS["competing causes"]
+    found = [solve(FEATURES, task, depth, min_leaf=2, engine="compiled", n_threads=n) for n in (1, 3)]
+    np.testing.assert_array_equal(*(solution.table().loss for solution in found))
+    np.testing.assert_array_equal(*(solution.tree().feature for solution in found))
+
+
+def test_threads_are_as_many_as_there_is_room_for():
+    from sstorch.exact.compiled.search import estimate_compiled
+
+    distinct = len(np.unique(FEATURES, axis=0))
+    room = [estimate_compiled(distinct, 13, 2, 5, 31, n).bytes for n in (1, 2, 3)]
+    two = solve(FEATURES, TASKS["survival"], 5, engine="compiled", n_threads=8, memory=room[1])
+    assert two.counters.estimate.bytes == room[1]
+    with pytest.raises(ConfigError, match="too many for depth 5"):
+        solve(FEATURES, TASKS["survival"], 5, engine="compiled", n_threads=8, memory=room[0] - 1)
+    with pytest.raises(ConfigError, match="n_threads=0: expected at least 1"):
+        solve(FEATURES, TASKS["survival"], 2, n_threads=0)
+
+
+@pytest.fixture
+def control_c():
+    """Python's own reaction to Ctrl-C, which workers of a test run ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupted(LogLikelihood):
+    """Ctrl-C is pressed while costs of leaves are computed, once or again and again."""
+
+    press, presses = staticmethod(lambda: None), 1
+
+    def cost(self, cells):
+        self.presses -= 1
+        if self.presses >= 0:
+            self.press()
+        return super().cost(cells)
+
+
+def test_control_c_ends_a_search_with_the_best_tree_so_far(control_c, monkeypatch):
+    from sstorch.exact import search
+
+    monkeypatch.setattr(search, "fits", lambda problem, depth: False)
+    task = Interrupted(TIME, EVENT)
+    task.press = control_c
+    with pytest.warns(DataWarning, match="interrupted: the best tree so far is at most"):
+        cut = solve(FEATURES, task, 4)
+    assert cut.gap > 0.0
+    stump = solve(FEATURES, TASKS["survival"], 2)
+    assert cut.loss <= stump.loss * (1 + 1e-12)
+    assert cut.optima[2, 3].certified
+    assert task.loss(cut.tree().apply(FEATURES)) == pytest.approx(cut.loss, rel=1e-12)
+
+
+def test_control_c_ends_a_compiled_search(control_c, monkeypatch):
+    from sstorch.exact.compiled import search
+
+    steps = search._steps
+
+    def pressed(*arguments):
+        for number, last in enumerate(steps(*arguments)):
+            if number == 4:
+                control_c()
+            yield last
+
+    monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
+    monkeypatch.setattr(search, "_steps", pressed)
+    with pytest.warns(DataWarning, match="interrupted"):
+        cut = solve(FEATURES, TASKS["survival"], 4, engine="compiled")
+    best = solve(FEATURES, TASKS["survival"], 4)
+    assert cut.optima[2, 3].certified
+    assert not cut.optima[4, 15].certified
+    assert best.loss <= cut.loss <= cut.optima[2, 3].loss
+
+
+def test_a_second_control_c_raises(control_c):
+    task = Interrupted(TIME, EVENT)
+    task.press, task.presses = control_c, 2
+    with pytest.raises(KeyboardInterrupt):
+        solve(FEATURES, task, 4)
 
 
 class Doubled(LogLikelihood):

@@ -168,6 +168,7 @@ def test_pipeline_with_columns_and_grid_search_over_two_processes(
     np.testing.assert_array_equal(again.predict(gbsg2.frame), best.predict(gbsg2.frame))
 
 
+@pytest.mark.nightly
 def test_cross_validation_in_two_processes_is_that_of_one(
     gbsg2: SurvivalData, structured: np.ndarray
 ) -> None:

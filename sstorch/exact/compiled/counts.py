@@ -8,7 +8,7 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.tables import absorb_prefix, absorb_singles
-from sstorch.optim.compiled.jit import compiled, entry
+from sstorch.optim.compiled.jit import compiled, entry, take
 
 
 class Rows(NamedTuple):
@@ -128,8 +128,12 @@ def _begin(t, rows, depth):
 
 
 @compiled
-def _visit(t, rows, depth, first):
-    """All sets whose first feature is given: moments, and splits of those of `depth` features."""
+def _visit(t, rows, depth, longest, first):
+    """All prefixes of up to `longest` features, the first one given.
+
+    Below those of `depth` - 2 features: moments of `depth` features, and the splits of these sets. Below
+    shorter ones: moments of sets with two features more, which later prefixes need.
+    """
     prefix = np.zeros(3, dtype=np.int64)
     after = np.zeros(4, dtype=np.int64)
     prefix[0] = first
@@ -143,13 +147,13 @@ def _visit(t, rows, depth, first):
             if size == depth - 2:
                 _count_pairs(rows, size, t.binomials, t.pairs, 0, n)
                 absorb_prefix(t, prefix, size, depth, c)
-            else:
+            elif longest < depth - 2:
                 start = t.of_size[size + 2]
                 for i in range(size):
                     start += t.binomials[prefix[i], size + 2 - i]
                 _count_pairs(rows, size, t.binomials, t.moments, start, n)
             after[size] = 2
-        if size < depth - 2 and after[size] < prefix[size - 1]:
+        if size < longest and after[size] < prefix[size - 1]:
             prefix[size] = after[size]
             after[size] += 1
             size += 1
@@ -159,11 +163,48 @@ def _visit(t, rows, depth, first):
             entering = False
 
 
-@compiled
-def _finish(t, depth, n_visited):
-    """All sets of features below `n_visited` that are smaller than `depth`, largest first, and the root.
+@entry
+def begin(t, rows, literals, depth):
+    """Begin a search: moments of single features and of pairs.
 
-    In a search of depth 2, which has no visits, pairs are among them.
+    Args:
+        t: tables; all least costs are infinite.
+        rows: work space, of which the values of the first level are given.
+        literals: (U, F) sorted rows.
+        depth: D >= 1.
+    """
+    _read(rows, literals)
+    _begin(t, rows, depth)
+
+
+@entry
+def visit(t, rows, depth, longest, first, last, queue):
+    """Go on with a search of depth 3 or more by all sets whose first feature is first .. last - 1.
+
+    Several threads may share these features, with tables that have the moments in common and rows of their
+    own: first with `longest` = D - 3, for the moments of smaller sets, then, when all are done, with D - 2.
+
+    Args:
+        t: tables.
+        rows: work space.
+        depth: D.
+        longest: features of a prefix, at most D - 2.
+        first: smallest of the features.
+        last: one beyond the largest, from which threads begin: it has most sets.
+        queue: (1,), how many features threads have taken.
+    """
+    while True:
+        feature = last - 1 - take(queue)
+        if feature < max(first, 2):
+            break
+        _visit(t, rows, depth, longest, feature)
+
+
+@entry
+def finish(t, depth, n_visited):
+    """End a search: all sets of features below `n_visited` that are smaller than `depth`, and the root.
+
+    Larger ones first. In a search of depth 2, which has no visits, pairs are among them.
     """
     prefix = np.zeros(3, dtype=np.int64)
     for size in range(0 if depth == 2 else depth - 3, -1, -1):
@@ -180,26 +221,3 @@ def _finish(t, depth, n_visited):
                 break
             prefix[i] += 1
     absorb_singles(t, n_visited)
-
-
-@entry
-def advance(t, rows, literals, depth, first, last, ends):
-    """Go on with a search, by all sets whose first feature is first .. last - 1.
-
-    Args:
-        t: tables; all least costs are infinite before the first step.
-        rows: work space, of which the values of the first level are given.
-        literals: (U, F) sorted rows.
-        depth: D >= 1.
-        first: 0 begins the search.
-        last: features from here on are not visited yet.
-        ends: whether there are no more steps; then the root's costs follow, of trees over visited features.
-    """
-    if first == 0:
-        _read(rows, literals)
-        _begin(t, rows, depth)
-    if depth > 2:
-        for feature in range(max(2, first), last):
-            _visit(t, rows, depth, feature)
-    if ends:
-        _finish(t, depth, last)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.counts import Rows, advance
+from sstorch.exact.compiled.counts import Rows, begin, finish, visit
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.tables import Tables
+from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.problem import INFINITY, Budget, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 
@@ -27,7 +28,9 @@ _CELLS_A_STEP = 1 << 21
 _SECONDS_PER_CELL = 3e-9
 
 
-def estimate_compiled(n_patterns: int, n_features: int, n_channels: int, depth: int, max_nodes: int) -> Work:
+def estimate_compiled(
+    n_patterns: int, n_features: int, n_channels: int, depth: int, max_nodes: int, n_threads: int = 1
+) -> Work:
     """Work of a compiled search over distinct rows; as `sstorch.exact.problem.estimate` for the other one."""
     n, sets = n_features, [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(s << k for k, s in enumerate(sets))
@@ -35,14 +38,17 @@ def estimate_compiled(n_patterns: int, n_features: int, n_channels: int, depth: 
     least = sum((len(budgets(depth - k, max_nodes)) - 1) * (sets[k] << k) for k in range(depth))
     at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth)
     rows = n_patterns * (n + max(1, depth - 1) * (1 + n_channels))
-    return Work(cells, 8 * (moments + least + at_once + rows), cells * _SECONDS_PER_CELL)
+    return Work(cells, 8 * (moments + n_threads * (least + at_once + rows)), cells * _SECONDS_PER_CELL)
 
 
-def _steps(n: int, depth: int) -> Iterator[int]:
-    """Ends of ranges of first features, each with at least so many sets that a call does not matter."""
-    begin = 0
+def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
+    """Ends of ranges of first features, each with so many sets that neither calls nor waiting matter."""
+    begin, most = 0, _CELLS_A_STEP
+    if n_threads > 1 and n > 0:
+        # Several features a thread, of which the last has most sets.
+        most = max(most, 4 * n_threads * comb(n - 1, depth - 1) << depth)
     for last in range(1, n + 1):
-        if last == n or (comb(last, depth) - comb(begin, depth)) << depth > _CELLS_A_STEP:
+        if last == n or (comb(last, depth) - comb(begin, depth)) << depth > most:
             yield last
             begin = last
 
@@ -100,6 +106,19 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     )
 
 
+def _another(tables: Tables, rows: Rows) -> tuple[Tables, Rows]:
+    """Tables and rows for one more thread: what is written is its own, but for moments."""
+    t = tables._replace(
+        least=np.full_like(tables.least, INFINITY),
+        **{
+            name: np.empty_like(getattr(tables, name))
+            for name in ("pairs", "sums", "costs", "single", "without")
+        },
+    )
+    own = ("kept", "n_below", "differs", "values", "size")
+    return t, rows._replace(**{name: getattr(rows, name).copy() for name in own})
+
+
 @dataclass(frozen=True)
 class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need.
@@ -121,22 +140,18 @@ class CompiledProblem:
         kept = self.literals[:, feature] == present
         return CompiledProblem(self.literals[kept], self.values[:, kept], self.form, self.least)
 
-    def search(self, depth: int, max_nodes: int, deadline: float = INFINITY) -> CompiledSearch:
-        """Least costs of all budgets, until a time of `time.perf_counter`."""
+    def search(
+        self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1
+    ) -> CompiledSearch:
+        """Least costs of all budgets; by however many threads, the same."""
         n = self.literals.shape[1]
         depth = depth if max_nodes > 0 else 0
         size = max(depth, 1)
         tables, rows = self._tables(size, max_nodes), self._rows(size)
-        begin = last = 0
-        # Up to pairs there is but one step. Between steps the interpreter sees to interrupts.
-        for last in _steps(n, depth) if depth > 2 else [n]:
-            if time.perf_counter() > deadline and depth > 2:
-                last = begin
-                break
-            advance(tables, rows, self.literals, size, begin, last, last == n)
-            begin = last
-        if last < n:
-            advance(tables, rows, self.literals, size, last, last, True)
+        begin(tables, rows, self.literals, size)
+        # Up to pairs there is nothing to visit.
+        last = self._visit(tables, rows, depth, deadline, n_threads) if depth > 2 else n
+        finish(tables, size, last)
         states = budgets(depth, max_nodes)
         costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
         costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
@@ -148,6 +163,30 @@ class CompiledProblem:
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
         return CompiledSearch(problem, costs, dict(zip(below, singles, strict=True)), last == n)
+
+    def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
+        """Visit sets until the deadline; returns the end of the features that they were among."""
+        n = self.literals.shape[1]
+        # One thread has the tables themselves, the others their own, which in the end lower them.
+        team = [(tables, rows), *(_another(tables, rows) for _ in range(n_threads - 1))]
+        first = 0
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="sstorch") as pool:
+            # Between steps the interpreter sees to interrupts.
+            for last in _steps(n, depth, n_threads):
+                if deadline.passed:
+                    break
+                for longest in (depth - 3, depth - 2):
+                    if longest > 0:
+                        queue = np.zeros(1, dtype=np.int64)
+                        given = [(*one, depth, longest, first, last, queue) for one in team]
+                        helpers = [pool.submit(visit, *arguments) for arguments in given[1:]]
+                        visit(*given[0])
+                        for helper in helpers:
+                            helper.result()
+                first = last
+        for theirs, _ in team[1:]:
+            np.minimum(tables.least, theirs.least, out=tables.least)
+        return first
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
         n, n_channels = self.literals.shape[1], len(self.values)

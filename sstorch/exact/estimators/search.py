@@ -89,8 +89,8 @@ class Questions:
     rules: list[Rule]
     features: pd.DataFrame
 
-    def solve(self, task: Task, min_events: int = 0) -> Solution:
-        """Search for the trees of all budgets up to that of the settings.
+    def solve(self, task: Task, min_events: int = 0, lookahead: int | None = None) -> Solution:
+        """Search for the trees of all budgets up to that of the settings, or for one by `lookahead`.
 
         Raises:
             DataError: no leaf could be large enough.
@@ -108,6 +108,7 @@ class Questions:
             time_limit=settings.time_limit,
             memory=settings.memory,
             device=settings.device,
+            lookahead=lookahead,
         )
 
 

@@ -57,6 +57,7 @@ class SurvivalSettings(SearchSettings):
     leaf_curve: LeafCurveKind
     n_buckets: int | None
     time_unit: str | None = None
+    lookahead: int | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(Objective):
@@ -75,6 +76,8 @@ class SurvivalSettings(SearchSettings):
         self.time_unit = check_time_unit(self.time_unit)
         if self.n_buckets is not None:
             self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
+        if self.lookahead is not None:
+            self.lookahead = check_integer("lookahead", self.lookahead, 1)
 
     def search(self, data: SurvivalData) -> TreeSearch:
         """Binarize and solve, from these rows alone.
@@ -97,7 +100,7 @@ class SurvivalSettings(SearchSettings):
         else:
             curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
             task = IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
-        return TreeSearch(self, data, questions, questions.solve(task, self.min_events))
+        return TreeSearch(self, data, questions, questions.solve(task, self.min_events, self.lookahead))
 
 
 def late_entry(data: SurvivalData) -> FloatArray | None:
@@ -316,6 +319,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             width that times are put in for the search (not for the curves).
         memory: bytes that the search may take.
         time_unit: unit of the times, such as ``"days"``, as texts and figures name it.
+        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
+            many levels are searched together, with greedy trees below, then the best tree below each. With
+            the log-likelihood; see :func:`~sstorch.exact.solve`.
 
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
@@ -364,9 +370,11 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         n_buckets: int | None = None,
         memory: int = 4 * 2**30,
         time_unit: str | None = None,
+        lookahead: int | None = None,
     ) -> None:
         super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
         self.time_unit = time_unit
+        self.lookahead = lookahead
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events

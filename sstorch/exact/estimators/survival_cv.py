@@ -90,6 +90,9 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     cv_results_: pd.DataFrame
     folds_: npt.NDArray[np.int64]
 
+    # Trees of all sizes are compared, of which a lookahead finds one.
+    lookahead = None
+
     def __init__(
         self,
         max_depth: int = 3,

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sstorch.exact.deadline import Deadline, OutOfTimeError
 from sstorch.exact.fronts.problem import REACHED, UNREACHABLE, FrontProblem
-from sstorch.exact.problem import Budget, OutOfTimeError, check_time, splits
+from sstorch.exact.problem import Budget, splits
 
 # With so many different costs at most, the least of the other cost is kept for each.
 _EVERY_VALUE = 1 << 16
@@ -396,7 +397,7 @@ class Found(NamedTuple):
 
 
 def cheapest_tree(
-    problem: FrontProblem, target: Budget, known: Tensor | None, memory: int, deadline: float
+    problem: FrontProblem, target: Budget, known: Tensor | None, memory: int, deadline: Deadline
 ) -> Found:
     """The cheapest tree within a budget of depth 3 whose balance is within the task's limit.
 
@@ -420,7 +421,7 @@ def cheapest_tree(
             left, right = roots[number]
             slack = 1e-14 * sum(a + abs(rate) * b for a, b in (left.scale, right.scale)) + 1e-6
             if float(bounds[number]) <= least - 1.0 + slack:
-                check_time(deadline)
+                deadline.check()
                 most = least - 1.0 + abs(rate) * limit + slack
                 for first in left.within(rate, most - float(lows[number, 1])):
                     for second in right.within(rate, most - float(lows[number, 0])):
@@ -465,19 +466,19 @@ class _Roots:
             self._kept[number] = made
         return made
 
-    def lows(self, rate: float, deadline: float) -> tuple[Tensor, Tensor]:
+    def lows(self, rate: float, deadline: Deadline) -> tuple[Tensor, Tensor]:
         """Least cost + rate * balance of each root's two subtrees (n, 2), and their points (n, 2, 2)."""
         lows = torch.empty((len(self), 2), dtype=torch.float64)
         points = torch.empty((len(self), 2, 2), dtype=torch.int64)
         for number in range(len(self)):
-            check_time(deadline)
+            deadline.check()
             for side, subtrees in enumerate(self[number]):
                 least, point = subtrees.least(rate)
                 lows[number, side], points[number, side] = least, point
         return lows, points
 
 
-def _best_rate(roots: _Roots, limit: int, known: Tensor | None, bounds: Tensor, deadline: float) -> float:
+def _best_rate(roots: _Roots, limit: int, known: Tensor | None, bounds: Tensor, deadline: Deadline) -> float:
     """A rate that makes the least bound large; `bounds` is raised to the largest bound of each root met.
 
     The dual is the lower envelope of one line for each tree, value cost + rate (balance - limit) on the side

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
 from sstorch.exact.fronts.search import (
     Floors,
@@ -182,8 +183,8 @@ class FrontSolution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or that the time limit cut the search short."""
-        return "optimal" if self.certified else "not proved: the time limit cut the search short"
+        """``"optimal"``, or that the search was cut short."""
+        return "optimal" if self.certified else "not proved: the search was cut short"
 
     def table(self, score: Score | None = None) -> pd.DataFrame:
         """The front: both totals in the user's units, and the score."""
@@ -269,6 +270,7 @@ def solve_front(
         max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
         min_leaf: least number of rows of a leaf.
         time_limit: seconds, or None. If they do not suffice at depth 3, the front holds what was found.
+            Ctrl-C ends the time, with a `DataWarning`; a second one raises.
         memory: bytes that the search may take.
         device: where to search.
 
@@ -298,19 +300,19 @@ def solve_front(
     _check_memory(patterns, task, target.depth, memory)
     problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
     begin = time.perf_counter()
-    deadline = float("inf") if time_limit is None else begin + time_limit
+    deadline = Deadline(time_limit)
     small = budget(min(2, target.depth), target.nodes)
     search = nondominated_front if task.order == "pareto" else balance_front
     points = search(problem, small, memory)
     origins: list[Origin] = [None] * points.shape[1]
     n_roots, lower_bound = problem.n_features, -float("inf")
-    if target.depth > 2:
-        if task.order == "pareto":
+    with deadline.listening():
+        if target.depth > 2 and task.order == "pareto":
             points, origins, n_roots = _pareto_roots(problem, target, points, memory // 2, deadline)
-        else:
+        elif target.depth > 2:
             points, origins, lower_bound, complete = _cheapest_root(problem, target, points, memory, deadline)
             n_roots = problem.n_features if complete else -1
-    return FrontSolution(
+    solution = FrontSolution(
         patterns=patterns,
         problem=problem,
         target=target,
@@ -322,10 +324,13 @@ def solve_front(
             patterns.n_rows, len(patterns.literals), problem.n_features, time.perf_counter() - begin
         ),
     )
+    if deadline.interrupted:
+        deadline.warn(solution.certificate)
+    return solution
 
 
 def _pareto_roots(
-    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: float
+    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
 ) -> tuple[Tensor, list[Origin], int]:
     """Add all trees of depth 3, root by root, to a front.
 
@@ -335,7 +340,7 @@ def _pareto_roots(
     origins: list[Origin] = [None] * front.shape[1]
     weights = normals(front, problem.largest)
     for feature in range(problem.n_features):
-        if time.perf_counter() > deadline:
+        if deadline.passed:
             return front, origins, feature
         absent, present = problem.split(feature)
         for split, (first, second) in enumerate(splits(target)):
@@ -359,7 +364,7 @@ def _pareto_roots(
 
 
 def _cheapest_root(
-    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: float
+    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
 ) -> tuple[Tensor, list[Origin], float, bool]:
     """The cheapest tree of depth 3, or the cheapest of a front of smaller ones."""
     known = front[:, front[0].argmin()] if front.shape[1] else None

@@ -1,0 +1,77 @@
+"""When a search has to stop before it is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from sstorch.exceptions import DataWarning
+
+
+class OutOfTimeError(Exception):
+    """A search has to stop; raised and caught inside the engine."""
+
+
+class Deadline:
+    """The time at which a search has to stop, or the moment at which somebody interrupts it.
+
+    Args:
+        seconds: from now on; None is no limit.
+
+    Attributes:
+        interrupted: whether Ctrl-C was pressed while `listening`.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._time = None if seconds is None else time.perf_counter() + seconds
+        self.interrupted = False
+
+    @property
+    def passed(self) -> bool:
+        """True from when on the search has to stop."""
+        return self.interrupted or (self._time is not None and time.perf_counter() > self._time)
+
+    def check(self) -> None:
+        """Go on, or stop the search.
+
+        Raises:
+            OutOfTimeError: the deadline has passed.
+        """
+        if self.passed:
+            raise OutOfTimeError
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take Ctrl-C for the end of the time, and a second one for what it is elsewhere.
+
+        Only where Python's own reaction to it is in force, and in the main thread, which signals reach.
+        """
+        ours = threading.current_thread() is threading.main_thread()
+        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self.interrupted:
+                signal.default_int_handler(number, frame)
+            self.interrupted = True
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def warn(self, certificate: str) -> None:
+        """Say that the search was interrupted, and what its result is worth."""
+        warnings.warn(
+            f"the search was interrupted: the best tree so far is {certificate}", DataWarning, stacklevel=3
+        )
+
+
+NEVER = Deadline()
