@@ -70,7 +70,7 @@ class Patterns:
             first.setdefault(key, int(column))
         columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
         literals = np.ascontiguousarray(turned[:, columns]).view(np.uint8)
-        index, of_row = _distinct_rows(literals)
+        index, of_row = distinct_rows(literals)
         return cls(literals[index], columns, flipped[columns], of_row, matrix, tuple(names))
 
     @property
@@ -131,7 +131,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
     return array.astype(np.bool_), names
 
 
-def _distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+def distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
     """Index of the first of each group of equal rows, and the group of every row.
 
     Groups come in the order of their first column, then the second, and so on.

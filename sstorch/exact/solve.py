@@ -522,7 +522,7 @@ class _Rows:
         if self.sizes is not None:
             values = np.concatenate([values, self.patterns.sums(self.sizes)])
         least = np.array(self.least, dtype=np.float64)
-        return CompiledProblem(self.patterns.literals, values, form, least), work, n_threads
+        return CompiledProblem.of(self.patterns.literals, values, form, least), work, n_threads
 
 
 def _check_settings(

@@ -67,6 +67,17 @@ def test_both_engines_find_the_same_losses(name):
             assert np.bincount(leaf, EVENT).min() >= min_events
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
+def test_thresholds_of_columns_are_counted_as_chains(depth):
+    columns = RNG.normal(size=(150, 3)).round(1)
+    cuts = [column > t for column in columns.T for t in np.linspace(-1.5, 1.5, 5)]
+    features = np.column_stack([*cuts, FEATURES[:, :3]])
+    task = TASKS["competing causes"]
+    found = [solve(features, task, depth, min_leaf=3, engine=engine) for engine in ("torch", "compiled")]
+    np.testing.assert_allclose(*(solution.table().loss for solution in found), rtol=1e-12)
+    assert found[1].tree().depth <= depth
+
+
 def test_rows_cut_off_by_the_clock_leave_a_tree_of_the_first_features(monkeypatch):
     """Every look at the clock takes a second; the last features are not seen."""
     from sstorch.exact.compiled import search

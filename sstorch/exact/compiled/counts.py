@@ -17,18 +17,25 @@ class Rows(NamedTuple):
     Rows that agree in the features below any one are then neighbours, also among those that have some other
     features: once these are given, they are one row.
 
+    Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
+    column. What a row has is then told by the last feature of each chain, and sums follow by adding up.
+
     Attributes:
-        present: features of all rows, ascending in each.
+        chain: (F,), where the chain of each feature begins.
+        last: the last features of the chains of all rows, ascending in each.
         begin: (U,), where those of a row begin.
-        below: (U, F), how many features below each one a row has; -1 where it lacks the feature itself.
+        below: (U, F), how many chains before that of each feature a row has some of; -1 where it lacks the
+            feature.
         kept: (D - 1, U), rows that have the first, the first two, ... features of a prefix.
-        n_below: (D - 1, U), how many of their features are below these.
+        n_below: (D - 1, U), how many chains they have some of, before that of the last of these features.
         differs: (D - 1, U), the first feature in which each differs from the one before.
         values: (D - 1, U, C), their sums.
         size: (D - 1,), how many there are.
+        single: (F,), work space.
     """
 
-    present: IntArray
+    chain: IntArray
+    last: IntArray
     begin: IntArray
     below: IntArray
     kept: IntArray
@@ -36,11 +43,12 @@ class Rows(NamedTuple):
     differs: IntArray
     values: FloatArray
     size: IntArray
+    single: FloatArray
 
 
 @compiled
 def _read(rows, literals):
-    """Fill `rows` but for values, from sorted rows (U, F)."""
+    """Fill `rows` but for chains and values, from sorted rows (U, F)."""
     n_rows, n = literals.shape
     at = 0
     for r in range(n_rows):
@@ -48,9 +56,11 @@ def _read(rows, literals):
         count = 0
         for f in range(n):
             if literals[r, f]:
-                rows.present[at + count] = f
-                rows.below[r, f] = count
-                count += 1
+                # All of a chain have the count of the chains before it.
+                if f == rows.chain[f]:
+                    count += 1
+                rows.last[at + count - 1] = f
+                rows.below[r, f] = count - 1
             else:
                 rows.below[r, f] = -1
         at += count
@@ -64,15 +74,16 @@ def _read(rows, literals):
 
 @compiled
 def _keep(rows, level, feature):
-    """The rows of a level that have one more feature, and two below it; equal ones added up."""
+    """The rows of a level that have one more feature, and some below it; equal ones added up."""
     above = level - 1
     count = 0
     differs = feature
+    in_chain = rows.chain[feature] < feature
     for i in range(rows.size[above]):
         r = rows.kept[above, i]
         differs = min(differs, rows.differs[above, i])
         n_below = rows.below[r, feature]
-        if n_below < 2:
+        if n_below < 0 or (n_below == 0 and not in_chain):
             continue
         if count > 0 and differs >= feature:
             for channel in range(rows.values.shape[2]):
@@ -88,43 +99,78 @@ def _keep(rows, level, feature):
 
 
 @compiled
-def _count_pairs(rows, level, binomials, out, start, n):
-    """Sums (C, n) of the rows of a level over the pairs of their features below the prefix."""
+def _add_up(rows, sums, below):
+    """From sums over the last features of chains to those over all features, below some feature."""
+    for d in range(below - 2, -1, -1):
+        if rows.chain[d + 1] <= d:
+            sums[d] += sums[d + 1]
+
+
+@compiled
+def _count_pairs(rows, level, feature, binomials, out, start):
+    """Sums (C, n) of the rows of a level over the pairs of features below one that all of them have."""
+    n = binomials[feature, 2]
+    # The features before this one in its chain: all rows have them.
+    rest = feature - 1 if feature < len(rows.chain) and rows.chain[feature] < feature else -1
     for channel in range(len(out)):
-        out[channel, start : start + n] = 0.0
-    for i in range(rows.size[level]):
-        begin = rows.begin[rows.kept[level, i]]
-        end = begin + rows.n_below[level, i]
-        for channel in range(len(out)):
-            sums = out[channel]
+        sums, single = out[channel, start : start + n], rows.single
+        sums[:] = 0.0
+        single[:feature] = 0.0
+        total = 0.0
+        for i in range(rows.size[level]):
+            begin = rows.begin[rows.kept[level, i]]
+            end = begin + rows.n_below[level, i]
             value = rows.values[level, i, channel]
             if value == 0.0:
                 continue
-            for j in range(begin + 1, end):
-                place = start + binomials[rows.present[j], 2]
+            total += value
+            for j in range(begin, end):
+                d = rows.last[j]
+                single[d] += value
+                place = binomials[d, 2]
                 for k in range(begin, j):
-                    sums[place + rows.present[k]] += value
+                    sums[place + rows.last[k]] += value
+            # Sums with `rest` are those of single features.
+        if rest >= 0:
+            place = binomials[rest, 2]
+            for e in range(rows.chain[feature]):
+                sums[place + e] = single[e]
+            single[rest] = total
+        _add_up(rows, single, feature)
+        for d in range(feature - 1, 0, -1):
+            first, place = rows.chain[d], binomials[d, 2]
+            # Rows that have the next one of the chain have this one.
+            if d + 1 < feature and rows.chain[d + 1] <= d:
+                after = binomials[d + 1, 2]
+                for e in range(first):
+                    sums[place + e] += sums[after + e]
+            for e in range(first, d):
+                sums[place + e] = single[d]
+        for d in range(1, feature):
+            _add_up(rows, sums[binomials[d, 2] : binomials[d, 2] + d], rows.chain[d])
 
 
 @compiled
 def _begin(t, rows, depth):
     """Moments of single features and of pairs."""
     n = rows.below.shape[1]
-    n_channels = len(t.moments)
-    for channel in range(n_channels):
-        t.moments[channel, : 1 + n] = 0.0
-        sums = t.moments[channel]
+    for channel in range(len(t.moments)):
+        sums = t.moments[channel, 1 : 1 + n]
+        sums[:] = 0.0
+        total = 0.0
         for i in range(rows.size[0]):
             value = rows.values[0, i, channel]
-            sums[0] += value
+            total += value
             if value == 0.0:
                 continue
             at = rows.begin[i]
             for j in range(at, at + rows.n_below[0, i]):
-                sums[1 + rows.present[j]] += value
+                sums[rows.last[j]] += value
+        _add_up(rows, sums, n)
+        t.moments[channel, 0] = total
     if depth > 1:
         pairs, start = (t.pairs, 0) if depth == 2 else (t.moments, t.of_size[2])
-        _count_pairs(rows, 0, t.binomials, pairs, start, t.binomials[n, 2])
+        _count_pairs(rows, 0, n, t.binomials, pairs, start)
 
 
 @compiled
@@ -143,15 +189,14 @@ def _visit(t, rows, depth, longest, first):
         if entering:
             c = prefix[size - 1]
             _keep(rows, size, c)
-            n = t.binomials[c, 2]
             if size == depth - 2:
-                _count_pairs(rows, size, t.binomials, t.pairs, 0, n)
+                _count_pairs(rows, size, c, t.binomials, t.pairs, 0)
                 absorb_prefix(t, prefix, size, depth, c)
             elif longest < depth - 2:
                 start = t.of_size[size + 2]
                 for i in range(size):
                     start += t.binomials[prefix[i], size + 2 - i]
-                _count_pairs(rows, size, t.binomials, t.moments, start, n)
+                _count_pairs(rows, size, c, t.binomials, t.moments, start)
             after[size] = 2
         if size < longest and after[size] < prefix[size - 1]:
             prefix[size] = after[size]

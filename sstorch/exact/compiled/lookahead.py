@@ -261,7 +261,8 @@ class Lookahead:
                 for sign in (0, 1)
             ]
             (left, absent, here), (right, present, there) = parts
-            return left + right, (feature, absent, present), here + there
+            name = int(problem.features[feature])
+            return left + right, (name, absent, present), here + there
         depth = self.depth - max(level, self.levels)
         found = problem.search(depth, 2**depth - 1, deadline, self.n_threads)
         best = min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))

@@ -17,6 +17,7 @@ from sstorch.exact.compiled.counts import Rows, begin, finish, visit
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.tables import Tables
 from sstorch.exact.deadline import NEVER, Deadline
+from sstorch.exact.moments import distinct_rows
 from sstorch.exact.problem import INFINITY, Budget, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 
@@ -115,8 +116,31 @@ def _another(tables: Tables, rows: Rows) -> tuple[Tables, Rows]:
             for name in ("pairs", "sums", "costs", "single", "without")
         },
     )
-    own = ("kept", "n_below", "differs", "values", "size")
+    own = ("kept", "n_below", "differs", "values", "size", "single")
     return t, rows._replace(**{name: getattr(rows, name).copy() for name in own})
+
+
+def _chains(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+    """An order of the features (F,), and where in it the chain of each begins, (F,).
+
+    A chain are neighbours of which each is in no rows but those of the one before, or in all of them: so are
+    the thresholds of a column.
+    """
+    n = literals.shape[1]
+    more: list[bool] = np.any(literals[:, 1:] > literals[:, :-1], axis=0).tolist()
+    less: list[bool] = np.any(literals[:, 1:] < literals[:, :-1], axis=0).tolist()
+    order: list[int] = []
+    chain: list[int] = []
+    at = 0
+    while at < n:
+        end = at + 1
+        rises = end < n and more[at]
+        while end < n and not (less if rises else more)[end - 1]:
+            end += 1
+        order += range(end - 1, at - 1, -1) if rises else range(at, end)
+        chain += [at] * (end - at)
+        at = end
+    return np.array(order, dtype=np.int64), np.array(chain, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -124,21 +148,38 @@ class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need.
 
     Attributes:
-        literals: (U, F) uint8, in the order of `Patterns`.
+        literals: (U, F) uint8.
+        chain: (F,), where the chain of each feature begins; rows that have a feature have those before it in
+            its chain.
+        features: (F,), what they are called elsewhere.
         values: (C, U), sums of the rows: channels of the task, then those that leaves need some of.
         form: of the cost.
         least: how much of each of the last channels a leaf needs.
     """
 
     literals: npt.NDArray[np.uint8]
+    chain: IntArray
+    features: IntArray
     values: FloatArray
     form: Form
     least: FloatArray
 
+    @classmethod
+    def of(
+        cls, literals: npt.NDArray[np.uint8], values: FloatArray, form: Form, least: FloatArray
+    ) -> CompiledProblem:
+        """Order the features of sorted rows (U, F) so that they are chains, and the rows by them."""
+        features, chain = _chains(literals)
+        if (features != np.arange(len(features))).any():
+            literals = literals[:, features]
+            rows, _ = distinct_rows(literals)
+            literals, values = literals[rows], values[:, rows]
+        return cls(literals, chain, features, values, form, least)
+
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
-        return CompiledProblem(self.literals[kept], self.values[:, kept], self.form, self.least)
+        return replace(self, literals=self.literals[kept], values=self.values[:, kept])
 
     def search(
         self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1
@@ -159,10 +200,19 @@ class CompiledProblem:
             fitting = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
             costs[state] = min(costs[s] for s in fitting)
         # What is below a root is searched anew for the tree: among the features that were visited, no others.
-        problem = self if last == n else replace(self, literals=self.literals[:, :last].copy())
+        problem = self if last == n else self._with_first(last)
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
         return CompiledSearch(problem, costs, dict(zip(below, singles, strict=True)), last == n)
+
+    def _with_first(self, n: int) -> CompiledProblem:
+        """The same rows with so many of their features; some may then be equal."""
+        return replace(
+            self,
+            literals=self.literals[:, :n].copy(),
+            chain=self.chain[:n],
+            features=self.features[:n],
+        )
 
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
         """Visit sets until the deadline; returns the end of the features that they were among."""
@@ -210,7 +260,8 @@ class CompiledProblem:
         n_rows, n = self.literals.shape
         levels = max(depth - 1, 1)
         rows = Rows(
-            present=np.empty(int(self.literals.sum()), dtype=np.int64),
+            chain=self.chain,
+            last=np.empty(int(self.literals.sum()), dtype=np.int64),
             begin=np.empty(n_rows, dtype=np.int64),
             below=np.empty((n_rows, n), dtype=np.int64),
             kept=np.empty((levels, n_rows), dtype=np.int64),
@@ -218,6 +269,7 @@ class CompiledProblem:
             differs=np.empty((levels, n_rows), dtype=np.int64),
             values=np.empty((levels, n_rows, len(self.values))),
             size=np.empty(levels, dtype=np.int64),
+            single=np.empty(n),
         )
         rows.values[0] = self.values.T
         return rows
@@ -266,4 +318,4 @@ class CompiledSearch:
             else None
             for sign in (0, 1)
         ]
-        return feature, children[0], children[1]
+        return int(self.problem.features[feature]), children[0], children[1]
