@@ -309,7 +309,12 @@ class SoftTree(nn.Module):
 
     def survival(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
-        return self.log_survival(x, times, prediction).exp()
+        if prediction != "hbp":
+            return self.log_survival(x, times, prediction).exp()
+        # Of some families it takes less than their cumulative hazard.
+        _, log_time, linear, shape = self._at(x, times, prediction)
+        curves = self.family.survival(log_time, linear, shape).squeeze(-3)
+        return torch.where(times == 0, torch.ones_like(curves), curves)
 
     def cumulative_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Cumulative hazard H(t | x) >= 0; arguments and shape as :meth:`log_survival`."""

@@ -87,10 +87,23 @@ def test_starts_at_one_and_never_rises(case: str) -> None:
     family = built(case)
     _, g, shape = arguments(family)
     y = torch.linspace(-40, 12, 2001, dtype=torch.float64)
-    survival = torch.exp(-family.cumulative_hazard(y, g, shape))
-    assert survival[:, 0].min() > 1 - 1e-6
-    assert survival.diff(dim=-1).max() <= 1e-15
-    assert ((survival >= 0) & (survival <= 1)).all()
+    hazard = family.cumulative_hazard(y, g, shape)
+    for survival in (torch.exp(-hazard), family.survival(y, g, shape)):
+        assert survival[:, 0].min() > 1 - 1e-6
+        assert survival.diff(dim=-1).max() <= 1e-15
+        assert ((survival >= 0) & (survival <= 1)).all()
+
+
+@families
+def test_survival_has_the_digits_of_the_cumulative_hazard(case: str) -> None:
+    family = built(case)
+    _, g, shape = arguments(family)
+    hazard = family.cumulative_hazard(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
+    survival = family.survival(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
+    told = hazard < 600
+    # An error of the hazard's last digit is one of as many digits as it has before the point.
+    torch.testing.assert_close(survival[told], torch.exp(-hazard[told]), rtol=1e-12, atol=0)
+    assert (survival[hazard > 800] == 0).all()
 
 
 @families

@@ -147,20 +147,20 @@ def greedy_halves(t, chosen, depth, out):
     Args:
         t: all rows.
         chosen: (N,) some of them.
-        depth: most tests on a path below the split.
-        out: (F + 1,), overwritten: with each feature, and of no split.
+        depth: most tests on a path below the split; below 0 none is made.
+        out: (F + 1,), overwritten: with each feature, infinite where it cuts nothing, and of no split.
     """
     n, n_channels = t.literals.shape[1], t.values.shape[1]
-    counts = np.empty((depth + 3, n_channels, n + 1))
+    counts = np.empty((max(depth, 0) + 3, n_channels, n + 1))
     whole, present = np.empty((n_channels, n + 1)), np.empty((n_channels, n + 1))
-    bounds = np.empty((depth + 3, 3), dtype=np.int64)
+    bounds = np.empty((max(depth, 0) + 3, 3), dtype=np.int64)
     sums, costs = np.empty((n_channels, 2 * n + 1)), np.empty(2 * n + 1)
     rows, spare = chosen.copy(), np.empty_like(chosen)
     _count(t, rows, 0, len(rows), whole)
-    for f in range(n):
+    out[:] = np.inf
+    for f in range(n if depth >= 0 else 0):
         rows[:] = chosen
         middle = _partition(t, rows, 0, len(rows), f, spare)
-        out[f] = np.inf
         if 0 < middle < len(rows):
             _count_halves(t, rows, 0, middle, len(rows), whole, counts[0], present)
             out[f] = _greedy(t, rows, 0, middle, depth, counts, bounds, sums, costs, spare)
@@ -216,7 +216,7 @@ class Lookahead:
         """
         n = self.problem.literals.shape[1]
         costs = np.empty(n + 1)
-        greedy_halves(self._rows, rows, self.depth - self.levels if levels == 1 else 0, costs)
+        greedy_halves(self._rows, rows, self.depth - self.levels if levels == 1 else -1, costs)
         best: Nested = None
         least = float(costs[n])
         if levels == 1:
@@ -224,7 +224,6 @@ class Lookahead:
             if n and costs[feature] < least - 1e-12 * abs(least):
                 least, best = float(costs[feature]), (feature, None, None)
             return least, best
-        # Features that cut some rows, and into parts that may be leaves or can be cut on.
         for feature, (cost, halves) in zip(range(n), self._halves(rows, levels, deadline), strict=True):
             if cost < least - 1e-12 * abs(least):
                 least, best = cost, (feature, *halves)

@@ -229,6 +229,10 @@ class LogNormal(HazardFamily):
         """See :meth:`HazardFamily.cumulative_hazard`: -log Phi(-z), z = (y - g) / sigma."""
         return normal_cumulative_hazard((log_time - linear) * torch.exp(-shape[..., 0]))
 
+    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.survival`: Phi(-z), z = (y - g) / sigma."""
+        return normal_survival((log_time - linear) * torch.exp(-shape[..., 0]))
+
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: both need log Phi(-z)."""
         log_sigma = shape[..., 0]
@@ -253,6 +257,11 @@ class LogNormal(HazardFamily):
         before = torch.exp(torch.where(late, log_whole, log_tail))
         beyond = torch.exp(log_end + torch.special.log_ndtr(-z))
         return torch.where(finite, before + beyond, torch.exp(log_mean))
+
+
+def normal_survival(z: Tensor) -> Tensor:
+    """Phi(-z), any shape, with all digits of the tail, which torch's own function cuts off."""
+    return torch.erfc(z * math.sqrt(0.5)) / 2
 
 
 def normal_terms(z: Tensor) -> tuple[Tensor, Tensor]:

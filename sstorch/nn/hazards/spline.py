@@ -25,7 +25,7 @@ from sstorch.nn.hazards.numeric import (
     piecewise_polynomials,
     placement_times,
 )
-from sstorch.nn.hazards.parametric import RateFamily, normal_quantile, normal_terms
+from sstorch.nn.hazards.parametric import RateFamily, normal_quantile, normal_survival, normal_terms
 
 
 def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,6 +117,13 @@ class Spline(RateFamily):
     @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         return self._link(linear + self._spline(log_time, shape)[0], shape)[0]
+
+    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """See :meth:`HazardFamily.survival`: of odds sigmoid(-eta), of normal scores Phi(-eta)."""
+        if self.scale not in ("odds", "normal"):
+            return super().survival(log_time, linear, shape)
+        eta = linear + self._spline(log_time, shape)[0]
+        return torch.sigmoid(-eta) if self.scale == "odds" else normal_survival(eta)
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta.
