@@ -35,11 +35,13 @@ def estimate_compiled(
     """Work of a compiled search over distinct rows; as `sstorch.exact.problem.estimate` for the other one."""
     n, sets = n_features, [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(s << k for k, s in enumerate(sets))
-    moments = n_channels * (sum(sets[:depth]) + comb(n, 2))
+    moments, pairs = n_channels * sum(sets[:depth]), n_channels * comb(n, 2)
     least = sum((len(budgets(depth - k, max_nodes)) - 1) * (sets[k] << k) for k in range(depth))
     at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth)
-    rows = n_patterns * (n + max(1, depth - 1) * (1 + n_channels))
-    return Work(cells, 8 * (moments + n_threads * (least + at_once + rows)), cells * _SECONDS_PER_CELL)
+    # What rows have, at most half of all features, and what is below each; then those of each level.
+    rows, levels = n_patterns * (2 + n + n // 2), n_patterns * max(1, depth - 1) * (3 + n_channels)
+    doubles = moments + rows + n_threads * (pairs + least + at_once + levels)
+    return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL)
 
 
 def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
