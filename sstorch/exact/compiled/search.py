@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import comb
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,9 @@ def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
     """Ends of ranges of first features, each with so many sets that neither calls nor waiting matter."""
     begin, most = 0, _CELLS_A_STEP
     if n_threads > 1 and n > 0:
-        # Several features a thread, of which the last has most sets.
-        most = max(most, 4 * n_threads * comb(n - 1, depth - 1) << depth)
+        # Threads wait for the last one at the end of a step: several features each, of which the last has
+        # most sets, and not less than some tenths of a second.
+        most = max(most << 7, 4 * n_threads * comb(n - 1, depth - 1) << depth)
     for last in range(1, n + 1):
         if last == n or (comb(last, depth) - comb(begin, depth)) << depth > most:
             yield last
@@ -109,17 +110,31 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     )
 
 
-def _another(tables: Tables, rows: Rows) -> tuple[Tables, Rows]:
-    """Tables and rows for one more thread: what is written is its own, but for moments."""
-    t = tables._replace(
-        least=np.full_like(tables.least, INFINITY),
-        **{
-            name: np.empty_like(getattr(tables, name))
-            for name in ("pairs", "sums", "costs", "single", "without")
-        },
-    )
-    own = ("kept", "n_below", "differs", "values", "size", "single")
-    return t, rows._replace(**{name: getattr(rows, name).copy() for name in own})
+class _Helper:
+    """One more thread of a search: what it writes is its own, but for moments."""
+
+    def __init__(self, tables: Tables, rows: Rows) -> None:
+        self._shared = tables, rows
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Tables of its own, made by the thread itself when it is first at work."""
+        tables = self._shared[0]
+        names = ("pairs", "sums", "costs", "single", "without")
+        return tables._replace(
+            least=np.full_like(tables.least, INFINITY),
+            **{name: np.empty_like(getattr(tables, name)) for name in names},
+        )
+
+    @cached_property
+    def _rows(self) -> Rows:
+        rows = self._shared[1]
+        names = ("kept", "n_below", "differs", "values", "size", "single")
+        return rows._replace(**{name: getattr(rows, name).copy() for name in names})
+
+    def visit(self, *task: Any) -> None:
+        """Take features from the queue of a task, the last arguments of `visit`."""
+        visit(self.tables, self._rows, *task)
 
 
 def _chains(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
@@ -219,25 +234,25 @@ class CompiledProblem:
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
         """Visit sets until the deadline; returns the end of the features that they were among."""
         n = self.literals.shape[1]
-        # One thread has the tables themselves, the others their own, which in the end lower them.
-        team = [(tables, rows), *(_another(tables, rows) for _ in range(n_threads - 1))]
+        # This thread has the tables themselves, the others their own, which in the end lower them.
+        helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
         first = 0
         with ThreadPoolExecutor(n_threads, thread_name_prefix="sstorch") as pool:
             # Between steps the interpreter sees to interrupts.
             for last in _steps(n, depth, n_threads):
                 if deadline.passed:
                     break
-                for longest in (depth - 3, depth - 2):
-                    if longest > 0:
-                        queue = np.zeros(1, dtype=np.int64)
-                        given = [(*one, depth, longest, first, last, queue) for one in team]
-                        helpers = [pool.submit(visit, *arguments) for arguments in given[1:]]
-                        visit(*given[0])
-                        for helper in helpers:
-                            helper.result()
+                for longest in range(max(1, depth - 3), depth - 1):
+                    task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
+                    running = [pool.submit(helper.visit, *task) for helper in helpers]
+                    visit(tables, rows, *task)
+                    for one in running:
+                        one.result()
                 first = last
-        for theirs, _ in team[1:]:
-            np.minimum(tables.least, theirs.least, out=tables.least)
+            parts = np.array_split(tables.least, n_threads)
+            for helper in helpers:
+                theirs = np.array_split(helper.tables.least, n_threads)
+                list(pool.map(lambda ours, other: np.minimum(ours, other, out=ours), parts, theirs))
         return first
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
