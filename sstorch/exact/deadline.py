@@ -67,11 +67,14 @@ class Deadline:
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def warn(self, certificate: str) -> None:
-        """Say that the search was interrupted, and what its result is worth."""
-        warnings.warn(
-            f"the search was interrupted: the best tree so far is {certificate}", DataWarning, stacklevel=3
-        )
+    def tell(self, certificate: str) -> None:
+        """Warn if the search was interrupted, with what its result is worth."""
+        if self.interrupted:
+            warnings.warn(
+                f"the search was interrupted: the best tree so far is {certificate}",
+                DataWarning,
+                stacklevel=3,
+            )
 
 
 NEVER = Deadline()

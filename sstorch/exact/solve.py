@@ -442,8 +442,7 @@ def solve(
             work,
         ),
     )
-    if deadline.interrupted:
-        deadline.warn(solution.certificate)
+    deadline.tell(solution.certificate)
     return solution
 
 

@@ -20,6 +20,7 @@ from sstorch.exact import (
     solve,
 )
 from sstorch.exact.engine import compiles
+from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import Work
 from sstorch.exceptions import ConfigError, DataWarning
 
@@ -69,9 +70,14 @@ def test_both_engines_find_the_same_losses(name):
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 def test_thresholds_of_columns_are_counted_as_chains(depth):
+    from sstorch.exact.compiled.search import _chains
+
     columns = RNG.normal(size=(150, 3)).round(1)
     cuts = [column > t for column in columns.T for t in np.linspace(-1.5, 1.5, 5)]
     features = np.column_stack([*cuts, FEATURES[:, :3]])
+    # Thresholds below the middle are turned, and chains of their own, the largest one first.
+    _, chain = _chains(Patterns.of(features).literals)
+    assert len(set(chain.tolist())) == 2 * 3 + 3
     task = TASKS["competing causes"]
     found = [solve(features, task, depth, min_leaf=3, engine=engine) for engine in ("torch", "compiled")]
     np.testing.assert_allclose(*(solution.table().loss for solution in found), rtol=1e-12)
@@ -103,11 +109,15 @@ def test_rows_cut_off_by_the_clock_leave_a_tree_of_the_first_features(monkeypatc
 def test_threads_find_the_same_losses_bit_for_bit(depth, monkeypatch):
     from sstorch.exact.compiled import search
 
+    helped = []
+    visit = search._Helper.visit
     monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
+    monkeypatch.setattr(search._Helper, "visit", lambda *task: (helped.append(task[0]), visit(*task)))
     task = TASKS["competing causes"]
     found = [solve(FEATURES, task, depth, min_leaf=2, engine="compiled", n_threads=n) for n in (1, 3)]
     np.testing.assert_array_equal(*(solution.table().loss for solution in found))
     np.testing.assert_array_equal(*(solution.tree().feature for solution in found))
+    assert len(set(helped)) == 2
 
 
 def test_threads_are_as_many_as_there_is_room_for():

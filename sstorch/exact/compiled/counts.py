@@ -130,8 +130,8 @@ def _count_pairs(rows, level, feature, binomials, out, start):
                 place = binomials[d, 2]
                 for k in range(begin, j):
                     sums[place + rows.last[k]] += value
-            # Sums with `rest` are those of single features.
         if rest >= 0:
+            # Sums with this feature are those of single ones.
             place = binomials[rest, 2]
             for e in range(rows.chain[feature]):
                 sums[place + e] = single[e]

@@ -99,8 +99,8 @@ def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
         lo: see above.
         hi: see above.
         depth: most tests on a path.
-        counts: (2 * depth + 2, C, F + 1) work space; the first has the sums of the rows.
-        bounds: (2 * depth + 2, 3) work space.
+        counts: (depth + 2, C, F + 1) work space; the first has the sums of the rows.
+        bounds: (depth + 2, 3) work space.
         sums: (C, 2 F + 1) work space.
         costs: (2 F + 1,) work space.
         spare: (U,) work space.
@@ -131,7 +131,7 @@ def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
             top -= 1
             continue
         middle = _partition(t, rows, lo, hi, chosen, spare)
-        # The half to be looked at first lies on top, in place of the whole only when the other is done.
+        # The half without the feature is next, on top of the other one, which takes the place of the whole.
         _count_halves(t, rows, lo, middle, hi, here, counts[top + 1], counts[top + 2])
         counts[top] = counts[top + 2]
         bounds[top, 0], bounds[top, 1], bounds[top, 2] = middle, hi, left - 1
@@ -151,9 +151,9 @@ def greedy_halves(t, chosen, depth, out):
         out: (F + 1,), overwritten: with each feature, infinite where it cuts nothing, and of no split.
     """
     n, n_channels = t.literals.shape[1], t.values.shape[1]
-    counts = np.empty((max(depth, 0) + 3, n_channels, n + 1))
+    counts = np.empty((max(depth, 0) + 2, n_channels, n + 1))
     whole, present = np.empty((n_channels, n + 1)), np.empty((n_channels, n + 1))
-    bounds = np.empty((max(depth, 0) + 3, 3), dtype=np.int64)
+    bounds = np.empty((max(depth, 0) + 2, 3), dtype=np.int64)
     sums, costs = np.empty((n_channels, 2 * n + 1)), np.empty(2 * n + 1)
     rows, spare = chosen.copy(), np.empty_like(chosen)
     _count(t, rows, 0, len(rows), whole)

@@ -324,8 +324,7 @@ def solve_front(
             patterns.n_rows, len(patterns.literals), problem.n_features, time.perf_counter() - begin
         ),
     )
-    if deadline.interrupted:
-        deadline.warn(solution.certificate)
+    deadline.tell(solution.certificate)
     return solution
 
 
