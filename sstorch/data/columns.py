@@ -35,7 +35,7 @@ from sstorch.exceptions import DataError
 Kind = Literal["numeric", "categorical"]
 
 # Sums and squares of larger values leave the range of float64; no measurement is that large.
-_LARGEST = 1e100
+LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 _MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
@@ -269,9 +269,9 @@ def numeric_values(
 
 def check_size(values: FloatArray, where: str) -> None:
     """Refuse infinite and absurdly large numbers (above 1e100); NaN passes."""
-    if (bad := np.abs(values) > _LARGEST).any():
+    if (bad := np.abs(values) > LARGEST).any():
         raise DataError(
-            f"{where} is infinite or larger than {_LARGEST:g} in {rows_text(bad)}; correct these values"
+            f"{where} is infinite or larger than {LARGEST:g} in {rows_text(bad)}; correct these values"
         )
 
 

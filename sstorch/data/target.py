@@ -19,6 +19,7 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.data.columns import (
+    LARGEST,
     check_same_order,
     check_size,
     label,
@@ -150,6 +151,8 @@ def parse_target(
         raise ConfigError(
             "event_value says what an event is, and so does event_coding; leave one of them out"
         )
+    if event_value is None and event_coding == "auto" and (clean := _clean(y)) is not None:
+        return clean
     time_column, time_where, event_column, event_where = split_target(y, time, event)
     times = times_of(time_column, time_where)
     if event_value is None:
@@ -159,6 +162,17 @@ def parse_target(
     if len(times) != len(events):
         raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
     return times, events
+
+
+def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
+    """Copies of two plain arrays in which nothing is to be read or refused; None of anything else."""
+    if type(y) is not tuple or len(y) != 2 or not all(type(part) is np.ndarray for part in y):
+        return None
+    times, events = y
+    if times.dtype != np.float64 or events.dtype != np.bool_ or times.ndim != 1:
+        return None
+    known = times.shape == events.shape and bool(((times >= 0.0) & (times <= LARGEST)).all())
+    return (times.copy(), events.copy()) if known else None
 
 
 def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:

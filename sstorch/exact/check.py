@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, IntArray
 from sstorch.exact.moments import check_binary
-from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, Task
+from sstorch.exact.task import BranchCostTask, Entries, Task, has_branch_costs, has_decisions
 from sstorch.exceptions import ConfigError
 
 
@@ -46,13 +46,13 @@ def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 
         _check_loss(task, sums, leaf)
         _check_floor(sums, leaf, rng)
         _check_linear(sums, leaf)
-    if isinstance(task, DecisionTask):
+    if has_decisions(task):
         decisions = np.asarray(task.decisions(leaf, int(leaf.max()) + 1))
         _require(
             decisions.shape[:1] == (leaf.max() + 1,),
             f"decisions: shape {decisions.shape} for {leaf.max() + 1} leaves",
         )
-    if isinstance(task, BranchCostTask):
+    if has_branch_costs(task):
         _check_branch_cost(task, matrix.shape[1], rng)
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -67,11 +67,11 @@ class Deadline:
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def tell(self, certificate: str) -> None:
+    def tell(self, certificate: Callable[[], str]) -> None:
         """Warn if the search was interrupted, with what its result is worth."""
         if self.interrupted:
             warnings.warn(
-                f"the search was interrupted: the best tree so far is {certificate}",
+                f"the search was interrupted: the best tree so far is {certificate()}",
                 DataWarning,
                 stacklevel=3,
             )

@@ -6,7 +6,7 @@ import torch
 
 from sstorch.exact.compiled.forms import form_of
 from sstorch.exact.problem import Work
-from sstorch.exact.task import BranchCostTask, Task
+from sstorch.exact.task import Task, has_branch_costs
 from sstorch.exceptions import ConfigError
 from sstorch.optim import ENGINES, Engine
 
@@ -19,7 +19,7 @@ def obstacle(task: Task, device: torch.device) -> str | None:
     """Why the compiled engine cannot search for trees of a task; None if it can."""
     if device.type != "cpu":
         return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
-    if isinstance(task, BranchCostTask):
+    if has_branch_costs(task):
         return "it does not know costs of tests"
     if form_of(task) is None:
         return f"{type(task).__name__} has no compiled cost"

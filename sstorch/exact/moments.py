@@ -33,8 +33,13 @@ class Patterns:
     Columns that are constant, or that repeat or complement another one, split nothing anew and are left out.
     A column that is 1 in more than half of the rows is turned over, so that products of columns are sparse.
 
+    Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
+    column. A feature may be a chain of its own.
+
     Attributes:
-        literals: (U, F) uint8, the distinct rows.
+        literals: (U, F) uint8, the distinct rows, sorted by the features in the order of chains.
+        order: (F,), the features in the order of chains.
+        chain: (F,), where in that order the chain of each begins.
         columns: (F,), the column of the matrix behind each feature.
         flipped: (F,) bool, True where a literal of 1 means a matrix entry of 0.
         of_row: (N,), the distinct row that each row of the matrix is.
@@ -43,6 +48,8 @@ class Patterns:
     """
 
     literals: npt.NDArray[np.uint8]
+    order: IntArray
+    chain: IntArray
     columns: IntArray
     flipped: BoolArray
     of_row: IntArray
@@ -60,18 +67,20 @@ class Patterns:
         """
         matrix, names = check_binary(features)
         n = len(matrix)
-        counts = matrix.sum(axis=0, dtype=np.int64)
+        by_column = np.ascontiguousarray(matrix.T)
+        counts = by_column.sum(axis=1, dtype=np.int64)
         flipped = (2 * counts > n) | ((2 * counts == n) & matrix[0])
-        turned = matrix ^ flipped
-        packed = np.packbits(turned.T, axis=1)
+        turned = by_column ^ flipped[:, None]
+        packed = np.packbits(turned, axis=1)
         first: dict[bytes, int] = {}
         for column in np.flatnonzero((counts > 0) & (counts < n)):
             key = packed[column].tobytes() if merge_columns else str(column).encode()
             first.setdefault(key, int(column))
         columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
-        literals = np.ascontiguousarray(turned[:, columns]).view(np.uint8)
-        index, of_row = distinct_rows(literals)
-        return cls(literals[index], columns, flipped[columns], of_row, matrix, tuple(names))
+        order, chain = _chains(packed[columns])
+        index, of_row = _distinct_rows(np.ascontiguousarray(turned[columns[order]].T))
+        literals = np.ascontiguousarray(turned[columns][:, index].T).view(np.uint8)
+        return cls(literals, order, chain, columns, flipped[columns], of_row, matrix, tuple(names))
 
     @property
     def n_rows(self) -> int:
@@ -131,7 +140,30 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
     return array.astype(np.bool_), names
 
 
-def distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+def _chains(packed: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+    """An order of the features (F,), and where in it the chain of each begins, (F,).
+
+    A chain are neighbours of which each is in no rows but those of the one before, or in all of them.
+    `packed` has the rows of each feature as bits.
+    """
+    n = len(packed)
+    more = np.any(packed[1:] & ~packed[:-1], axis=1).tolist()
+    less = np.any(packed[:-1] & ~packed[1:], axis=1).tolist()
+    order: list[int] = []
+    chain: list[int] = []
+    at = 0
+    while at < n:
+        end = at + 1
+        rises = end < n and more[at]
+        while end < n and not (less if rises else more)[end - 1]:
+            end += 1
+        order += range(end - 1, at - 1, -1) if rises else range(at, end)
+        chain += [at] * (end - at)
+        at = end
+    return np.array(order, dtype=np.int64), np.array(chain, dtype=np.int64)
+
+
+def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
     """Index of the first of each group of equal rows, and the group of every row.
 
     Groups come in the order of their first column, then the second, and so on.
@@ -149,19 +181,20 @@ def distinct_rows(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
     return order[begins].astype(np.int64), of_row
 
 
-def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
 
     Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
     """
-    size = values.abs()
-    largest = size.amax(1).clamp_min(1e-300)
-    unit = torch.exp2(torch.ceil(torch.log2(largest)) - _BITS)
-    coarsest = torch.exp2(torch.ceil(torch.log2(size.sum(1).clamp_min(1e-300) / _LARGEST_SUM)))
-    unit = torch.maximum(unit, coarsest)
-    whole = (values == values.round()).all(1)
-    unit = torch.where(whole, torch.ones_like(unit), unit)
-    return torch.round(values / unit[:, None]) * unit[:, None], unit
+    whole = (values == np.rint(values)).all(axis=1)
+    if whole.all():
+        return values, np.ones(len(values))
+    size = np.abs(values)
+    largest = np.maximum(size.max(axis=1), 1e-300)
+    unit = np.exp2(np.ceil(np.log2(largest)) - _BITS)
+    coarsest = np.exp2(np.ceil(np.log2(np.maximum(size.sum(axis=1), 1e-300) / _LARGEST_SUM)))
+    unit = np.where(whole, 1.0, np.maximum(unit, coarsest))
+    return np.rint(values / unit[:, None]) * unit[:, None], unit
 
 
 @cache
@@ -273,7 +306,7 @@ class Moments:
         literals = patterns.tensor(device)
         if n_steps > 1:
             literals = literals[torch.from_numpy(group % n_patterns).to(device)]
-        exact, unit = quantise(torch.from_numpy(values).to(device))
+        exact, unit = (torch.from_numpy(array).to(device) for array in quantise(values))
         return cls(literals, exact, unit, tuple(begin.tolist()))
 
     @property

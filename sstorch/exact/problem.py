@@ -15,7 +15,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exact.moments import Moments
 from sstorch.exact.packed import PackedCells, members
-from sstorch.exact.task import BranchCostTask, Task
+from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError
 
@@ -230,7 +230,7 @@ def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
 
     `columns` (F,) has the column of the matrix behind each feature.
     """
-    if not isinstance(task, BranchCostTask):
+    if not has_branch_costs(task):
         return None
     return lambda above, feature: _checked(task, columns[above], columns[feature])
 
@@ -267,7 +267,7 @@ class Payments:
 
 def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
     """Payment of all rows (N, p) for the tests of a tree over columns, row by row; 0 if tests are free."""
-    if not isinstance(task, BranchCostTask):
+    if not has_branch_costs(task):
         return 0.0
 
     def below(node: int, rows: IntArray, above: tuple[int, ...]) -> float:

@@ -35,7 +35,7 @@ from sstorch.exact.problem import (
     total_branch_cost,
 )
 from sstorch.exact.search import TableSearch, search
-from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
+from sstorch.exact.task import Entries, Task, has_branch_costs, has_decisions, has_events
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import Engine
@@ -226,8 +226,8 @@ class Solution:
             raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
         fitting = self._fitting(depth, nodes)
         # Equal up to rounding: the smaller tree.
-        least = min(o.loss + penalty * (o.nodes + 1) for o in fitting)
-        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= least + _slack(fitting))
+        most = min(o.loss + penalty * (o.nodes + 1) for o in fitting) + _slack(fitting)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= most)
 
     def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
         return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
@@ -259,7 +259,7 @@ class Solution:
         Raises:
             ConfigError: the task has no `decisions`.
         """
-        if not isinstance(self.task, DecisionTask):
+        if not has_decisions(self.task):
             raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
         tree = self.tree() if tree is None else tree
         return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
@@ -384,7 +384,7 @@ def solve(
         >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """
-    priced = isinstance(task, BranchCostTask)
+    priced = has_branch_costs(task)
     patterns = Patterns.of(features, merge_columns=not priced)
     limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit, lookahead)
     if n_threads is not None and n_threads < 1:
@@ -442,7 +442,7 @@ def solve(
             work,
         ),
     )
-    deadline.tell(solution.certificate)
+    deadline.tell(lambda: solution.certificate)
     return solution
 
 
@@ -469,7 +469,7 @@ class _Rows:
             task.n_steps,
             len(entries.values),
             depth,
-            packed=isinstance(task, BranchCostTask),
+            packed=has_branch_costs(task),
         )
 
     def torch_search(self, place: torch.device) -> Run:
@@ -517,11 +517,11 @@ class _Rows:
         check(work, n_features, depth, memory)
         form = form_of(self.task)
         assert form is not None
-        values = quantise(torch.from_numpy(self.patterns.sums(self.entries)))[0].numpy()
+        values, _ = quantise(self.patterns.sums(self.entries))
         if self.sizes is not None:
             values = np.concatenate([values, self.patterns.sums(self.sizes)])
         least = np.array(self.least, dtype=np.float64)
-        return CompiledProblem.of(self.patterns.literals, values, form, least), work, n_threads
+        return CompiledProblem.of(self.patterns, values, form, least), work, n_threads
 
 
 def _check_settings(
@@ -564,7 +564,7 @@ def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None
         raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
     if min_events == 0:
         return
-    if not isinstance(task, SurvivalTask):
+    if not has_events(task):
         raise ConfigError(f"min_events={min_events}: this task does not know which rows have events")
     n_events = int(np.count_nonzero(task.event))
     if min_events > n_events:
@@ -575,7 +575,7 @@ def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None
 
 def _size_entries(task: Task, n_channels: int) -> Entries:
     """Rows, and events where two channels are asked for."""
-    events = [task.event] if n_channels == 2 and isinstance(task, SurvivalTask) else []
+    events = [task.event] if n_channels == 2 and has_events(task) else []
     return Entries.of_rows(np.stack([np.ones(task.n_rows), *events]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -149,6 +149,24 @@ class BranchCostTask(Task, Protocol):
         The columns `above`, (k, n), were tested before, each set of them in any order.
         """
         ...
+
+
+# `isinstance` would look at every member of a protocol, which takes longer than a small search.
+
+
+def has_events(task: Task) -> TypeGuard[SurvivalTask]:
+    """Whether a task knows which rows have events."""
+    return hasattr(task, "event")
+
+
+def has_decisions(task: Task) -> TypeGuard[DecisionTask]:
+    """Whether the leaves of a task hold decisions."""
+    return hasattr(task, "decisions")
+
+
+def has_branch_costs(task: Task) -> TypeGuard[BranchCostTask]:
+    """Whether tests cost something."""
+    return hasattr(task, "branch_cost")
 
 
 class OneStepTask:

@@ -95,14 +95,20 @@ class BinaryTree:
         x = np.asarray(features).astype(np.bool_)
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features: expected {len(self.names)} columns, got the shape {x.shape}")
-        node = np.zeros(len(x), dtype=np.int64)
-        rows = np.arange(len(x))
-        for _ in range(self.depth):
-            inner = self.feature[node] >= 0
-            feature = np.maximum(self.feature[node], 0)
-            child = np.where(x[rows, feature], self.present[node], self.absent[node])
-            node = np.where(inner, child, node)
-        return self.leaf_number[node]
+        leaf = np.zeros(len(x), dtype=np.int64)
+        number = self.leaf_number
+
+        def walk(node: int, rows: IntArray) -> None:
+            feature = int(self.feature[node])
+            if feature < 0:
+                leaf[rows] = number[node]
+                return
+            answers = x[rows, feature]
+            walk(int(self.absent[node]), rows[~answers])
+            walk(int(self.present[node]), rows[answers])
+
+        walk(0, np.arange(len(x)))
+        return leaf
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
         """The tests above every leaf, in the order of leaves: pairs of column and answer."""

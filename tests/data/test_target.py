@@ -58,11 +58,28 @@ def test_named_columns():
     assert event.tolist() == EVENTS
 
 
-def test_result_shares_no_memory():
+@pytest.mark.parametrize("events", [EVENTS, np.array(EVENTS)])
+def test_result_shares_no_memory(events):
     given = np.array(TIMES)
-    time, _ = parse_target((given, EVENTS))
-    time[0] = 99
+    time, event = parse_target((given, events))
+    time[0], event[0] = 99, not event[0]
     assert given[0] == 5.0
+    assert list(events) == EVENTS
+
+
+@pytest.mark.parametrize(
+    ("times", "match"),
+    [
+        ([1.0, np.nan], "time is missing in row 1"),
+        ([1.0, -2.0], "time is negative in row 1"),
+        ([1.0, np.inf], "time is infinite"),
+        ([1.0, 2.0, 3.0], "3 times but 2 events"),
+    ],
+)
+def test_arrays_are_refused_as_lists_are(times, match):
+    for kind in (list, np.array):
+        with pytest.raises(DataError, match=match):
+            parse_target((kind(times), kind([True, False])))
 
 
 @pytest.mark.parametrize(

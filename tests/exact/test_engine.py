@@ -70,14 +70,11 @@ def test_both_engines_find_the_same_losses(name):
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 def test_thresholds_of_columns_are_counted_as_chains(depth):
-    from sstorch.exact.compiled.search import _chains
-
     columns = RNG.normal(size=(150, 3)).round(1)
     cuts = [column > t for column in columns.T for t in np.linspace(-1.5, 1.5, 5)]
     features = np.column_stack([*cuts, FEATURES[:, :3]])
     # Thresholds below the middle are turned, and chains of their own, the largest one first.
-    _, chain = _chains(Patterns.of(features).literals)
-    assert len(set(chain.tolist())) == 2 * 3 + 3
+    assert len(set(Patterns.of(features).chain.tolist())) == 2 * 3 + 3
     task = TASKS["competing causes"]
     found = [solve(features, task, depth, min_leaf=3, engine=engine) for engine in ("torch", "compiled")]
     np.testing.assert_allclose(*(solution.table().loss for solution in found), rtol=1e-12)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sstorch.exact.survival_tasks import CompetingLogLikelihood, LogLikelihood
-from sstorch.exact.task import BranchCostTask, OneStepTask, Task
+from sstorch.exact.task import OneStepTask, Task, has_branch_costs
 from sstorch.exact.tasks import DecisionCosts, LeastSquares
 
 # What the channels of a leaf are: events and hazard of each cause; the cost of each decision; weight, first
@@ -32,7 +32,7 @@ _FORMS: dict[Callable[..., Any], Callable[[Any], Form]] = {
 
 def form_of(task: Task) -> Form | None:
     """The form of a task's cost; None if there is no machine code for it."""
-    if isinstance(task, BranchCostTask) or _function(task.accumulate) is not OneStepTask.accumulate:
+    if has_branch_costs(task) or _function(task.accumulate) is not OneStepTask.accumulate:
         return None
     make = _FORMS.get(_function(task.cost))
     return None if make is None else make(task.cost.__self__)  # type: ignore[attr-defined]

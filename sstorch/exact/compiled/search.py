@@ -15,9 +15,9 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.counts import Rows, begin, finish, visit
 from sstorch.exact.compiled.forms import Form
-from sstorch.exact.compiled.tables import Tables
+from sstorch.exact.compiled.tables import Tables, pair_costs
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.moments import distinct_rows
+from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 
@@ -137,29 +137,6 @@ class _Helper:
         visit(self.tables, self._rows, *task)
 
 
-def _chains(literals: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
-    """An order of the features (F,), and where in it the chain of each begins, (F,).
-
-    A chain are neighbours of which each is in no rows but those of the one before, or in all of them: so are
-    the thresholds of a column.
-    """
-    n = literals.shape[1]
-    more: list[bool] = np.any(literals[:, 1:] > literals[:, :-1], axis=0).tolist()
-    less: list[bool] = np.any(literals[:, 1:] < literals[:, :-1], axis=0).tolist()
-    order: list[int] = []
-    chain: list[int] = []
-    at = 0
-    while at < n:
-        end = at + 1
-        rises = end < n and more[at]
-        while end < n and not (less if rises else more)[end - 1]:
-            end += 1
-        order += range(end - 1, at - 1, -1) if rises else range(at, end)
-        chain += [at] * (end - at)
-        at = end
-    return np.array(order, dtype=np.int64), np.array(chain, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need.
@@ -182,16 +159,10 @@ class CompiledProblem:
     least: FloatArray
 
     @classmethod
-    def of(
-        cls, literals: npt.NDArray[np.uint8], values: FloatArray, form: Form, least: FloatArray
-    ) -> CompiledProblem:
-        """Order the features of sorted rows (U, F) so that they are chains, and the rows by them."""
-        features, chain = _chains(literals)
-        if (features != np.arange(len(features))).any():
-            literals = literals[:, features]
-            rows, _ = distinct_rows(literals)
-            literals, values = literals[rows], values[:, rows]
-        return cls(literals, chain, features, values, form, least)
+    def of(cls, patterns: Patterns, values: FloatArray, form: Form, least: FloatArray) -> CompiledProblem:
+        """Problem of the distinct rows of a matrix; arguments as the attributes."""
+        literals = patterns.literals[:, patterns.order]
+        return cls(literals, patterns.chain, patterns.order, values, form, least)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
@@ -220,7 +191,13 @@ class CompiledProblem:
         problem = self if last == n else self._with_first(last)
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
-        return CompiledSearch(problem, costs, dict(zip(below, singles, strict=True)), last == n)
+        return CompiledSearch(
+            problem,
+            costs,
+            dict(zip(below, singles, strict=True)),
+            last == n,
+            tables if depth == 2 else None,
+        )
 
     def _with_first(self, n: int) -> CompiledProblem:
         """The same rows with so many of their features; some may then be equal."""
@@ -301,12 +278,14 @@ class CompiledSearch:
         costs: least cost of a tree on all rows for every budget.
         singles: (2, F), least cost below each literal for every budget of a child.
         complete: whether there was time for all trees; if not, these are the least costs of some.
+        tables: of a search of depth 2, whose sums over pairs tell what is below a root; None of other ones.
     """
 
     problem: CompiledProblem
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]
     complete: bool
+    tables: Tables | None
 
     @property
     def n_cells(self) -> int:
@@ -317,7 +296,8 @@ class CompiledSearch:
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
 
-        The tables of single literals give the root; what is below it is searched anew among its rows.
+        The tables of single literals give the root; what is below it is searched anew among its rows, or read
+        from the tables of pairs.
         """
         target = smallest(self.costs, target)
         if target.nodes == 0:
@@ -329,10 +309,20 @@ class CompiledSearch:
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        children = [
-            self.problem.where(feature, bool(sign)).search(*halves[sign]).tree(halves[sign])
-            if halves[sign].nodes
-            else None
-            for sign in (0, 1)
-        ]
-        return int(self.problem.features[feature]), children[0], children[1]
+        absent, present = (self._below(feature, sign, halves[sign]) for sign in (0, 1))
+        return int(self.problem.features[feature]), absent, present
+
+    def _below(self, feature: int, sign: int, target: Budget) -> Nested:
+        """A tree of least cost on the rows without or with a feature."""
+        if target.nodes == 0:
+            return None
+        if self.tables is None:
+            return self.problem.where(feature, bool(sign)).search(*target).tree(target)
+        pair_costs(self.tables, feature, sign)
+        n = len(self.problem.features)
+        costs = self.tables.costs[0]
+        splits = costs[:n] + costs[n : 2 * n]
+        second = int(splits.argmin())
+        leaf, split = Budget(0, 0), Budget(1, 1)
+        least = {leaf: float(costs[2 * n]), split: min(float(costs[2 * n]), float(splits[second]))}
+        return (int(self.problem.features[second]), None, None) if smallest(least, split) == split else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
-from sstorch.optim.compiled.jit import compare, compiled
+from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
 class Tables(NamedTuple):
@@ -260,3 +260,25 @@ def absorb_singles(t, below):
         left, right = t.costs[t.splits[1, i, 1]], t.costs[t.splits[1, i, 2]]
         for x in range(below):
             t.least[place] = min(t.least[place], left[x] + right[n + x])
+
+
+@entry
+def pair_costs(t, feature, sign):
+    """After a search of depth 2: costs of leaves among the rows without (sign 0) or with (1) a feature.
+
+    In the first row of `t.costs`: those without each feature (F,), those with it (F,), and all.
+    """
+    n = len(t.binomials) - 1
+    for channel in range(len(t.moments)):
+        moments, pairs, out = t.moments[channel], t.pairs[channel], t.sums[channel]
+        for x in range(n):
+            if x == feature:
+                both = moments[1 + x]
+            else:
+                both = pairs[t.binomials[max(x, feature), 2] + min(x, feature)]
+            out[n + x] = both if sign else moments[1 + x] - both
+        whole = moments[1 + feature] if sign else moments[0] - moments[1 + feature]
+        for x in range(n):
+            out[x] = whole - out[n + x]
+        out[2 * n] = whole
+    leaf_costs(t.sums, 2 * n + 1, t.form, t.scale, t.least_sizes, t.costs[0])

@@ -324,7 +324,7 @@ def solve_front(
             patterns.n_rows, len(patterns.literals), problem.n_features, time.perf_counter() - begin
         ),
     )
-    deadline.tell(solution.certificate)
+    deadline.tell(lambda: solution.certificate)
     return solution
 
 
