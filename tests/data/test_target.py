@@ -70,8 +70,8 @@ def test_result_shares_no_memory(events):
 @pytest.mark.parametrize(
     ("times", "match"),
     [
-        ([1.0, np.nan], "time is missing in row 1"),
-        ([1.0, -2.0], "time is negative in row 1"),
+        ([1.0, np.nan], "time is missing in 1 row"),
+        ([1.0, -2.0], "time is negative in 1 row"),
         ([1.0, np.inf], "time is infinite"),
         ([1.0, 2.0, 3.0], "3 times but 2 events"),
     ],
