@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.exact.compiled.forms import form_of
+from sstorch.exact.compiled.forms import FOLLOWED, Form, form_of
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.engine import compiles
 from sstorch.exact.moments import Moments, Patterns, quantise
@@ -35,6 +35,7 @@ from sstorch.exact.problem import (
     total_branch_cost,
 )
 from sstorch.exact.search import TableSearch, search
+from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_decisions, has_events
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
@@ -351,7 +352,7 @@ def solve(
         memory: bytes that the search may take.
         device: where to search.
         engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
-            for losses without a time axis that are those of this package, without costs of tests.
+            for losses of this package, but for costs of tests and for ``"ipcw"`` curves.
             ``"auto"`` is compiled where it can be and torch would need more than 20 seconds, by the estimate,
             or more than `memory`. Both find the same losses; where several trees have the least one, they may
             choose different ones. The first compiled search on a machine compiles, for about twenty seconds;
@@ -493,7 +494,8 @@ class _Rows:
         from sstorch.exact.compiled.lookahead import Lookahead
 
         below = depth - levels
-        problem, work, n_threads = self._compiled(max(below, levels), 2**below - 1, memory, n_threads)
+        size = max(below, levels), 2**below - 1
+        problem, work, n_threads = self._compiled(*size, memory, n_threads, by_sums=True)
         deep = Lookahead(problem, depth, levels, penalty, n_threads)
 
         def run(d: int, nodes: int, deadline: Deadline) -> Found:
@@ -502,26 +504,40 @@ class _Rows:
         return run, work
 
     def _compiled(
-        self, depth: int, max_nodes: int, memory: int, n_threads: int
+        self, depth: int, max_nodes: int, memory: int, n_threads: int, by_sums: bool = False
     ) -> tuple[CompiledProblem, Work, int]:
-        """The problem in machine code, what a search of it takes, and how many threads have room."""
+        """The problem in machine code, what a search of it takes, and how many threads have room.
+
+        With `by_sums` costs are those of sums, whatever else would take less.
+        """
         # numba takes a while to load, which only a search by it need wait for.
+        from sstorch.exact.compiled.curves import Curves, Leavers
         from sstorch.exact.compiled.search import CompiledProblem, estimate_compiled
 
         n_patterns, n_features = self.patterns.literals.shape
-        n_channels = len(self.entries.values) + len(self.least)
-        work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes, n_threads)
+        form, curves = form_of(self.task), Curves.none(n_features)
+        assert form is not None
+        if isinstance(self.task, IntegratedBrier):
+            blocks, leavers = self.task.blocks, Leavers.of(self.patterns, self.task)
+            if not by_sums and leavers.followed(len(blocks.alive), depth):
+                form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
+                values = leavers.at_risk(n_patterns)
+            else:
+                values = leavers.sums(n_patterns, len(blocks.alive))
+        else:
+            values = self.patterns.sums(self.entries)
+        n_channels = len(values) + len(self.least)
+        size = n_patterns, len(curves.literals), n_features, n_channels, depth, max_nodes
+        work = estimate_compiled(*size, n_threads)
         while n_threads > 1 and work.bytes > memory:
             n_threads -= 1
-            work = estimate_compiled(n_patterns, n_features, n_channels, depth, max_nodes, n_threads)
+            work = estimate_compiled(*size, n_threads)
         check(work, n_features, depth, memory)
-        form = form_of(self.task)
-        assert form is not None
-        values, _ = quantise(self.patterns.sums(self.entries))
+        values, _ = quantise(values)
         if self.sizes is not None:
             values = np.concatenate([values, self.patterns.sums(self.sizes)])
-        least = np.array(self.least, dtype=np.float64)
-        return CompiledProblem.of(self.patterns, values, form, least), work, n_threads
+            form = form._replace(least=np.array(self.least, dtype=np.float64))
+        return CompiledProblem.of(self.patterns, values, form, curves), work, n_threads
 
 
 def _check_settings(

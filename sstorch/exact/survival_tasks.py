@@ -169,6 +169,20 @@ class CompetingLogLikelihood(OneStepTask):
         return np.stack([task.decisions(leaf, n_leaves) for task in self.causes], axis=1)
 
 
+class Blocks(NamedTuple):
+    """The time axis of :class:`IntegratedBrier`: blocks that begin at event times, curves constant on each.
+
+    Attributes:
+        alive: (M,), Σ w_k g_k over the grid points of each.
+        passed: (M,), Σ w_k.
+        event_weight: (M,), g where each begins.
+    """
+
+    alive: FloatArray
+    passed: FloatArray
+    event_weight: FloatArray
+
+
 class IntegratedBrier:
     """Brier score of the training rows, integrated over their times, with one survival curve per leaf.
 
@@ -188,6 +202,9 @@ class IntegratedBrier:
             two events, which minimises the loss among steps at event times; a split never raises it.
         n_buckets: None for the times themselves, or a number of buckets of equal width, at whose left ends
             the times are put (OSST's coarsening).
+
+    Attributes:
+        blocks: the time axis; w_k and the N of the loss are in its weights.
 
     Raises:
         DataError: see `sstorch.data.parse_target`; no event, or all times equal.
@@ -238,9 +255,7 @@ class IntegratedBrier:
         alive = np.concatenate(([0.0], np.cumsum(width * self._inverse)))
         passed = np.concatenate(([0.0], np.cumsum(width)))
         self.n_steps = len(begin) + 1
-        self._alive_block = (alive[end] - alive[begin]).tolist()
-        self._passed_block = (passed[end] - passed[begin]).tolist()
-        self._event_weight = self._inverse[begin].tolist()
+        self.blocks = Blocks(alive[end] - alive[begin], passed[end] - passed[begin], self._inverse[begin])
         self._block = np.searchsorted(begin, self._position, side="right")
         inside = self._block > 0
         self._part = np.zeros(self.n_rows)
@@ -267,7 +282,7 @@ class IntegratedBrier:
         at_risk, observed, a, both = step
         at_risk.copy_(first)
         weight, total = torch.zeros_like(at_risk), torch.zeros_like(at_risk)
-        blocks = zip(sums, self._alive_block, self._passed_block, self._event_weight, strict=True)
+        blocks = zip(sums, *(weights.tolist() for weights in self.blocks), strict=True)
         for (leaving, events, part), alive, passed, event_weight in blocks:
             observed.copy_(events)
             torch.add(part, at_risk, alpha=alive, out=a).sub_(leaving, alpha=alive)

@@ -36,13 +36,14 @@ TASKS = {
     "classes": Classification(CAUSE, balanced=True),
     "decisions": DecisionCosts(RNG.normal(size=(150, 4))),
     "means": LeastSquares(TIME, sample_weight=RNG.integers(0, 3, 150) * 1.0),
+    "curves": IntegratedBrier(TIME, EVENT),
 }
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_both_engines_find_the_same_losses(name):
     task = TASKS[name]
-    min_events = 2 if name in {"survival", "late entry", "competing causes"} else 0
+    min_events = 2 if name in {"survival", "late entry", "competing causes", "curves"} else 0
     for depth, nodes, min_leaf in (
         (0, None, 1),
         (1, None, 4),
@@ -66,6 +67,23 @@ def test_both_engines_find_the_same_losses(name):
             leaf = tree.apply(FEATURES)
             assert np.bincount(leaf).min() >= min_leaf
             assert np.bincount(leaf, EVENT).min() >= min_events
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_curves_follow_from_rows_and_from_blocks(depth, followed, monkeypatch):
+    from sstorch.exact.compiled.curves import Leavers
+
+    monkeypatch.setattr(Leavers, "followed", lambda *sizes: followed)
+    monkeypatch.setattr("sstorch.exact.compiled.search._CELLS_AT_ONCE", 100)
+    time = np.where(RNG.random(150) < 0.2, 0.1, TIME)  # ties, some rows censored before the first event
+    event = EVENT & (time > 0.5)
+    for task in (IntegratedBrier(time, event), IntegratedBrier(time, event, n_buckets=4)):
+        known = solve(FEATURES, task, depth, min_leaf=4, engine="torch")
+        found = [solve(FEATURES, task, depth, min_leaf=4, engine="compiled", n_threads=n) for n in (1, 3)]
+        np.testing.assert_allclose(found[0].table().loss, known.table().loss, rtol=1e-11)
+        np.testing.assert_array_equal(*(solution.table().loss for solution in found))
+        assert found[0].tree().depth <= depth
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
@@ -121,7 +139,7 @@ def test_threads_are_as_many_as_there_is_room_for():
     from sstorch.exact.compiled.search import estimate_compiled
 
     distinct = len(np.unique(FEATURES, axis=0))
-    room = [estimate_compiled(distinct, 13, 2, 5, 31, n).bytes for n in (1, 2, 3)]
+    room = [estimate_compiled(distinct, 0, 13, 2, 5, 31, n).bytes for n in (1, 2, 3)]
     two = solve(FEATURES, TASKS["survival"], 5, engine="compiled", n_threads=8, memory=room[1])
     assert two.counters.estimate.bytes == room[1]
     with pytest.raises(ConfigError, match="too many for depth 5"):
@@ -222,7 +240,7 @@ def test_auto_is_compiled_where_torch_takes_long_or_all_memory():
     assert not compiles("auto", survival, cpu, short, 4000)
     assert compiles("auto", survival, cpu, long, 4000)
     assert compiles("auto", survival, cpu, large, 4000)
-    for task in (IntegratedBrier(TIME, EVENT), Doubled(TIME, EVENT)):
+    for task in (IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), Doubled(TIME, EVENT)):
         assert not compiles("auto", task, cpu, long, 4000)
     assert not compiles("auto", survival, torch.device("cuda"), long, 4000)
     assert not compiles("torch", survival, cpu, long, 4000)
@@ -243,7 +261,11 @@ def test_auto_searches_what_torch_has_no_room_for():
         (TASKS["survival"], {"engine": "gpu"}, "engine must be one of auto, torch, compiled, got 'gpu'"),
         (TASKS["survival"], {"engine": "compiled", "device": "meta"}, "use device='cpu'"),
         (Doubled(TIME, EVENT), {"engine": "compiled"}, "Doubled has no compiled cost; use engine='torch'"),
-        (IntegratedBrier(TIME, EVENT), {"engine": "compiled"}, "IntegratedBrier has no compiled cost"),
+        (
+            IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"),
+            {"engine": "compiled"},
+            "IntegratedBrier has no compiled cost",
+        ),
         (
             CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"engine": "compiled"},

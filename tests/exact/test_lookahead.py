@@ -132,6 +132,14 @@ def test_what_it_cannot_do_is_said(depth, settings, message):
         solve(FEATURES, TASK, depth, **settings)
 
 
-def test_losses_over_time_have_none():
+def test_losses_over_time_are_those_of_sums_of_blocks():
+    """Followed rows have no sums to be greedy by."""
+    task = IntegratedBrier(TIME, EVENT)
+    found = solve(FEATURES, task, 4, leaf_penalty=0.001, lookahead=2)
+    assert task.loss(found.tree().apply(FEATURES)) == pytest.approx(found.loss, rel=1e-10)
+    shallow = solve(FEATURES, task, 2, leaf_penalty=0.001)
+    exact = solve(FEATURES, task, 4, leaf_penalty=0.001)
+    assert exact.objective - 1e-12 <= found.objective <= shallow.objective + 1e-12
+    assert found.gap >= found.objective - exact.objective - 1e-12
     with pytest.raises(ConfigError, match="IntegratedBrier has no compiled cost"):
-        solve(FEATURES, IntegratedBrier(TIME, EVENT), 4, lookahead=2)
+        solve(FEATURES, IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), 4, lookahead=2)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
+from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.problem import INFINITY, Budget, budget
@@ -32,7 +33,7 @@ class Sparse(NamedTuple):
         present: features of all rows, ascending in each.
         begin: (U + 1,), where those of a row begin.
         values: (U, C), their sums.
-        form: of the cost of a leaf, and `scale` and `least` as `leaf_costs` takes them.
+        form: of the cost of a leaf.
         penalty: what each leaf costs besides.
     """
 
@@ -40,9 +41,7 @@ class Sparse(NamedTuple):
     present: IntArray
     begin: IntArray
     values: FloatArray
-    form: int
-    scale: float
-    least: FloatArray
+    form: Form
     penalty: float
 
 
@@ -118,7 +117,7 @@ def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
                 sums[channel, f] = whole - here[channel, f]
                 sums[channel, n + f] = here[channel, f]
             sums[channel, 2 * n] = whole
-        leaf_costs(sums, 2 * n + 1, t.form, t.scale, t.least, costs)
+        leaf_costs(sums, 2 * n + 1, t.form, costs)
         leaf = costs[2 * n]
         best, chosen = np.inf, -1
         if left > 0:
@@ -197,15 +196,13 @@ class Lookahead:
 
     @cached_property
     def _rows(self) -> Sparse:
-        literals, form = self.problem.literals, self.problem.form
+        literals = self.problem.literals
         return Sparse(
             literals=literals,
             present=np.nonzero(literals)[1],
             begin=np.concatenate([[0], np.cumsum(literals.sum(axis=1, dtype=np.int64))]),
             values=np.ascontiguousarray(self.problem.values.T),
-            form=form.kind,
-            scale=form.scale,
-            least=self.problem.least,
+            form=self.problem.form,
             penalty=self.penalty,
         )
 

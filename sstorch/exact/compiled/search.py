@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.counts import Rows, begin, finish, visit
+from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.tables import Tables, pair_costs
 from sstorch.exact.deadline import NEVER, Deadline
@@ -21,8 +22,9 @@ from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 
-# Cells at once: those of all channels and budgets fit the second level cache.
+# Cells at once: those of all channels and budgets fit the second level cache, of many channels the third.
 _CELLS_AT_ONCE = 1 << 14
+_SUMS_AT_ONCE = 1 << 18
 # Cells between two looks at the clock, some milliseconds.
 _CELLS_A_STEP = 1 << 21
 # Measured on one core.
@@ -30,18 +32,28 @@ _SECONDS_PER_CELL = 3e-9
 
 
 def estimate_compiled(
-    n_patterns: int, n_features: int, n_channels: int, depth: int, max_nodes: int, n_threads: int = 1
+    n_patterns: int,
+    n_leaving: int,
+    n_features: int,
+    n_channels: int,
+    depth: int,
+    max_nodes: int,
+    n_threads: int = 1,
 ) -> Work:
-    """Work of a compiled search over distinct rows; as `sstorch.exact.problem.estimate` for the other one."""
+    """Work of a compiled search over distinct rows, of which some `n_leaving` are followed through time.
+
+    As `sstorch.exact.problem.estimate` for the other one.
+    """
     n, sets = n_features, [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(s << k for k, s in enumerate(sets))
     moments, pairs = n_channels * sum(sets[:depth]), n_channels * comb(n, 2)
     least = sum((len(budgets(depth - k, max_nodes)) - 1) * (sets[k] << k) for k in range(depth))
-    at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth)
+    at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth, n_channels)
     # What rows have, at most half of all features, and what is below each; then those of each level.
     rows, levels = n_patterns * (2 + n + n // 2), n_patterns * max(1, depth - 1) * (3 + n_channels)
-    doubles = moments + rows + n_threads * (pairs + least + at_once + levels)
-    return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL)
+    curves = n_leaving * (6 + n // 8) + ((6 * (n + 1)) << depth if n_leaving else 0)
+    doubles = moments + rows + n_threads * (pairs + least + at_once + levels + curves)
+    return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL + sum(sets) * n_leaving * SECONDS_PER_ROW)
 
 
 def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
@@ -57,9 +69,15 @@ def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
             begin = last
 
 
-def _most_cells(n_features: int, depth: int) -> int:
+def _at_once(n_channels: int) -> int:
+    """Cells of a block."""
+    return min(_CELLS_AT_ONCE, _SUMS_AT_ONCE // max(n_channels, 1))
+
+
+def _most_cells(n_features: int, depth: int, n_channels: int) -> int:
     """Room for the cells of a block: as many as a step makes, but at least those of one row of pairs."""
-    return max(min(_CELLS_AT_ONCE, comb(n_features, 2) << depth), n_features << depth, 2 * n_features + 1)
+    block = min(_at_once(n_channels), comb(n_features, 2) << depth)
+    return max(block, n_features << depth, 2 * n_features + 1)
 
 
 class _Plan(NamedTuple):
@@ -123,6 +141,7 @@ class _Helper:
         names = ("pairs", "sums", "costs", "single", "without")
         return tables._replace(
             least=np.full_like(tables.least, INFINITY),
+            curves=tables.curves.for_another(),
             **{name: np.empty_like(getattr(tables, name)) for name in names},
         )
 
@@ -147,8 +166,8 @@ class CompiledProblem:
             its chain.
         features: (F,), what they are called elsewhere.
         values: (C, U), sums of the rows: channels of the task, then those that leaves need some of.
-        form: of the cost.
-        least: how much of each of the last channels a leaf needs.
+        form: of the cost of a leaf.
+        curves: the same rows by time, where these are followed.
     """
 
     literals: npt.NDArray[np.uint8]
@@ -156,18 +175,19 @@ class CompiledProblem:
     features: IntArray
     values: FloatArray
     form: Form
-    least: FloatArray
+    curves: Curves
 
     @classmethod
-    def of(cls, patterns: Patterns, values: FloatArray, form: Form, least: FloatArray) -> CompiledProblem:
+    def of(cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
         literals = patterns.literals[:, patterns.order]
-        return cls(literals, patterns.chain, patterns.order, values, form, least)
+        return cls(literals, patterns.chain, patterns.order, values, form, curves)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
-        return replace(self, literals=self.literals[kept], values=self.values[:, kept])
+        curves = self.curves.where(self.curves.literals[:, feature] == present)
+        return replace(self, literals=self.literals[kept], values=self.values[:, kept], curves=curves)
 
     def search(
         self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1
@@ -206,6 +226,7 @@ class CompiledProblem:
             literals=self.literals[:, :n].copy(),
             chain=self.chain[:n],
             features=self.features[:n],
+            curves=self.curves.with_first(n),
         )
 
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
@@ -234,7 +255,7 @@ class CompiledProblem:
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
         n, n_channels = self.literals.shape[1], len(self.values)
-        plan, most = _plan(n, depth, max_nodes), _most_cells(n, depth)
+        plan, most = _plan(n, depth, max_nodes), _most_cells(n, depth, n_channels)
         return Tables(
             **plan._asdict(),
             moments=np.empty((n_channels, max(int(plan.of_size[depth]), 1 + n))),
@@ -244,10 +265,9 @@ class CompiledProblem:
             costs=np.empty((int(plan.budgets[1]), most)),
             single=np.empty((8, n)),
             without=np.empty((16, n)),
-            most=_CELLS_AT_ONCE,
-            form=self.form.kind,
-            scale=self.form.scale,
-            least_sizes=self.least,
+            most=_at_once(n_channels),
+            form=self.form,
+            curves=self.curves.at_work(depth),
         )
 
     def _rows(self, depth: int) -> Rows:

@@ -14,6 +14,8 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
+from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
+from sstorch.exact.compiled.forms import FOLLOWED, Form
 from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
@@ -36,7 +38,8 @@ class Tables(NamedTuple):
         single: (8, F), sums of a set and one feature.
         without: (16, F), least costs of sets that lack the last but one feature.
         most: cells to be made at once.
-        form: of the cost of a leaf, and `scale` and `least_sizes` as `leaf_costs` takes them.
+        form: of the cost of a leaf.
+        curves: rows in the order of time, where these are followed.
     """
 
     binomials: IntArray
@@ -54,9 +57,8 @@ class Tables(NamedTuple):
     single: FloatArray
     without: FloatArray
     most: int
-    form: int
-    scale: float
-    least_sizes: FloatArray
+    form: Form
+    curves: Curves
 
 
 @compiled
@@ -207,6 +209,8 @@ def absorb_prefix(t, prefix, size, depth, below):
 
     Sets of `depth` features take their moments from `t.pairs`.
     """
+    if t.form.kind == FOLLOWED:
+        sign_rows(t.curves, prefix, size)
     k = size + 2
     last = t.binomials[below if size else len(t.binomials) - 1, 2]
     low = 1
@@ -215,8 +219,11 @@ def absorb_prefix(t, prefix, size, depth, below):
         while high < below and (t.binomials[high + 1, 2] - t.binomials[low, 2]) << k <= t.most:
             high += 1
         n = _cells(t, prefix, size, depth, low, high)
-        leaf_costs(t.sums, n << k, t.form, t.scale, t.least_sizes, t.costs[0])
+        leaf_costs(t.sums, n << k, t.form, t.costs[0])
         start = t.binomials[low, 2]
+        if t.form.kind == FOLLOWED:
+            for d in range(low, high):
+                add_curves_of_pairs(t.curves, size, d, t.sums[0], t.binomials[d, 2] - start, n, t.costs[0])
         block = t.begin[k] + (_rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
         for b in range(1, t.budgets[k]):
             for s in range(1 << k):
@@ -247,7 +254,9 @@ def absorb_singles(t, below):
             t.sums[channel, n + x] = present
             t.sums[channel, x] = total - present
         t.sums[channel, 2 * n] = total
-    leaf_costs(t.sums, 2 * n + 1, t.form, t.scale, t.least_sizes, t.costs[0])
+    leaf_costs(t.sums, 2 * n + 1, t.form, t.costs[0])
+    if t.form.kind == FOLLOWED:
+        add_curves_of_singles(t.curves, -1, 0, t.sums[0], t.costs[0])
     for b in range(1, t.budgets[1]):
         place = t.begin[1] + (b - 1) * t.width[1]
         for i in range(2 * n):
@@ -281,4 +290,6 @@ def pair_costs(t, feature, sign):
         for x in range(n):
             out[x] = whole - out[n + x]
         out[2 * n] = whole
-    leaf_costs(t.sums, 2 * n + 1, t.form, t.scale, t.least_sizes, t.costs[0])
+    leaf_costs(t.sums, 2 * n + 1, t.form, t.costs[0])
+    if t.form.kind == FOLLOWED:
+        add_curves_of_singles(t.curves, feature, sign, t.sums[0], t.costs[0])
