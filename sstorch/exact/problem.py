@@ -84,6 +84,15 @@ class Found(Protocol):
         """Leaves evaluated so far."""
         ...
 
+    @property
+    def objective_bound(self) -> float:
+        """No tree of the depth searched costs less, with the penalties of its leaves; -inf if not known."""
+        ...
+
+    def lower_bound(self, target: Budget) -> float:
+        """No tree within a budget costs less, without penalties; -inf if not known."""
+        ...
+
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget, in features; of equal ones, one with few nodes."""
         ...

@@ -26,6 +26,7 @@ from sstorch.exact.packed import (
     supersets,
 )
 from sstorch.exact.problem import (
+    INFINITY,
     PACKED_CELLS,
     Budget,
     Levels,
@@ -65,6 +66,15 @@ class TableSearch:
     def n_cells(self) -> int:
         """Leaves that this search of the problem, and those before it, evaluated."""
         return self.problem.n_cells
+
+    @property
+    def objective_bound(self) -> float:
+        """That of each budget says more."""
+        return -INFINITY
+
+    def lower_bound(self, target: Budget) -> float:
+        """The least cost itself, if all trees were compared."""
+        return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; see `trace`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,26 +16,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.exact.compiled.forms import FOLLOWED, Form, form_of
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.engine import compiles
-from sstorch.exact.moments import Moments, Patterns, quantise
+from sstorch.exact.moments import Patterns
+from sstorch.exact.plan import Rows
 from sstorch.exact.problem import (
     INFINITY,
     Budget,
     Found,
-    Problem,
     Work,
-    branch_cost,
     budget,
     budgets,
-    check,
     check_limits,
-    estimate,
     total_branch_cost,
 )
-from sstorch.exact.search import TableSearch, search
-from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_decisions, has_events
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
@@ -43,7 +37,7 @@ from sstorch.optim import Engine
 from sstorch.threads import torch_threads
 
 if TYPE_CHECKING:
-    from sstorch.exact.compiled.search import CompiledProblem
+    pass
 
 MAX_EXACT_DEPTH = 5
 # Levels of a deeper tree that are searched together.
@@ -130,6 +124,7 @@ class Solution:
         task: Task,
         searches: Sequence[Found],
         floor: float,
+        depth: int,
         max_depth: int,
         max_nodes: int,
         leaf_penalty: float,
@@ -139,21 +134,19 @@ class Solution:
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self.counters = counters
         self._best: dict[Budget, tuple[float, Found]] = {}
-        certified: set[Budget] = set()
         for found in searches:
             for state, value in found.costs.items():
                 if state not in self._best or value < self._best[state][0]:
                     self._best[state] = (value, found)
-                if found.complete:
-                    certified.add(state)
         self._spread()
-        if searches[-1].complete:
-            certified.update(self._best)
         constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
-            bound = cost if state in certified else min(cost, floor)
+            # There are no trees deeper than those that were searched.
+            reached = budget(min(state.depth, depth), state.nodes)
+            bound = min(cost, max(floor, *(found.lower_bound(reached) for found in searches)))
             self.optima[state] = Optimum(*state, constant + cost, constant + bound)
+        self._objective_bound = constant + searches[-1].objective_bound
 
     def _spread(self) -> None:
         """A budget that no search has finished can do what smaller ones can."""
@@ -189,7 +182,7 @@ class Solution:
             else o.lower_bound + self.leaf_penalty
             for o in fitting
         ]
-        gap = self.objective - min(bounds)
+        gap = self.objective - max(min(bounds), self._objective_bound)
         gap = gap if gap > _slack(fitting) else 0.0
         if not self._rounding:
             return gap
@@ -398,39 +391,39 @@ def solve(
     least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
-    rows = _Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
+    rows = Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None:
         if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
             raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")
-        run, work = rows.lookahead(depth, levels, leaf_penalty, memory, n_threads)
+        plan = rows.lookahead_plan(depth, levels, leaf_penalty, memory, n_threads)
     elif compiles(engine, task, place, work, memory):
-        run, work = rows.compiled_search(depth, limit, memory, n_threads)
+        plan = rows.compiled_plan(depth, limit, leaf_penalty, memory, n_threads)
     else:
-        check(work, patterns.n_features, depth, memory)
-        run = rows.torch_search(place)
+        plan = rows.torch_plan(depth, memory, place)
     begin = time.perf_counter()
     searches: list[Found] = []
-    # With a limit, shallower trees first: they are what remains if the time does not suffice.
-    depths = [depth] if time_limit is None else [*range(min(1, depth), depth + 1)]
-    if levels is not None:
-        depths = [*range(1, levels + 1), depth]
+    depths = plan.depths
+    if time_limit is not None and len(depths) == 1:
+        # Shallower trees first: they are what remains if the time does not suffice.
+        depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit)
     with torch_threads(n_threads), deadline.listening():
         for d in depths:
-            searches.append(run(d, min(limit, 2**d - 1), deadline))
+            searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not searches[-1].complete:
                 break
         if deadline.interrupted and len(depths) == 1 and depth > 2:
             # These take no time.
-            searches.insert(0, run(2, min(limit, 3), NEVER))
+            searches.insert(0, plan.run(2, min(limit, 3), NEVER))
     seconds = time.perf_counter() - begin
     solution = Solution(
         patterns=patterns,
         task=task,
         searches=searches,
         floor=-INFINITY if searches[-1].complete else _floor(task, patterns, entries, place),
+        depth=depth,
         max_depth=max_depth,
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
@@ -440,104 +433,11 @@ def solve(
             patterns.n_features,
             searches[-1].n_cells,
             seconds,
-            work,
+            plan.work,
         ),
     )
     deadline.tell(lambda: solution.certificate)
     return solution
-
-
-Run = Callable[[int, int, Deadline], Found]
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """What both engines search: rows, a task and its entries, and how much of `sizes` leaves need."""
-
-    patterns: Patterns
-    task: Task
-    entries: Entries
-    sizes: Entries | None
-    least: tuple[int, ...]
-
-    def torch_work(self, depth: int) -> Work:
-        """What a search on a device takes."""
-        task, entries = self.task, self.entries
-        n_entries = len(self.patterns.literals) if task.n_steps == 1 else len(entries.row)
-        return estimate(
-            n_entries,
-            self.patterns.n_features,
-            task.n_steps,
-            len(entries.values),
-            depth,
-            packed=has_branch_costs(task),
-        )
-
-    def torch_search(self, place: torch.device) -> Run:
-        """A search on a device, by depth, nodes and deadline."""
-        task = self.task
-        moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
-        sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
-        cost_of_test = branch_cost(task, self.patterns.columns)
-        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
-        return lambda d, nodes, deadline: TableSearch(problem, *search(problem, d, nodes, deadline))
-
-    def compiled_search(self, depth: int, max_nodes: int, memory: int, n_threads: int) -> tuple[Run, Work]:
-        """The same in machine code, on as many threads as fit the memory, and what it takes, checked."""
-        problem, work, n_threads = self._compiled(depth, max_nodes, memory, n_threads)
-        return partial(problem.search, n_threads=n_threads), work
-
-    def lookahead(
-        self, depth: int, levels: int, penalty: float, memory: int, n_threads: int
-    ) -> tuple[Run, Work]:
-        """A tree of this depth that need not be the best, see `solve`, and the best of smaller ones."""
-        from sstorch.exact.compiled.lookahead import Lookahead
-
-        below = depth - levels
-        size = max(below, levels), 2**below - 1
-        problem, work, n_threads = self._compiled(*size, memory, n_threads, by_sums=True)
-        deep = Lookahead(problem, depth, levels, penalty, n_threads)
-
-        def run(d: int, nodes: int, deadline: Deadline) -> Found:
-            return deep.search(deadline) if d == depth else problem.search(d, nodes, deadline, n_threads)
-
-        return run, work
-
-    def _compiled(
-        self, depth: int, max_nodes: int, memory: int, n_threads: int, by_sums: bool = False
-    ) -> tuple[CompiledProblem, Work, int]:
-        """The problem in machine code, what a search of it takes, and how many threads have room.
-
-        With `by_sums` costs are those of sums, whatever else would take less.
-        """
-        # numba takes a while to load, which only a search by it need wait for.
-        from sstorch.exact.compiled.curves import Curves, Leavers
-        from sstorch.exact.compiled.search import CompiledProblem, estimate_compiled
-
-        n_patterns, n_features = self.patterns.literals.shape
-        form, curves = form_of(self.task), Curves.none(n_features)
-        assert form is not None
-        if isinstance(self.task, IntegratedBrier):
-            blocks, leavers = self.task.blocks, Leavers.of(self.patterns, self.task)
-            if not by_sums and leavers.followed(len(blocks.alive), depth):
-                form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
-                values = leavers.at_risk(n_patterns)
-            else:
-                values = leavers.sums(n_patterns, len(blocks.alive))
-        else:
-            values = self.patterns.sums(self.entries)
-        n_channels = len(values) + len(self.least)
-        size = n_patterns, len(curves.literals), n_features, n_channels, depth, max_nodes
-        work = estimate_compiled(*size, n_threads)
-        while n_threads > 1 and work.bytes > memory:
-            n_threads -= 1
-            work = estimate_compiled(*size, n_threads)
-        check(work, n_features, depth, memory)
-        values, _ = quantise(values)
-        if self.sizes is not None:
-            values = np.concatenate([values, self.patterns.sums(self.sizes)])
-            form = form._replace(least=np.array(self.least, dtype=np.float64))
-        return CompiledProblem.of(self.patterns, values, form, curves), work, n_threads
 
 
 def _check_settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,23 @@ from sstorch.metrics import censoring_distribution
 
 # A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
 Nested = tuple[int, "Nested", "Nested"] | int | None
+
+
+class NestedSize(NamedTuple):
+    """Depth and branch nodes of a nested tree."""
+
+    depth: int
+    nodes: int
+
+
+def nested_size(tree: Nested) -> NestedSize:
+    """Depth and branch nodes."""
+    if not isinstance(tree, tuple):
+        return NestedSize(0, 0)
+    left, right = map(nested_size, tree[1:])
+    return NestedSize(1 + max(left.depth, right.depth), 1 + left.nodes + right.nodes)
+
+
 LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
 # A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
 _ROUNDING = 1e-12

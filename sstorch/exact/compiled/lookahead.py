@@ -21,7 +21,7 @@ from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.problem import INFINITY, Budget, budget
-from sstorch.exact.tree import Nested
+from sstorch.exact.tree import Nested, nested_size
 from sstorch.optim.compiled.jit import compiled, entry
 
 
@@ -192,7 +192,7 @@ class Lookahead:
         every = np.arange(len(self.problem.literals))
         prefix = self._best(every, self.levels, deadline)[1]
         cost, tree, n_cells = self._completed(self.problem, prefix, 0, deadline)
-        return LookaheadTree({budget(*_size(tree)): cost}, tree, n_cells)
+        return LookaheadTree({budget(*nested_size(tree)): cost}, tree, n_cells)
 
     @cached_property
     def _rows(self) -> Sparse:
@@ -285,10 +285,11 @@ class LookaheadTree:
         """The tree itself."""
         return self.nested
 
+    def lower_bound(self, target: Budget) -> float:
+        """Nothing is known of other trees."""
+        return -INFINITY
 
-def _size(tree: Nested) -> tuple[int, int]:
-    """Depth and branch nodes."""
-    if not isinstance(tree, tuple):
-        return 0, 0
-    (left, n_left), (right, n_right) = map(_size, tree[1:])
-    return 1 + max(left, right), 1 + n_left + n_right
+    @property
+    def objective_bound(self) -> float:
+        """Nothing is known of other trees."""
+        return -INFINITY

@@ -219,6 +219,23 @@ class CompiledProblem:
             tables if depth == 2 else None,
         )
 
+    def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
+        """The same rows, sorted anew, with some of their features; some may then be equal.
+
+        Args:
+            features: (F',), in the order of chains.
+            chain: (F',), where in them the chain of each begins.
+        """
+        literals = self.literals[:, features]
+        rows = np.lexsort(literals.T[::-1]) if len(features) else np.arange(len(literals))
+        return replace(
+            self,
+            literals=np.ascontiguousarray(literals[rows]),
+            chain=chain,
+            features=self.features[features],
+            values=np.ascontiguousarray(self.values[:, rows]),
+        )
+
     def _with_first(self, n: int) -> CompiledProblem:
         """The same rows with so many of their features; some may then be equal."""
         return replace(
@@ -312,6 +329,15 @@ class CompiledSearch:
         """Leaves that were evaluated; all of them, if the search is complete."""
         n, depth = self.problem.literals.shape[1], max(state.depth for state in self.costs)
         return sum(comb(n, k) << k for k in range(depth + 1))
+
+    def lower_bound(self, target: Budget) -> float:
+        """The least cost itself, if all trees were compared."""
+        return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
+
+    @property
+    def objective_bound(self) -> float:
+        """That of each budget says more."""
+        return -INFINITY
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.

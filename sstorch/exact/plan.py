@@ -1,0 +1,172 @@
+"""How a problem is to be searched: by which engine, with what work, and in what order of depths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, Form, form_of
+from sstorch.exact.deadline import Deadline
+from sstorch.exact.moments import Moments, Patterns, quantise
+from sstorch.exact.problem import Found, Problem, Work, branch_cost, check, estimate
+from sstorch.exact.search import TableSearch, search
+from sstorch.exact.survival_tasks import IntegratedBrier
+from sstorch.exact.task import Entries, Task, has_branch_costs
+
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.search import CompiledProblem
+
+# Depths that branch and bound over thresholds is for, and seconds of the tables from which on it is taken.
+_MAX_BOUNDED_DEPTH = 3
+_LONG_TABLES = 60.0
+
+Run = Callable[[int, int, Deadline], Found]
+
+
+class Plan(NamedTuple):
+    """A search to come.
+
+    Attributes:
+        run: searches by depth, nodes and deadline.
+        work: what it takes; at most, where branch and bound does less.
+        depths: those that are to be searched one after the other, the last one being the one asked for.
+    """
+
+    run: Run
+    work: Work
+    depths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is searched: rows, a task and its entries, and how much of `sizes` leaves need, `least`."""
+
+    patterns: Patterns
+    task: Task
+    entries: Entries
+    sizes: Entries | None
+    least: tuple[int, ...]
+
+    def torch_work(self, depth: int) -> Work:
+        """What a search on a device takes."""
+        task, entries = self.task, self.entries
+        n_entries = len(self.patterns.literals) if task.n_steps == 1 else len(entries.row)
+        return estimate(
+            n_entries,
+            self.patterns.n_features,
+            task.n_steps,
+            len(entries.values),
+            depth,
+            packed=has_branch_costs(task),
+        )
+
+    def torch_plan(self, depth: int, memory: int, place: torch.device) -> Plan:
+        """A search on a device.
+
+        Raises:
+            ConfigError: it does not fit the memory.
+        """
+        task, work = self.task, self.torch_work(depth)
+        check(work, self.patterns.n_features, depth, memory)
+        moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
+        sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
+        cost_of_test = branch_cost(task, self.patterns.columns)
+        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return TableSearch(problem, *search(problem, d, nodes, deadline))
+
+        return Plan(run, work, (depth,))
+
+    def compiled_plan(self, depth: int, max_nodes: int, penalty: float, memory: int, n_threads: int) -> Plan:
+        """The same in machine code, on as many threads as fit the memory.
+
+        Tables of all sets, or, where these would be too many and trees may have all nodes, branch and bound.
+
+        Raises:
+            ConfigError: it does not fit the memory.
+        """
+        problem = self._problem(depth)
+        work, fitting = self._room(problem, depth, max_nodes, memory, n_threads)
+        bounds = (
+            (work.bytes > memory or work.seconds > _LONG_TABLES)
+            and depth <= _MAX_BOUNDED_DEPTH
+            and max_nodes >= 2**depth - 1
+            and problem.form.kind not in (BLOCKS, FOLLOWED)
+        )
+        if not bounds:
+            check(work, self.patterns.n_features, depth, memory)
+            return Plan(partial(problem.search, n_threads=fitting), work, (depth,))
+        from sstorch.exact.compiled.bounded import Bounded
+
+        bounded = Bounded(problem, penalty, n_threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return bounded.search(d, deadline)
+
+        return Plan(run, work, tuple(range(depth + 1)))
+
+    def lookahead_plan(self, depth: int, levels: int, penalty: float, memory: int, n_threads: int) -> Plan:
+        """A tree of this depth that need not be the best, see `solve`, and the best of smaller ones.
+
+        Raises:
+            ConfigError: it does not fit the memory.
+        """
+        from sstorch.exact.compiled.lookahead import Lookahead
+
+        below = depth - levels
+        problem, most = self._problem(max(below, levels), by_sums=True), max(below, levels)
+        work, n_threads = self._room(problem, most, 2**below - 1, memory, n_threads)
+        check(work, self.patterns.n_features, most, memory)
+        deep = Lookahead(problem, depth, levels, penalty, n_threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return deep.search(deadline) if d == depth else problem.search(d, nodes, deadline, n_threads)
+
+        return Plan(run, work, (*range(1, levels + 1), depth))
+
+    def _problem(self, depth: int, by_sums: bool = False) -> CompiledProblem:
+        """The problem in machine code, for searches up to a depth.
+
+        With `by_sums` costs are those of sums, whatever else would take less.
+        """
+        # numba takes a while to load, which only a search by it need wait for.
+        from sstorch.exact.compiled.curves import Curves, Leavers
+        from sstorch.exact.compiled.search import CompiledProblem
+
+        n_patterns, n_features = self.patterns.literals.shape
+        form, curves = form_of(self.task), Curves.none(n_features)
+        assert form is not None
+        if isinstance(self.task, IntegratedBrier):
+            blocks, leavers = self.task.blocks, Leavers.of(self.patterns, self.task)
+            if not by_sums and leavers.followed(len(blocks.alive), depth):
+                form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
+                values = leavers.at_risk(n_patterns)
+            else:
+                values = leavers.sums(n_patterns, len(blocks.alive))
+        else:
+            values = self.patterns.sums(self.entries)
+        values, _ = quantise(values)
+        if self.sizes is not None:
+            values = np.concatenate([values, self.patterns.sums(self.sizes)])
+            form = form._replace(least=np.array(self.least, dtype=np.float64))
+        return CompiledProblem.of(self.patterns, values, form, curves)
+
+    def _room(
+        self, problem: CompiledProblem, depth: int, max_nodes: int, memory: int, n_threads: int
+    ) -> tuple[Work, int]:
+        """What the tables of a search take, and how many threads have room for theirs."""
+        from sstorch.exact.compiled.search import estimate_compiled
+
+        n_patterns, n_features = problem.literals.shape
+        size = n_patterns, len(problem.curves.literals), n_features, len(problem.values), depth, max_nodes
+        work = estimate_compiled(*size, n_threads)
+        while n_threads > 1 and work.bytes > memory:
+            n_threads -= 1
+            work = estimate_compiled(*size, n_threads)
+        return work, n_threads
