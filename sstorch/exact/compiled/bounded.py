@@ -479,7 +479,8 @@ class Bounded:
     @cached_property
     def slack(self) -> float:
         """Differences that are none."""
-        return 1e-12 * max(float(np.abs(self.columns.floor).sum()), 1e-300)
+        whole = leaf(self.columns, self.spaces[0], self._order[0])[0]
+        return 1e-12 * (abs(whole) + float(np.abs(self.columns.floor).sum()) + 8.0 * self.penalty)
 
     def _first(self, depth: int) -> tuple[float, Nested]:
         """The best tree over a part of the thresholds: its cost with penalties, and itself."""

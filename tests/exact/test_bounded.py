@@ -1,0 +1,115 @@
+"""Branch and bound over thresholds beside tables of all sets."""
+
+import numpy as np
+import pytest
+
+from sstorch import OptimalSurvivalTree
+from sstorch.exact import (
+    Classification,
+    CompetingLogLikelihood,
+    IntegratedBrier,
+    LeastSquares,
+    LogLikelihood,
+    solve,
+)
+from sstorch.exact.deadline import Deadline
+from sstorch.exceptions import ConfigError
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(90, 3)).round(1)
+X[:, 2] = RNG.integers(0, 3, 90)
+TIME, CAUSE = RNG.exponential(np.exp(-X[:, 0])).round(1) + 0.1, RNG.integers(0, 3, 90)
+# Thresholds of two columns of numbers, the values of a category, and a column of its own.
+FEATURES = np.column_stack(
+    [X[:, j] > value for j in range(2) for value in np.unique(X[:, j])[:-1]]
+    + [X[:, 2] == k for k in range(3)]
+    + [RNG.random(90) < 0.5]
+)
+TASKS = {
+    "survival": LogLikelihood(TIME, CAUSE > 0),
+    "late entry": LogLikelihood(TIME, CAUSE > 0, entry=TIME * RNG.random(90) * 0.9),
+    "competing causes": CompetingLogLikelihood(TIME, CAUSE),
+    "classes": Classification(CAUSE, balanced=True),
+    "means": LeastSquares(TIME, sample_weight=RNG.integers(0, 3, 90) * 1.0),
+}
+# Tables never fit, so that bounds are all there is.
+NO_TABLES = {"engine": "compiled", "memory": 1}
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("depth", "min_leaf", "penalty"), [(0, 1, 0.0), (1, 5, 0.0), (2, 9, 0.001), (3, 1, 0.0), (3, 7, 0.01)]
+)
+def test_trees_are_as_good_as_those_of_tables(name, depth, min_leaf, penalty):
+    task = TASKS[name]
+    settings = {"min_leaf": min_leaf, "leaf_penalty": penalty}
+    known = solve(FEATURES, task, depth, **settings, engine="torch")
+    found = [solve(FEATURES, task, depth, **settings, **NO_TABLES, n_threads=n) for n in (1, 3)]
+    for solution in found:
+        assert solution.objective == pytest.approx(known.objective, rel=1e-10)
+        assert solution.certificate == "optimal"
+        tree = solution.tree()
+        leaf = tree.apply(FEATURES)
+        assert task.loss(leaf) == pytest.approx(solution.loss, rel=1e-10)
+        assert np.bincount(leaf).min() >= min_leaf
+        assert tree.depth <= depth
+        # What is said of smaller trees holds, too.
+        for size, optimum in solution.optima.items():
+            least = known.optima[size].loss
+            assert optimum.lower_bound <= least + 1e-9 * abs(least)
+            assert optimum.loss >= least - 1e-9 * abs(least)
+
+
+def test_bounds_leave_few_thresholds(monkeypatch):
+    from sstorch.exact.compiled import bounded
+
+    tried = []
+    tries = bounded._Root._try
+    monkeypatch.setattr(bounded._Root, "_try", lambda *task: (tried.append(task), tries(*task))[1])
+    numbers = RNG.normal(size=(300, 3))
+    task = LogLikelihood(RNG.exponential(np.exp(-2.0 * (numbers[:, 0] > 0.5))), np.ones(300))
+    features = np.column_stack([c > value for c in numbers.T for value in np.sort(c)[:-1]])
+    found = solve(features, task, 3, **NO_TABLES)
+    assert found.certificate == "optimal"
+    assert 0 < len(tried) < 0.7 * features.shape[1]  # one of twenty in large problems
+    known = solve(features[:, ::20], task, 3, engine="torch")
+    assert found.loss < known.loss
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_without_time_the_gap_is_known(n_threads, monkeypatch):
+    looks = iter(range(1000))
+    monkeypatch.setattr(Deadline, "passed", property(lambda self: next(looks) > 4))
+    task = TASKS["survival"]
+    cut = solve(FEATURES, task, 3, min_leaf=3, time_limit=100.0, n_threads=n_threads, **NO_TABLES)
+    monkeypatch.undo()
+    best = solve(FEATURES, task, 3, min_leaf=3, engine="torch")
+    assert cut.gap > 0.0
+    assert cut.loss - cut.gap <= best.loss * (1 + 1e-12)
+    assert cut.loss >= best.loss * (1 - 1e-12)
+    floor = solve(FEATURES, task, 3, min_leaf=3, time_limit=1e-9, engine="torch")
+    assert cut.gap < floor.gap
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        (TASKS["survival"], {"max_nodes": 5}),
+        (TASKS["survival"], {"max_depth": 4}),
+        (IntegratedBrier(TIME, CAUSE > 0), {}),
+    ],
+)
+def test_what_bounds_are_not_for_is_refused_without_room(task, settings):
+    with pytest.raises(ConfigError, match="too many for depth"):
+        solve(FEATURES, task, **{"max_depth": 3, **settings, **NO_TABLES})
+
+
+def test_a_survival_tree_over_numbers_as_they_are():
+    """Ten thousand questions, for which there is no room otherwise."""
+    rows = RNG.normal(size=(1000, 10))
+    time = RNG.exponential(np.exp(-1.5 * (rows[:, 3] > 0.25)))
+    tree = OptimalSurvivalTree(2, binarize="all", min_leaf=30, memory=2**28).fit(rows, (time, np.ones(1000)))
+    assert len(tree.rules_) > 9000
+    assert tree.certified_
+    assert tree.rules_[tree.tree_.feature[0]].column == "x3"
+    assert tree.rules_[tree.tree_.feature[0]].low == pytest.approx(0.25, abs=0.05)
