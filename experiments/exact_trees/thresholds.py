@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python experiments/exact_trees/thresholds.py        # extra "datasets"
 
-Prints a Markdown table: CPU seconds of `solve` at depth 3 on one core, and by the clock on two. Simulated rows
-have ten normal columns, of which four matter. Without the memory for tables branch and bound is taken.
+Prints a Markdown table: CPU seconds of `solve` at depth 3 on one core, and by the clock on two. Simulated
+rows have ten normal columns, of which four matter. Without the memory for tables branch and bound is taken.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=["whas500", "gbsg2", "unempdur"])
     parser.add_argument("--rows", nargs="*", type=int, default=[500, 1000, 2000])
     given = parser.parse_args()
-    print("| | rows | questions | loss | tables, s | bounds, s | leaves evaluated | two threads, by the clock |")
+    print(
+        "| | rows | questions | loss | tables, s | bounds, s | leaves evaluated | two threads, by the clock |"
+    )
     print(f"|{'---|' * 8}", flush=True)
     problems = [(name, lambda name=name: of_set(name)) for name in given.sets]
     problems += [(f"simulated, {n}", lambda n=n: simulated(n)) for n in given.rows]

@@ -1,8 +1,10 @@
-"""When a search has to stop before it is done."""
+"""When a search has to stop before it is done, and what it says until then."""
 
 from __future__ import annotations
 
+import math
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -22,13 +24,15 @@ class Deadline:
 
     Args:
         seconds: from now on; None is no limit.
+        verbose: whether to say how far the search is.
 
     Attributes:
         interrupted: whether Ctrl-C was pressed while `listening`.
     """
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, verbose: bool = False) -> None:
         self._time = None if seconds is None else time.perf_counter() + seconds
+        self._said = time.perf_counter() if verbose else math.inf
         self.interrupted = False
 
     @property
@@ -44,6 +48,12 @@ class Deadline:
         """
         if self.passed:
             raise OutOfTimeError
+
+    def say(self, text: str) -> None:
+        """Print how far the search is, if that is wanted, and a second has passed since the last time."""
+        if not math.isinf(self._said) and time.perf_counter() - self._said > 1.0:
+            print(f"exact trees: {text}", file=sys.stderr, flush=True)
+            self._said = time.perf_counter()
 
     @contextmanager
     def listening(self) -> Iterator[None]:

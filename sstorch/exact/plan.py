@@ -83,10 +83,13 @@ class Rows:
 
         return Plan(run, work, (depth,))
 
-    def compiled_plan(self, depth: int, max_nodes: int, penalty: float, memory: int, n_threads: int) -> Plan:
+    def compiled_plan(
+        self, depth: int, max_nodes: int, all_sizes: bool, penalty: float, memory: int, n_threads: int
+    ) -> Plan:
         """The same in machine code, on as many threads as fit the memory.
 
-        Tables of all sets, or, where these would be too many and trees may have all nodes, branch and bound.
+        Tables of all sets, or, where these would be too many, branch and bound, unless trees of all sizes up
+        to `max_nodes` are wanted.
 
         Raises:
             ConfigError: it does not fit the memory.
@@ -96,7 +99,7 @@ class Rows:
         bounds = (
             (work.bytes > memory or work.seconds > _LONG_TABLES)
             and depth <= _MAX_BOUNDED_DEPTH
-            and max_nodes >= 2**depth - 1
+            and not all_sizes
             and problem.form.kind not in (BLOCKS, FOLLOWED)
         )
         if not bounds:

@@ -158,6 +158,7 @@ def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline)
     for b in range(n - 2, 0, -1):
         for block in blocks(n, b, 1, 1, _CELLS):
             deadline.check()
+            deadline.say(f"sets of 3 features, the second is number {b} of {n}, down to 1")
             a = block.runs[0].first
             table = levels.triples[..., pair_run(b), a] if levels.depth > 3 else _EMPTY
             values = _leaves(levels, 3, costs.costs(block), table)
@@ -173,6 +174,7 @@ def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline)
         below = slice(0, comb(b, 2))
         for block in blocks(n, b, 1, 2, _CELLS):
             deadline.check()
+            deadline.say(f"sets of 4 features, the second is number {b} of {n}, down to 2")
             a = block.runs[0].first
             table = levels.quads[b][..., a.start - b - 1 : a.stop - b - 1] if levels.depth > 4 else _EMPTY
             values = _leaves(levels, 4, costs.costs(block), table)
@@ -188,6 +190,7 @@ def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline)
         below = slice(0, comb(c, 2))
         for block in blocks(n, c, 2, 2, _CELLS):
             deadline.check()
+            deadline.say(f"sets of 5 features, the third is number {c} of {n}, down to 2")
             values = {Budget(0, 0): costs.costs(block)}
             (no_a,), (no_b,), (no_c,) = (levels.split(5, values, sign) for sign in range(3))
             (one_below,) = _without_one_below(levels, 5, values, c)

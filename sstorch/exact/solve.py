@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.engine import compiles
+from sstorch.exact.engine import compiles, obstacle
 from sstorch.exact.moments import Patterns
 from sstorch.exact.plan import Rows
 from sstorch.exact.problem import (
@@ -323,6 +323,7 @@ def solve(
     engine: Engine = "auto",
     n_threads: int | None = None,
     lookahead: int | None = None,
+    verbose: int = 0,
 ) -> Solution:
     """Find trees of least training loss over binary features: all sizes in one search.
 
@@ -335,7 +336,9 @@ def solve(
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
         task: the objective, made from the same rows.
         max_depth: most tests on a path, 0 to 5, with `lookahead` to 8; a stump has depth 1.
-        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
+        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold. Where there are
+            so many thresholds of columns that trees of all sizes cannot be compared, for memory or for more
+            than a minute, None finds those of any number of nodes alone, up to depth 3, by branch and bound.
         leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
             loss. Trees for all other penalties are in the solution, too.
         min_leaf: least number of rows of a leaf.
@@ -355,6 +358,7 @@ def solve(
         lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
             rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
             the best one: `Solution.gap` says how far it can be. Searched by the compiled engine alone.
+        verbose: 1 says on standard error how far the search is, once a second.
 
     Returns:
         The solution.
@@ -395,11 +399,14 @@ def solve(
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None:
+        if (reason := obstacle(task, place)) is not None:
+            raise ConfigError(f"lookahead is for the compiled engine alone, and {reason}")
         if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
             raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")
         plan = rows.lookahead_plan(depth, levels, leaf_penalty, memory, n_threads)
     elif compiles(engine, task, place, work, memory):
-        plan = rows.compiled_plan(depth, limit, leaf_penalty, memory, n_threads)
+        all_sizes = max_nodes is not None
+        plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
     else:
         plan = rows.torch_plan(depth, memory, place)
     begin = time.perf_counter()
@@ -408,7 +415,7 @@ def solve(
     if time_limit is not None and len(depths) == 1:
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
-    deadline = Deadline(time_limit)
+    deadline = Deadline(time_limit, bool(verbose))
     with torch_threads(n_threads), deadline.listening():
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))

@@ -1,6 +1,7 @@
 """The compiled search beside that of torch."""
 
 import itertools
+import re
 import signal
 import time
 
@@ -276,3 +277,25 @@ def test_auto_searches_what_torch_has_no_room_for():
 def test_what_the_compiled_engine_cannot_do_is_said(task, settings, message):
     with pytest.raises(ConfigError, match=message):
         solve(FEATURES, task, 2, **settings)
+
+
+def test_progress_is_said_once_a_second(monkeypatch, capsys):
+    from sstorch.exact.compiled import search
+
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
+    numbers = RNG.normal(size=(150, 2))
+    cuts = np.column_stack([column > value for column in numbers.T for value in np.sort(column)[:-1:3]])
+    solve(cuts, TASKS["survival"], 3, min_leaf=20, engine="compiled", memory=1, verbose=1)
+    *_, bounded = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"exact trees: the best tree is at most [\d.]+ above the optimum", bounded)
+    solve(FEATURES, TASKS["survival"], 4, engine="compiled", verbose=1)
+    tables = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"exact trees: \d+% of the sets of 4 features", tables[-1])
+    monkeypatch.setattr("sstorch.exact.search.fits", lambda problem, depth: False)
+    for depth, place in ((3, "second"), (4, "second"), (5, "third")):
+        solve(FEATURES, TASKS["survival"], depth, engine="torch", verbose=1)
+        assert f"sets of {depth} features, the {place} is number" in capsys.readouterr().err
+    solve(FEATURES, TASKS["survival"], 4, engine="compiled")
+    assert not capsys.readouterr().err

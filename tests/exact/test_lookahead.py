@@ -5,8 +5,16 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTree, load_dataset
+from sstorch import (
+    OptimalCompetingRisksTree,
+    OptimalPolicyTree,
+    OptimalSurvivalTree,
+    OptimalTreeClassifier,
+    OptimalTreeRegressor,
+    load_dataset,
+)
 from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, solve
 from sstorch.exact.deadline import Deadline
 from sstorch.exceptions import ConfigError
@@ -143,3 +151,34 @@ def test_losses_over_time_are_those_of_sums_of_blocks():
     assert found.gap >= found.objective - exact.objective - 1e-12
     with pytest.raises(ConfigError, match="IntegratedBrier has no compiled cost"):
         solve(FEATURES, IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), 4, lookahead=2)
+
+
+@pytest.mark.parametrize(
+    ("tree", "y"),
+    [
+        (OptimalTreeClassifier(6, lookahead=2), RNG.integers(0, 3, 60)),
+        (OptimalTreeRegressor(6, lookahead=1), RNG.normal(size=60)),
+        (OptimalPolicyTree(6, lookahead=2), RNG.normal(size=(60, 2))),
+        (OptimalCompetingRisksTree(6, lookahead=1), (TIME, RNG.integers(0, 3, 60))),
+        (OptimalSurvivalTree(6, lookahead=1, objective="integrated_brier"), (TIME, EVENT)),
+    ],
+)
+def test_other_trees_are_deep_too(tree, y, tmp_path):
+    tree.fit(FEATURES * 1.0, y)
+    shallow = clone(tree).set_params(max_depth=2, lookahead=None).fit(FEATURES * 1.0, y)
+    assert tree.loss_ < shallow.loss_
+    tree.save(tmp_path / "tree")
+    assert type(tree).load(tmp_path / "tree").lookahead == tree.lookahead
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"feature_costs": {f"x{j}": 1.0 for j in range(5)}}, "it does not know costs of tests"),
+        ({"objective": "f1"}, "lookahead does not go with objective='f1'"),
+    ],
+)
+def test_classes_that_no_lookahead_is_for(settings, message):
+    tree = OptimalTreeClassifier(4, lookahead=2, **settings)
+    with pytest.raises(ConfigError, match=message):
+        tree.fit(FEATURES * 1.0, RNG.integers(0, 2, 60))

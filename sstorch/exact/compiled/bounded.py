@@ -160,7 +160,8 @@ def _leaves(t, w, rows):
 def _places(w, code, rows):
     """Where sums below each row of a column go, by the half that it is in; sizes are then in `w.sizes`."""
     half = w.below[0].size
-    size0, size1, last0, last1 = 0, 0, -1, -1
+    size0, size1 = np.int64(0), np.int64(0)
+    last0, last1 = np.int64(-1), np.int64(-1)
     for i in range(len(rows)):
         # No branches: which half a row is in cannot be foreseen.
         r = rows[i]
@@ -479,7 +480,7 @@ class Bounded:
     @cached_property
     def slack(self) -> float:
         """Differences that are none."""
-        whole = leaf(self.columns, self.spaces[0], self._order[0])[0]
+        whole = float(leaf(self.columns, self.spaces[0], self._order[0])[0])
         return 1e-12 * (abs(whole) + float(np.abs(self.columns.floor).sum()) + 8.0 * self.penalty)
 
     def _first(self, depth: int) -> tuple[float, Nested]:
@@ -653,6 +654,7 @@ class _Root:
                     for one in parts:
                         self._keep(one)
                     self._news.notify_all()
+            deadline.say(f"the best tree is at most {self.best - self.bound:.4g} above the optimum")
 
     def _take(self, deadline: Deadline) -> _Interval | None:
         """The interval of the least bound, or None when all is done."""

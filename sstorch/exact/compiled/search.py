@@ -257,6 +257,8 @@ class CompiledProblem:
             for last in _steps(n, depth, n_threads):
                 if deadline.passed:
                     break
+                done = comb(first, depth) / max(comb(n, depth), 1)
+                deadline.say(f"{done:.0%} of the sets of {depth} features")
                 for longest in range(max(1, depth - 3), depth - 1):
                     task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
                     running = [pool.submit(helper.visit, *task) for helper in helpers]

@@ -68,6 +68,8 @@ class ExactTree(FrameEstimator):
         device: str = "cpu",
         time_limit: float | None = None,
         memory: int = 4 * 2**30,
+        lookahead: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.max_depth = max_depth
         self.max_nodes = max_nodes
@@ -77,6 +79,8 @@ class ExactTree(FrameEstimator):
         self.device = device
         self.time_limit = time_limit
         self.memory = memory
+        self.lookahead = lookahead
+        self.verbose = verbose
 
     def _check(self) -> Any:
         """The parameters, checked, as the class of settings that belongs to the estimator."""

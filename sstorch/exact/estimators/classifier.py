@@ -65,6 +65,10 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
         memory: bytes that the search may take.
+        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
+            many levels are searched together, with greedy trees below, then the best tree below each. Not
+            with costs of questions, nor with objectives on a front; see :func:`~sstorch.exact.solve`.
+        verbose: 1 says on standard error how far the search is, once a second.
 
     Attributes:
         classes_: (K,), sorted.
@@ -137,8 +141,21 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         device: str = "cpu",
         time_limit: float | None = None,
         memory: int = 4 * 2**30,
+        lookahead: int | None = None,
+        verbose: int = 0,
     ) -> None:
-        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
+        super().__init__(
+            max_depth,
+            max_nodes,
+            leaf_penalty,
+            min_leaf,
+            binarize,
+            device,
+            time_limit,
+            memory,
+            lookahead,
+            verbose,
+        )
         self.objective = objective
         self.cost_matrix = cost_matrix
         self.feature_costs = feature_costs

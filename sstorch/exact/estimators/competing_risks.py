@@ -60,6 +60,9 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
         memory: bytes that the search may take.
         time_unit: unit of the times, such as ``"days"``, as texts name it.
+        lookahead: None for the best tree, or 1 to 3 for trees up to depth 8, as in
+            :class:`OptimalSurvivalTree`.
+        verbose: 1 says on standard error how far the search is, once a second.
 
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
@@ -124,8 +127,21 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         min_events: int = 0,
         memory: int = 4 * 2**30,
         time_unit: str | None = None,
+        lookahead: int | None = None,
+        verbose: int = 0,
     ) -> None:
-        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
+        super().__init__(
+            max_depth,
+            max_nodes,
+            leaf_penalty,
+            min_leaf,
+            binarize,
+            device,
+            time_limit,
+            memory,
+            lookahead,
+            verbose,
+        )
         self.causes = causes
         self.min_events = min_events
         self.time_unit = time_unit

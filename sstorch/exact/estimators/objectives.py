@@ -73,7 +73,7 @@ class ClassifierSettings(SearchSettings):
         if not self.has_front:
             return
         cause = f"objective={objective!r}" if fairness is None else f"fairness={fairness!r}"
-        for name in ("leaf_penalty", "cost_matrix", "feature_costs"):
+        for name in ("leaf_penalty", "cost_matrix", "feature_costs", "lookahead"):
             value = getattr(self, name)
             if value is not None and value != 0.0:
                 raise ConfigError(f"{name} does not go with {cause}; leave it at its default")
@@ -245,6 +245,7 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
         time_limit=settings.time_limit,
         memory=settings.memory,
         device=settings.device,
+        verbose=settings.verbose,
     )
     number = front.best()
     decided = front.tree(number)

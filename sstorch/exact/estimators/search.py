@@ -41,6 +41,8 @@ class SearchSettings:
     device: str
     time_limit: float | None
     memory: int
+    lookahead: int | None = None
+    verbose: int = 0
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -54,6 +56,9 @@ class SearchSettings:
         if self.time_limit is not None:
             self.time_limit = _finite("time_limit", self.time_limit, "seconds > 0 or None")
         self.memory = check_integer("memory", self.memory, 1)
+        if self.lookahead is not None:
+            self.lookahead = check_integer("lookahead", self.lookahead, 1)
+        self.verbose = check_integer("verbose", self.verbose, 0)
 
     @property
     def is_priced(self) -> bool:
@@ -89,8 +94,8 @@ class Questions:
     rules: list[Rule]
     features: pd.DataFrame
 
-    def solve(self, task: Task, min_events: int = 0, lookahead: int | None = None) -> Solution:
-        """Search for the trees of all budgets up to that of the settings, or for one by `lookahead`.
+    def solve(self, task: Task, min_events: int = 0) -> Solution:
+        """Search for the trees of all budgets up to that of the settings, or for one by a lookahead.
 
         Raises:
             DataError: no leaf could be large enough.
@@ -108,7 +113,8 @@ class Questions:
             time_limit=settings.time_limit,
             memory=settings.memory,
             device=settings.device,
-            lookahead=lookahead,
+            lookahead=settings.lookahead,
+            verbose=settings.verbose,
         )
 
 

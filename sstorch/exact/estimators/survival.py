@@ -57,7 +57,6 @@ class SurvivalSettings(SearchSettings):
     leaf_curve: LeafCurveKind
     n_buckets: int | None
     time_unit: str | None = None
-    lookahead: int | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(Objective):
@@ -76,8 +75,6 @@ class SurvivalSettings(SearchSettings):
         self.time_unit = check_time_unit(self.time_unit)
         if self.n_buckets is not None:
             self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
-        if self.lookahead is not None:
-            self.lookahead = check_integer("lookahead", self.lookahead, 1)
 
     def search(self, data: SurvivalData) -> TreeSearch:
         """Binarize and solve, from these rows alone.
@@ -100,7 +97,7 @@ class SurvivalSettings(SearchSettings):
         else:
             curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
             task = IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
-        return TreeSearch(self, data, questions, questions.solve(task, self.min_events, self.lookahead))
+        return TreeSearch(self, data, questions, questions.solve(task, self.min_events))
 
 
 def late_entry(data: SurvivalData) -> FloatArray | None:
@@ -320,8 +317,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         memory: bytes that the search may take.
         time_unit: unit of the times, such as ``"days"``, as texts and figures name it.
         lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
-            many levels are searched together, with greedy trees below, then the best tree below each. With
-            the log-likelihood; see :func:`~sstorch.exact.solve`.
+            many levels are searched together, with greedy trees below, then the best tree below each; not
+            with ``"ipcw"`` curves; see :func:`~sstorch.exact.solve`.
+        verbose: 1 says on standard error how far the search is, once a second.
 
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
@@ -371,10 +369,21 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         memory: int = 4 * 2**30,
         time_unit: str | None = None,
         lookahead: int | None = None,
+        verbose: int = 0,
     ) -> None:
-        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, device, time_limit, memory)
+        super().__init__(
+            max_depth,
+            max_nodes,
+            leaf_penalty,
+            min_leaf,
+            binarize,
+            device,
+            time_limit,
+            memory,
+            lookahead,
+            verbose,
+        )
         self.time_unit = time_unit
-        self.lookahead = lookahead
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events

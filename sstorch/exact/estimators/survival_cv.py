@@ -25,6 +25,7 @@ from sstorch.exact.estimators.survival import (
     SurvivalSettings,
     TreeSearch,
 )
+from sstorch.exact.solve import MAX_EXACT_DEPTH
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.scoring import remedy_for_names
@@ -62,7 +63,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         n_folds: folds, stratified by event.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
-        time_unit: as of `OptimalSurvivalTree`.
+        time_unit: as of `OptimalSurvivalTree`, and so is `verbose`, of each search.
 
     Attributes:
         best_depth_: most questions on a path of the chosen size.
@@ -90,9 +91,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     cv_results_: pd.DataFrame
     folds_: npt.NDArray[np.int64]
 
-    # Trees of all sizes are compared, of which a lookahead finds one.
-    lookahead = None
-
     def __init__(
         self,
         max_depth: int = 3,
@@ -112,9 +110,12 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         one_standard_error: bool = False,
         random_state: int = 0,
         time_unit: str | None = None,
+        verbose: int = 0,
     ) -> None:
-        # No penalty per leaf: sizes are compared instead.
-        super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, device, time_limit, memory)
+        # No penalty per leaf: sizes are compared instead, and of all sizes there is no lookahead.
+        super().__init__(
+            max_depth, max_nodes, 0.0, min_leaf, binarize, device, time_limit, memory, None, verbose
+        )
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events
@@ -141,6 +142,9 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         A scorer of scikit-learn takes no entry: where rows entered late, ``scoring="loss"`` alone will do.
         """
         settings: SurvivalSettings = self._check()
+        if settings.max_nodes is None:
+            # A number: trees of all sizes are to be compared.
+            settings = replace(settings, max_nodes=2 ** min(settings.max_depth, MAX_EXACT_DEPTH) - 1)
         X, y, _, entry, _ = split_columns(
             X, y, None, entry, duration_col=duration_col, event_col=event_col, entry_col=entry_col
         )

@@ -422,6 +422,7 @@ def cheapest_tree(
             slack = 1e-14 * sum(a + abs(rate) * b for a, b in (left.scale, right.scale)) + 1e-6
             if float(bounds[number]) <= least - 1.0 + slack:
                 deadline.check()
+                deadline.say(f"{int(done.sum())} of {len(roots)} roots, least cost {least:.6g}")
                 most = least - 1.0 + abs(rate) * limit + slack
                 for first in left.within(rate, most - float(lows[number, 1])):
                     for second in right.within(rate, most - float(lows[number, 0])):

@@ -257,6 +257,7 @@ def solve_front(
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
     device: str | torch.device = "cpu",
+    verbose: int = 0,
 ) -> FrontSolution:
     """Find the trees that no other tree beats in both totals of a task.
 
@@ -273,6 +274,7 @@ def solve_front(
             Ctrl-C ends the time, with a `DataWarning`; a second one raises.
         memory: bytes that the search may take.
         device: where to search.
+        verbose: 1 says on standard error how far a search of depth 3 is, once a second.
 
     Returns:
         The front, and the tree of each of its points.
@@ -300,7 +302,7 @@ def solve_front(
     _check_memory(patterns, task, target.depth, memory)
     problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
     begin = time.perf_counter()
-    deadline = Deadline(time_limit)
+    deadline = Deadline(time_limit, bool(verbose))
     small = budget(min(2, target.depth), target.nodes)
     search = nondominated_front if task.order == "pareto" else balance_front
     points = search(problem, small, memory)
@@ -341,6 +343,7 @@ def _pareto_roots(
     for feature in range(problem.n_features):
         if deadline.passed:
             return front, origins, feature
+        deadline.say(f"{feature} of {problem.n_features} roots, {front.shape[1]} trees on the front")
         absent, present = problem.split(feature)
         for split, (first, second) in enumerate(splits(target)):
             floors = Floors(absent, first, weights), Floors(present, second, weights)
