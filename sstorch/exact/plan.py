@@ -21,9 +21,10 @@ from sstorch.exact.task import Entries, Task, has_branch_costs
 if TYPE_CHECKING:
     from sstorch.exact.compiled.search import CompiledProblem
 
-# Depths that branch and bound over thresholds is for, and seconds of the tables from which on it is taken.
+# Depths that branch and bound over thresholds is for; seconds of the tables from which on it is taken, if it
+# takes less, and those that it may take where there is no room for tables.
 _MAX_BOUNDED_DEPTH = 3
-_LONG_TABLES = 60.0
+_LONG_TABLES, _LONG_BOUNDS = 60.0, 3600.0
 
 Run = Callable[[int, int, Deadline], Found]
 
@@ -33,7 +34,7 @@ class Plan(NamedTuple):
 
     Attributes:
         run: searches by depth, nodes and deadline.
-        work: what it takes; at most, where branch and bound does less.
+        work: what it takes.
         depths: those that are to be searched one after the other, the last one being the one asked for.
     """
 
@@ -94,17 +95,20 @@ class Rows:
         Raises:
             ConfigError: it does not fit the memory.
         """
-        problem = self._problem(depth)
+        n_features, problem = self.patterns.n_features, self._problem(depth)
         work, fitting = self._room(problem, depth, max_nodes, memory, n_threads)
-        bounds = (
-            (work.bytes > memory or work.seconds > _LONG_TABLES)
-            and depth <= _MAX_BOUNDED_DEPTH
-            and not all_sizes
-            and problem.form.kind not in (BLOCKS, FOLLOWED)
-        )
-        if not bounds:
-            check(work, self.patterns.n_features, depth, memory)
-            return Plan(partial(problem.search, n_threads=fitting), work, (depth,))
+        bounds = not all_sizes and n_features > 0 and depth <= _MAX_BOUNDED_DEPTH
+        bounds = bounds and problem.form.kind not in (BLOCKS, FOLLOWED)
+        fits = work.bytes <= memory
+        if bounds and not (fits and work.seconds < _LONG_TABLES):
+            plan = self._bounded_plan(problem, depth, penalty, n_threads)
+            if plan.work.seconds < (work.seconds if fits else max(work.seconds, _LONG_BOUNDS)):
+                return plan
+        check(work, n_features, depth, memory)
+        return Plan(partial(problem.search, n_threads=fitting), work, (depth,))
+
+    def _bounded_plan(self, problem: CompiledProblem, depth: int, penalty: float, n_threads: int) -> Plan:
+        """Branch and bound over thresholds."""
         from sstorch.exact.compiled.bounded import Bounded
 
         bounded = Bounded(problem, penalty, n_threads)
@@ -112,7 +116,7 @@ class Rows:
         def run(d: int, nodes: int, deadline: Deadline) -> Found:
             return bounded.search(d, deadline)
 
-        return Plan(run, work, tuple(range(depth + 1)))
+        return Plan(run, bounded.work(depth), tuple(range(depth + 1)))
 
     def lookahead_plan(self, depth: int, levels: int, penalty: float, memory: int, n_threads: int) -> Plan:
         """A tree of this depth that need not be the best, see `solve`, and the best of smaller ones.

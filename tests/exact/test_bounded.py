@@ -13,6 +13,8 @@ from sstorch.exact import (
     solve,
 )
 from sstorch.exact.deadline import Deadline
+from sstorch.exact.moments import Patterns
+from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError
 
 RNG = np.random.default_rng(5)
@@ -34,6 +36,12 @@ TASKS = {
 }
 # Tables never fit, so that bounds are all there is.
 NO_TABLES = {"engine": "compiled", "memory": 1}
+
+
+@pytest.fixture(autouse=True)
+def bounds_take_no_time(monkeypatch):
+    """By the estimate, which is right for many thresholds a column."""
+    monkeypatch.setattr("sstorch.exact.compiled.bounded._SECONDS_PER_CELL", 0.0)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -104,8 +112,36 @@ def test_what_bounds_are_not_for_is_refused_without_room(task, settings):
         solve(FEATURES, task, **{"max_depth": 3, **settings, **NO_TABLES})
 
 
-def test_a_survival_tree_over_numbers_as_they_are():
+def test_columns_without_thresholds_between_have_no_bounds(monkeypatch):
+    """Nothing is similar: what tables have no room for is refused, as by the estimate it takes longer."""
+    monkeypatch.undo()
+    wide = RNG.random((90, 2000)) < 0.5
+    with pytest.raises(ConfigError, match="too many for depth 3"):
+        solve(wide, TASKS["survival"], 3, engine="compiled", memory=2**20)
+
+
+def test_the_first_tree_is_of_some_thresholds_of_all_columns():
+    from sstorch.exact.compiled.bounded import Bounded
+    from sstorch.exact.plan import Rows
+
+    task = TASKS["survival"]
+    for features in (
+        FEATURES,
+        RNG.random((90, 300)) < 0.5,
+        np.column_stack([FEATURES] * 2 + [RNG.random((90, 90)) < 0.5]),
+    ):
+        rows = Rows(Patterns.of(features), task, task.entries(), None, ())
+        bounded = Bounded(rows._problem(2), 0.0, 1)
+        cost, tree = bounded._first(2)
+        found = solve(features, task, 2, engine="torch")
+        assert cost + task.constant >= found.loss - 1e-9
+        leaf = BinaryTree.build(rows.patterns.in_columns(tree), rows.patterns.names).apply(features)
+        assert task.loss(leaf) == pytest.approx(cost + task.constant, rel=1e-10)
+
+
+def test_a_survival_tree_over_numbers_as_they_are(monkeypatch):
     """Ten thousand questions, for which there is no room otherwise."""
+    monkeypatch.undo()
     rows = RNG.normal(size=(1000, 10))
     time = RNG.exponential(np.exp(-1.5 * (rows[:, 3] > 0.25)))
     tree = OptimalSurvivalTree(2, binarize="all", min_leaf=30, memory=2**28).fit(rows, (time, np.ones(1000)))
