@@ -17,6 +17,7 @@ from sstorch.exact.problem import Found, Problem, Work, branch_cost, check, esti
 from sstorch.exact.search import TableSearch, search
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs
+from sstorch.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from sstorch.exact.compiled.search import CompiledProblem
@@ -95,7 +96,7 @@ class Rows:
         Raises:
             ConfigError: it does not fit the memory.
         """
-        n_features, problem = self.patterns.n_features, self._problem(depth)
+        n_features, problem = self.patterns.n_features, self._problem(depth, memory)
         work, fitting = self._room(problem, depth, max_nodes, memory, n_threads)
         bounds = not all_sizes and n_features > 0 and depth <= _MAX_BOUNDED_DEPTH
         bounds = bounds and problem.form.kind not in (BLOCKS, FOLLOWED)
@@ -127,7 +128,8 @@ class Rows:
         from sstorch.exact.compiled.lookahead import Lookahead
 
         below = depth - levels
-        problem, most = self._problem(max(below, levels), by_sums=True), max(below, levels)
+        most = max(below, levels)
+        problem = self._problem(most, memory, by_sums=True)
         work, n_threads = self._room(problem, most, 2**below - 1, memory, n_threads)
         check(work, self.patterns.n_features, most, memory)
         deep = Lookahead(problem, depth, levels, penalty, n_threads)
@@ -137,10 +139,13 @@ class Rows:
 
         return Plan(run, work, (*range(1, levels + 1), depth))
 
-    def _problem(self, depth: int, by_sums: bool = False) -> CompiledProblem:
+    def _problem(self, depth: int, memory: int, by_sums: bool = False) -> CompiledProblem:
         """The problem in machine code, for searches up to a depth.
 
         With `by_sums` costs are those of sums, whatever else would take less.
+
+        Raises:
+            ConfigError: these sums alone do not fit the memory.
         """
         # numba takes a while to load, which only a search by it need wait for.
         from sstorch.exact.compiled.curves import Curves, Leavers
@@ -155,6 +160,13 @@ class Rows:
                 form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
                 values = leavers.at_risk(n_patterns)
             else:
+                room = 24 * n_patterns * len(blocks.alive)
+                if room > memory:
+                    raise ConfigError(
+                        f"sums of {n_patterns} different rows in {len(blocks.alive)} blocks of the time axis "
+                        f"take {room / 2**30:.2g} GiB (memory={memory / 2**30:.1f} GiB is allowed). Put the "
+                        "times in buckets (n_buckets), or allow more memory"
+                    )
                 values = leavers.sums(n_patterns, len(blocks.alive))
         else:
             values = self.patterns.sums(self.entries)

@@ -131,7 +131,7 @@ def test_the_first_tree_is_of_some_thresholds_of_all_columns():
         np.column_stack([FEATURES] * 2 + [RNG.random((90, 90)) < 0.5]),
     ):
         rows = Rows(Patterns.of(features), task, task.entries(), None, ())
-        bounded = Bounded(rows._problem(2), 0.0, 1)
+        bounded = Bounded(rows._problem(2, 2**30), 0.0, 1)
         cost, tree = bounded._first(2)
         found = solve(features, task, 2, engine="torch")
         assert cost + task.constant >= found.loss - 1e-9
