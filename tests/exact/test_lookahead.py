@@ -149,7 +149,7 @@ def test_losses_over_time_are_those_of_sums_of_blocks():
     exact = solve(FEATURES, task, 4, leaf_penalty=0.001)
     assert exact.objective - 1e-12 <= found.objective <= shallow.objective + 1e-12
     assert found.gap >= found.objective - exact.objective - 1e-12
-    with pytest.raises(ConfigError, match=r"in \d+ blocks of the time axis take .* n_buckets"):
+    with pytest.raises(ConfigError, match=r"in \d+ blocks of the time axis take .*n_buckets"):
         solve(FEATURES, task, 4, lookahead=2, memory=2**13)
     with pytest.raises(ConfigError, match="IntegratedBrier has no compiled cost"):
         solve(FEATURES, IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), 4, lookahead=2)
