@@ -125,6 +125,7 @@ class Solution:
         searches: Sequence[Found],
         floor: float,
         depth: int,
+        objective_bound: float,
         max_depth: int,
         max_nodes: int,
         leaf_penalty: float,
@@ -146,7 +147,7 @@ class Solution:
             reached = budget(min(state.depth, depth), state.nodes)
             bound = min(cost, max(floor, *(found.lower_bound(reached) for found in searches)))
             self.optima[state] = Optimum(*state, constant + cost, constant + bound)
-        self._objective_bound = constant + searches[-1].objective_bound
+        self._objective_bound = constant + objective_bound
 
     def _spread(self) -> None:
         """A budget that no search has finished can do what smaller ones can."""
@@ -431,6 +432,8 @@ def solve(
         searches=searches,
         floor=-INFINITY if searches[-1].complete else _floor(task, patterns, entries, place),
         depth=depth,
+        # Of shallower trees it would say nothing.
+        objective_bound=searches[-1].objective_bound if d == depth else -INFINITY,
         max_depth=max_depth,
         max_nodes=limit,
         leaf_penalty=leaf_penalty,

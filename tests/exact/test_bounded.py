@@ -68,6 +68,20 @@ def test_trees_are_as_good_as_those_of_tables(name, depth, min_leaf, penalty):
             assert optimum.loss >= least - 1e-9 * abs(least)
 
 
+def test_penalties_that_round_end_no_search_early():
+    """Cost less penalties and penalties again is not the objective to the last bit."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        numbers = rng.normal(size=(64, 3))
+        task = LogLikelihood(rng.exponential(1.0, 64).round(1) + 0.01, rng.random(64) < 0.7)
+        features = np.column_stack([c > value for c in numbers.T for value in np.sort(c)[:-1]])
+        settings = {"leaf_penalty": 0.3, "min_leaf": 7}
+        known = solve(features, task, 3, max_nodes=7, **settings, engine="compiled")
+        found = solve(features, task, 3, **settings, **NO_TABLES)
+        assert found.objective == pytest.approx(known.objective, rel=1e-10)
+        assert found.certificate == "optimal"
+
+
 def test_bounds_leave_few_thresholds(monkeypatch):
     from sstorch.exact.compiled import bounded
 

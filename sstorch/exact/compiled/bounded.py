@@ -440,9 +440,8 @@ class Bounded:
             if cost < best - self.slack:
                 best, tree = cost, grown
             bound = best
-        cost = best - self.penalty * (nested_size(tree).nodes + 1)
         n_cells = sum(int(space.n_leaves[0]) for space in self.spaces)
-        return BoundedTree(depth, cost, tree, bound, self.penalty, n_cells)
+        return BoundedTree(depth, best, tree, bound, self.penalty, n_cells)
 
     @cached_property
     def _chains(self) -> tuple[list[int], list[int]]:
@@ -743,7 +742,7 @@ class BoundedTree:
 
     Attributes:
         depth: most tests on a path.
-        cost: of the tree, without penalties.
+        objective: cost of the tree, with penalties.
         nested: the tree.
         objective_bound: no tree of the depth costs less, penalties included.
         penalty: of each leaf.
@@ -751,7 +750,7 @@ class BoundedTree:
     """
 
     depth: int
-    cost: float
+    objective: float
     nested: Nested
     objective_bound: float
     penalty: float
@@ -760,12 +759,13 @@ class BoundedTree:
     @property
     def costs(self) -> dict[Budget, float]:
         """Of its own budget."""
-        return {budget(*nested_size(self.nested)): self.cost}
+        size = nested_size(self.nested)
+        return {budget(*size): self.objective - self.penalty * (size.nodes + 1)}
 
     @property
     def complete(self) -> bool:
         """True if no tree of the depth, with penalties, was left out."""
-        return self.objective_bound >= self.cost + self.penalty * (nested_size(self.nested).nodes + 1)
+        return self.objective_bound >= self.objective
 
     def lower_bound(self, target: Budget) -> float:
         """No tree within a budget costs less, without penalties; -inf beyond the depth."""
