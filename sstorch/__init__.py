@@ -8,7 +8,6 @@ from sstorch._version import __version__
 if TYPE_CHECKING:
     from sstorch import metrics
     from sstorch.data import SurvivalData, interval, list_datasets, load_dataset
-    from sstorch.evaluation.validation import validate
     from sstorch.exact.estimators import (
         OptimalCompetingRisksTree,
         OptimalPolicyTree,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         OptimalTreeRegressor,
     )
     from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV, recalibrate
+    from sstorch.validation import validate
 
 __all__ = [
     "CompetingRisksTree",
@@ -46,7 +46,7 @@ _HOMES = {
     **dict.fromkeys(
         ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"
     ),
-    "validate": "sstorch.evaluation.validation",
+    "validate": "sstorch.validation",
 }
 
 

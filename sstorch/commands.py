@@ -19,21 +19,21 @@ def _interruptible(command: str) -> Iterator[None]:
 
 
 def sstorch() -> None:
-    """Train and cross-validate; see :mod:`sstorch.cli`."""
+    """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
     if "--version" in sys.argv[1:]:
         print(f"sstorch {__version__}")
         return
     with _interruptible("sstorch"):
-        from sstorch.cli import main
+        from sstorch.bench.cli import main
 
         main()
 
 
 def report() -> None:
-    """Write the report of a run or a study; see :mod:`sstorch.evaluation.report`."""
+    """Write the report of a run or a study; see :mod:`sstorch.bench.report`."""
     with _interruptible("sstorch-report"):
-        from sstorch.evaluation.report.report import main
-        from sstorch.reporting import report_of_run
+        from sstorch.bench.report.report import main
+        from sstorch.bench.reporting import report_of_run
 
         main(of_run=report_of_run)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from sstorch.cli import main
+from sstorch.bench.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

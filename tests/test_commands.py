@@ -18,8 +18,8 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import sstorch as package
-from sstorch.arguments import as_hydra_takes, help_text
-from sstorch.config import Config, settings
+from sstorch.bench.arguments import as_hydra_takes, help_text
+from sstorch.bench.config import Config, settings
 from sstorch.exceptions import ConfigError
 from tests.app import sstorch
 

@@ -52,8 +52,8 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
         assert f"sstorch/configs/{path.relative_to(ROOT / 'configs').as_posix()}" in names
     for path in (ROOT / "sstorch").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
-    assert {"sstorch/evaluation/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
-    assert {"sstorch/evaluation/report/published.csv", "sstorch/deploy/calculator.html"} <= names
+    assert {"sstorch/bench/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
+    assert {"sstorch/bench/report/published.csv", "sstorch/deploy/calculator.html"} <= names
     for name in ("page.css", "report.html.jinja", "report.md.jinja"):
         assert f"sstorch/document/{name}" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
@@ -74,7 +74,7 @@ def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Pa
     (configs / "config.yaml").write_text(plain.replace("\nseed: 0\n", "\nseed: 7\n"))
     (tmp_path / "elsewhere").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "sstorch.cli", "--cfg", "job", "trainer=short"],
+        [sys.executable, "-m", "sstorch.bench.cli", "--cfg", "job", "trainer=short"],
         cwd=tmp_path / "elsewhere",
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

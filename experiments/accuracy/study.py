@@ -22,8 +22,8 @@ import torch
 from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch.bench import ResultStore, make_folds
 from sstorch.data import Schema, SurvivalData, stratified_folds
-from sstorch.evaluation import ResultStore, make_folds
 from sstorch.optim import Joint
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import SCORINGS, FoldSearch, HeldOutRows

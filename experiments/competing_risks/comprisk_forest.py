@@ -33,7 +33,7 @@ class CompriskForest:
 
     def fit(self, train: Any, schema: Any, seed: int = 0) -> FittedForest:
         """Fit the forest, as the baselines of the package."""
-        from sstorch.evaluation.baselines.base import Encoder
+        from sstorch.bench.baselines.base import Encoder
 
         encoder = Encoder(schema, train)
         folder = tempfile.TemporaryDirectory()

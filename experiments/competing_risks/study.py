@@ -20,10 +20,10 @@ import torch
 from comprisk_forest import PYTHON, CompriskForest
 
 from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, SurvivalData, load_dataset, metrics
+from sstorch.bench.baselines import make_baseline
+from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
+from sstorch.bench.competing_risks import cause_folds, score_causes
 from sstorch.data import Schema
-from sstorch.evaluation.baselines import make_baseline
-from sstorch.evaluation.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
-from sstorch.evaluation.competing_risks import cause_folds, score_causes
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent

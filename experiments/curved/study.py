@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch.bench import make_baseline, make_folds
+from sstorch.bench.baselines import Curves
 from sstorch.data import Schema, SurvivalData
-from sstorch.evaluation import make_baseline, make_folds
-from sstorch.evaluation.baselines import Curves
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
-from sstorch.evaluation import FairnessPath, fairness_path, leaf_table
+from sstorch.bench import FairnessPath, fairness_path, leaf_table
 from sstorch.plots import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
 HERE = Path(__file__).parent

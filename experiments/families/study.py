@@ -19,8 +19,8 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch.bench import make_folds
 from sstorch.data import Schema, SurvivalData
-from sstorch.evaluation import make_folds
 from sstorch.exceptions import DataWarning
 from sstorch.optim import Engine
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from sstorch import SoftSurvivalTree, load_dataset
-from sstorch.evaluation import cross_validate
+from sstorch.bench import cross_validate
 
 SEEDS = (0, 1, 2)
 GATE_RIDGES = (0.0, 1e-4, 1e-3, 1e-2)

@@ -17,8 +17,8 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, load_dataset, metrics
+from sstorch.bench import make_folds
 from sstorch.data import SurvivalData
-from sstorch.evaluation import make_folds
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent

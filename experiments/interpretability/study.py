@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, plots
+from sstorch.bench import score_tree
 from sstorch.data import stratified_folds
-from sstorch.evaluation import score_tree
 
 HERE = Path(__file__).parent
 DATASETS = (

@@ -30,7 +30,7 @@ def main() -> None:
         for name, overrides in VARIANTS.items():
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder) / "run"
-                command = [sys.executable, "-m", "sstorch.cli", *overrides, f"tree.depth={depth}"]
+                command = [sys.executable, "-m", "sstorch.bench.cli", *overrides, f"tree.depth={depth}"]
                 options = ["logger=none", "device.threads=1", f"hydra.run.dir={run}"]
                 begin = time.perf_counter()
                 subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from sstorch import SoftSurvivalTree, load_dataset, metrics
+from sstorch.bench import make_folds, soft_tree_models
+from sstorch.bench.report import published_means
 from sstorch.data import Schema
-from sstorch.evaluation import make_folds, soft_tree_models
-from sstorch.evaluation.report import published_means
 from sstorch.exceptions import DataWarning
 
 TABLE = Path(__file__).parent / "weights.csv"

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTree, load_dataset
-from sstorch.evaluation import cross_validate
+from sstorch.bench import cross_validate
 from sstorch.optim import Nodec, Race
 
 HERE = Path(__file__).parent

@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTree, load_dataset
+from sstorch.bench import make_baseline, make_folds, score_predictor
 from sstorch.data import Schema, stratified_folds
-from sstorch.evaluation import make_baseline, make_folds, score_predictor
 from sstorch.soft import train_batch
 from sstorch.soft.candidates import candidates
 from sstorch.soft.search import SCORINGS, HeldOutRows

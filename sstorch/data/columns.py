@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 import scipy.sparse
 from pandas.api import types as pdt
 
@@ -52,6 +51,8 @@ def to_pandas(values: object) -> object:
         return values
     if not hasattr(values, "columns"):  # a column alone, not a frame
         return values
+    import pyarrow as pa  # only frames of other libraries need it
+
     frame: pd.DataFrame = pa.table(values).to_pandas()
     return frame
 

@@ -14,12 +14,10 @@ from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
 from sstorch.plots.paths import plot_path
-from sstorch.plots.studies import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [
     "plot_calibration",
-    "plot_critical_difference",
     "plot_curves_by_rho",
     "plot_decision_curve",
     "plot_effects",
@@ -30,8 +28,6 @@ __all__ = [
     "plot_parity_by_rho",
     "plot_path",
     "plot_routing_sharpness",
-    "plot_runs",
-    "plot_scores_by_dataset",
     "plot_scores_by_rho",
     "plot_soft_tree",
     "plot_stability",

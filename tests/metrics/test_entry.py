@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
 from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
-from sstorch.evaluation.competing_risks import cross_validate_causes
+from sstorch.bench.competing_risks import cross_validate_causes
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
     KaplanMeier,

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.monitoring import History, HistoryWriter, ProgressBar
+from sstorch.bench.callbacks import HistoryWriter
+from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import SoftTree
 
 

@@ -9,7 +9,7 @@ import torch
 from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.evaluation import cross_validate
+from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch.bench.report.plots import plot_critical_difference
 from sstorch.plots import (
-    plot_critical_difference,
     plot_effects,
     plot_groups,
     plot_soft_tree,

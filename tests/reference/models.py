@@ -25,9 +25,7 @@ from sstorch import (
     SoftSurvivalTreeCV,
     SurvivalData,
 )
-from sstorch.data import Schema
-from sstorch.estimators import ConformalLowerBound, bootstrap_trees, start_trees
-from sstorch.evaluation import (
+from sstorch.bench import (
     BASELINES,
     BaselineModel,
     cross_validate,
@@ -38,6 +36,8 @@ from sstorch.evaluation import (
     score_predictor,
     score_tree,
 )
+from sstorch.data import Schema
+from sstorch.estimators import ConformalLowerBound, bootstrap_trees, start_trees
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.metrics import RiskScore, SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline

@@ -4,8 +4,7 @@ python -m tests.reference.record --out FILE      writes down objectives, predict
 python -m tests.reference.record --check FILE    records anew and prints every difference; exit code 1 on any
 
 Both on the same machine: the values are exact, so other processors or other versions of torch and numpy give
-others. That is why no test runs it, and why ``before.json`` beside it, which was made when gates were first
-distilled, says nothing on other machines: there, record at one commit and check at another.
+others. So no test runs it and no record is kept in the repository: record at one commit, check at another.
 
 Sections can be taken one by one (``--sections soft names``): ``soft`` (soft trees), ``selection`` (searches,
 cross-validation, scores, baselines), ``exact`` (exact trees), ``loaded`` (saved models of earlier versions),
@@ -56,9 +55,9 @@ MODULES = (
     "sstorch.optimal.fronts",
     "sstorch.metrics",
     "sstorch.estimators",
-    "sstorch.evaluation",
-    "sstorch.evaluation.baselines",
-    "sstorch.evaluation.report",
+    "sstorch.bench",
+    "sstorch.bench.baselines",
+    "sstorch.bench.report",
     "sstorch.monitoring",
     "sstorch.plots",
 )

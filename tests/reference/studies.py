@@ -18,8 +18,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from sstorch.cli import main
-from sstorch.evaluation import ResultStore
+from sstorch.bench import ResultStore
+from sstorch.bench.cli import main
 from sstorch.exceptions import SstorchError
 from tests.reference.exact_text import exact, exact_frame, files_of, sha
 from tests.reference.models import cohort
@@ -154,10 +154,10 @@ def _located(name: str, *modules: str) -> Any:
 
 def planned(experiment: str) -> Entry:
     """The tasks that a shipped experiment plans, by data set: model, depth and digest of the settings."""
-    register = _located("register_schemas", "sstorch.config")
-    models_of = _located("study_models", "sstorch.cli_study", "sstorch.cli")
-    plan = _located("plan", "sstorch.evaluation.study", "sstorch.evaluation")
-    dataset = _located("DatasetConfig", "sstorch.config")
+    register = _located("register_schemas", "sstorch.bench.config")
+    models_of = _located("study_models", "sstorch.cli_study", "sstorch.bench.cli")
+    plan = _located("plan", "sstorch.bench.study", "sstorch.bench")
+    dataset = _located("DatasetConfig", "sstorch.bench.config")
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):

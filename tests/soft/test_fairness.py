@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.evaluation import score_fairness
+from sstorch.bench import score_fairness
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.objective import L2Parity

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from sstorch.bench import cross_validate
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.evaluation import cross_validate
 from sstorch.exceptions import FormatError
 from sstorch.files import reading
 from sstorch.nn import Prediction, Spline

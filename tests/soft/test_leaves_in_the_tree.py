@@ -9,8 +9,8 @@ import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
 from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.bench import cross_validate, make_folds
 from sstorch.data import load_dataset
-from sstorch.evaluation import cross_validate, make_folds
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec

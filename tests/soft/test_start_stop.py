@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, plots
+from sstorch.bench import cross_validate
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
-from sstorch.evaluation import cross_validate
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import bootstrap_trees
 from tests.conftest import nightly

@@ -1,0 +1,166 @@
+"""Arguments of the ``sstorch`` command: what is typed, as Hydra takes it, and its refusals in plain words."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import fields
+from importlib import resources
+from pathlib import Path
+
+from hydra.errors import HydraException
+from omegaconf import MISSING
+
+from sstorch.bench.config import TRAINER_CONFIGS, DatasetConfig, config_path, override_text, settings
+from sstorch.checks import nearest_text
+from sstorch.exceptions import ConfigError
+
+# Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
+_FOLDERS = ("dataset.path", "study.folder", "hydra.run.dir", "hydra.sweep.dir")
+_TEXTS = {
+    *(f"dataset.{item.name}" for item in fields(DatasetConfig) if str(item.type).startswith("str")),
+    "fairness.sensitive",
+    *_FOLDERS,
+}
+_LISTS = ("dataset.drop", "dataset.missing")
+# Options, and whether a word follows.
+_OPTIONS = {
+    **dict.fromkeys(("--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r"), False),
+    **dict.fromkeys(("--resolve", "--shell-completion", "-sc"), False),
+    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--info", "-i", "--config-dir", "-cd"), True),
+    **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
+}
+_SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
+# Of an entry that is left out, such as ~study.soft_trees.sst_po; whole groups are not.
+_DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
+
+
+def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
+    """The arguments with text in quotes and ``~`` written out.
+
+    Raises:
+        ConfigError: one is neither an option nor a setting.
+    """
+    sweeps = bool({"-m", "--multirun"} & set(arguments))
+    words, out = iter(arguments), []
+    for word in words:
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+            if option not in _OPTIONS:
+                raise ConfigError(f"there is no option {option}.{nearest_text(option, list(_OPTIONS))}")
+            out.append(word)
+            if _OPTIONS[option] and "=" not in word:
+                follows = next(words, None)
+                if follows is None:
+                    raise ConfigError(f"{option} needs a word behind it, such as --cfg job")
+                out.append(follows)
+            continue
+        if _DELETION.fullmatch(word):
+            out.append(word)
+            continue
+        if (match := _SETTING.fullmatch(word)) is None:
+            what = word.lstrip("~+").partition("=")[0]
+            raise ConfigError(
+                f"{word!r} is no setting; write NAME=VALUE, such as tree.depth=1."
+                f"{nearest_text(what, [name for name, _, _ in settings()])}"
+            )
+        name, value = match["name"], match["value"]
+        out.append(f"{name}={_hydra_value(name.lstrip('+'), value, sweeps)}")
+    return out
+
+
+def _hydra_value(name: str, value: str, sweeps: bool) -> str:
+    if name in _LISTS and value != "null":
+        inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        items = re.findall(r"""\s*("(?:\\.|[^"])*"|'(?:\\.|[^'])*'|[^,]+)""", inner)
+        return f"[{','.join(_quoted(item.strip()) for item in items)}]"
+    swept = sweeps and "," in value.strip(",")
+    if name not in _TEXTS or value in ("", "null") or "${" in value or swept:
+        return value
+    if name in _FOLDERS:
+        value = os.path.expanduser(value)
+    return _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """Text in quotes of Hydra's grammar, unless it has some."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def refusal_text(error: HydraException) -> str:
+    """What Hydra refuses, in words of the settings."""
+    text = " ".join(str(error).split())
+    if told := override_text(error):
+        return told
+    if match := re.search(
+        r"Could not find '([^']+)'( Available options in '[^']+': (.*?) Config search)?", text
+    ):
+        group, _, name = match[1].rpartition("/")
+        known = (match[3] or "").split()
+        choices = f"; choose one of {', '.join(known)}.{nearest_text(name, known)}" if known else ""
+        return f"there is no {group}={name}{choices}" if group else f"there is no configuration {name}"
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return f"there is no setting {match[1]}; --cfg job shows those there are"
+    if match := re.search(r"Ambiguous value for argument '(.*?)' 1\.", text):
+        return f"{match[1]} has several values: -m runs each of them, and a list stands in brackets, [a,b]"
+    if match := re.search(r"Multiple values for ([\w/]+)", text):
+        return f"{match[1]} is chosen twice; write {match[1]}=NAME once, without a plus"
+    if "override_grammar" in text:
+        what = re.search(
+            r"parsing override '(.*?)' (?=missing|no viable|token|extraneous|mismatched|Lexer|$)", text
+        )
+        where = f"{what[1]} cannot be read" if what else "a value cannot be read"
+        return f"{where}: put it in quotes within those of the shell, 'name=\"value\"'"
+    return re.split(r" (?:See https|Config search path|To append)", text)[0]
+
+
+# ---------------------------------------------------------------------- help
+
+
+def help_text() -> str:
+    """Every setting of the command with its meaning, its default and the choices of its group."""
+    lines = [
+        "sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.",
+        "",
+        "  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas",
+        "  sstorch --cfg job           every setting and its value",
+        "  sstorch --version           version of the package",
+        "  sstorch-report FOLDER       report of a study",
+        "  sstorch-predict MODEL FILE  predictions of a saved tree",
+        "",
+        "  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died",
+    ]
+    group = ""
+    for name, default, text in settings():
+        if name.partition(".")[0] != group:
+            group = name.partition(".")[0]
+            lines += ["", *([] if group == name else _choices_text(group))]
+        shown = "" if default == MISSING else f" [{_default_text(default)}]"
+        lines.append(f"  {name:<26} {text}{shown}")
+    return "\n".join([*lines, "", *_choices_text("experiment")])
+
+
+def _choices_text(group: str) -> list[str]:
+    """The group's choices, in lines."""
+    root = config_path()
+    place = resources.files("sstorch.configs") if root.startswith("pkg://") else Path(root)
+    choices = set(TRAINER_CONFIGS) if group == "trainer" else set()
+    if (place / group).is_dir():
+        choices |= {path.name.removesuffix(".yaml") for path in (place / group).iterdir()}
+    if not choices:
+        return [group]
+    indent = " " * (len(group) + 1)
+    return textwrap.wrap(f"{group}={' '.join(sorted(choices))}", 100, subsequent_indent=indent)
+
+
+def _default_text(default: object) -> str:
+    if default is None:
+        return "null"
+    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,0 +1,70 @@
+"""Models to compare with, behind one interface: from Kaplan-Meier to neural networks and exact trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from sstorch.bench.baselines.base import Baseline, Curves, KaplanMeierBaseline
+from sstorch.bench.baselines.neural import CoxTime, DeepSurv, NeuralLogisticHazard
+from sstorch.bench.baselines.regressions import (
+    Cox,
+    GradientBoosting,
+    LogLogisticAFT,
+    LogRankTree,
+    RandomForest,
+    WeibullAFT,
+)
+from sstorch.bench.baselines.time_varying import CoxTimeVarying
+from sstorch.bench.baselines.trees import OSST, CTree, RPart, SurTree
+from sstorch.checks import names_text, nearest_text
+from sstorch.exceptions import ConfigError
+
+__all__ = ["BASELINES", "Baseline", "Curves", "make_baseline"]
+
+_CLASSES: tuple[type[Baseline], ...] = (
+    KaplanMeierBaseline,
+    Cox,
+    WeibullAFT,
+    LogLogisticAFT,
+    CoxTimeVarying,
+    LogRankTree,
+    RPart,
+    CTree,
+    RandomForest,
+    GradientBoosting,
+    DeepSurv,
+    CoxTime,
+    NeuralLogisticHazard,
+    SurTree,
+    OSST,
+)
+
+BASELINES: Mapping[str, type[Baseline]] = MappingProxyType({c.name: c for c in _CLASSES})
+
+
+def make_baseline(name: str, **options: Any) -> Baseline:
+    """Make a baseline by name.
+
+    Args:
+        name: one of :data:`BASELINES`.
+        options: settings that differ from their defaults: fields of the class. A list counts as a tuple.
+
+    Raises:
+        ConfigError: no such baseline, setting or value.
+
+    >>> make_baseline("sksurv", depth=3).settings()
+    {'depth': 3}
+    """
+    if name not in BASELINES:
+        nearest = nearest_text(name, list(BASELINES))
+        raise ConfigError(f"no baseline {name!r}; choose one of {names_text(BASELINES)}.{nearest}")
+    known = [f.name for f in fields(BASELINES[name])]
+    for option in options:
+        if option not in known:
+            has = f"it has {names_text(known)}" if known else "it has none"
+            raise ConfigError(f"the baseline {name!r} has no setting {option!r}; {has}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    return BASELINES[name](**values)

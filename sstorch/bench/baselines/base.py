@@ -1,0 +1,280 @@
+"""The interface of all baselines, Kaplan-Meier, and what baselines are made of: features and curves."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch._version import __version__
+from sstorch.base import check_times
+from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
+from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.installing import install_extra, pip_install
+from sstorch.metrics.censoring import risk_sets
+
+# Largest rise of a curve that is taken for rounding; some packages predict in float32.
+_ROUNDING = 1e-5
+# Its exponential is a number of float64, and large enough for S = 0.
+_LARGEST_LOG = 700.0
+
+
+class Curves(Protocol):
+    """A fitted baseline.
+
+    Parametric ones also have ``log_likelihood(X, y, entry)``, the mean per row in the unit of the data;
+    curves that are step functions have no density and no such method.
+    """
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival S(t | x), shape (n, n_times), in [0, 1] and not rising with t.
+
+        Args:
+            X: rows with the columns of the schema; other columns are ignored, in any order.
+            times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A Python package that a baseline needs."""
+
+    distribution: str
+    module: str
+    extra: str | None = None  # of this package, which brings it; None for what is always installed
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return pip_install(self.distribution) if self.extra is None else install_extra(self.extra)
+
+
+LIFELINES = Requirement("lifelines", "lifelines")
+SKSURV = Requirement("scikit-survival", "sksurv", "baselines")
+PYCOX = Requirement("pycox", "pycox")
+TORCHTUPLES = Requirement("torchtuples", "torchtuples")
+
+
+@dataclass(frozen=True)
+class Baseline(ABC):
+    """A model to compare with: a frozen dataclass whose fields are its settings.
+
+    Trees have the field ``depth``. The raw columns are encoded inside, with statistics of the training rows:
+    one 0/1 feature per category, missing categories zero in all of them, missing numbers at the mean, numbers
+    scaled to [0, 1] (:class:`~sstorch.data.Preprocessor`); what is constant in the training rows is left out.
+    """
+
+    name: ClassVar[str]
+    packages: ClassVar[tuple[Requirement, ...]] = ()
+    # What it can honour beside times and events: "entry", "intervals".
+    knows: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:
+        """Make sure, before any work, that what the model needs is installed.
+
+        Raises:
+            ConfigError: it is not; the message gives the command that installs it.
+        """
+        for package in self.packages:
+            if importlib.util.find_spec(package.module) is None:
+                raise ConfigError(
+                    f"the baseline {self.name!r} needs the package {package.distribution}; install it: "
+                    f"{package.install}"
+                )
+
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves:
+        """Fit the model to training rows.
+
+        Args:
+            train: training rows.
+            schema: columns and vocabularies, which may come from a larger table.
+            seed: of everything random; equal seeds give equal curves.
+
+        Raises:
+            ConfigError: a package or program is missing, or the seed is out of range.
+            DataError: the rows have weights, or entry times or intervals that it does not know, or no feature
+                that varies.
+            TrainingError: the model cannot be fitted to these rows.
+        """
+        self.check()
+        check_range("seed", seed, 0, 2**32 - 1)
+        self.check_rows(train)
+        return self._fit(train, schema, seed)
+
+    def check_rows(self, rows: SurvivalData) -> None:
+        """Refuse rows that this baseline could not honour.
+
+        Raises:
+            DataError: the rows have weights, or entry times or intervals that it does not know.
+        """
+        if np.ptp(rows.sample_weight) > 0:
+            raise DataError("baselines take every row alike: no weights")
+        if rows.entry.any() and "entry" not in self.knows:
+            raise DataError(
+                "the baseline takes every row as observed from time zero, and some entered "
+                "later; weibull_aft, log_logistic_aft and cox_time_varying know entry"
+            )
+        if "intervals" not in self.knows:
+            rows.refuse_intervals()
+
+    @abstractmethod
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
+        """Fit the model, after all checks."""
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting and its value."""
+        return asdict(self)
+
+    def versions(self) -> dict[str, str]:
+        """Versions of this package and of those the model needs, which are checked to be there."""
+        self.check()
+        return {"sstorch": __version__} | {
+            p.distribution: metadata.version(p.distribution) for p in self.packages
+        }
+
+
+class Encoder:
+    """Raw columns to the numbers a model takes, learned from training rows.
+
+    Features that are constant in the training rows are left out: most solvers refuse or warn of them. The
+    features of the training rows are kept as `x`, shape (n, p).
+    """
+
+    def __init__(self, schema: Schema, train: SurvivalData) -> None:
+        self._preprocessor = Preprocessor(schema).fit(train.frame)
+        encoded = self._preprocessor.transform(train.frame)
+        self._varies = np.ptp(encoded, axis=0) > 0
+        if not self._varies.any():
+            raise DataError("every feature is constant in the training rows: nothing to learn from")
+        self.x: FloatArray = encoded[:, self._varies]
+
+    def __call__(self, X: object) -> FloatArray:
+        """Encode rows, shape (n, p)."""
+        encoded: FloatArray = self._preprocessor.transform(X)[:, self._varies]
+        return encoded
+
+
+def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+    """Fold of each training row, stratified by event; at most as many folds as there are events."""
+    n_events = int(train.event.sum())
+    if n_events < 2:
+        raise DataError(f"the training rows have {n_events} event; at least two are needed to leave one out")
+    return stratified_folds(train.event, min(n_folds, n_events), seed, train.person)
+
+
+def check_range(name: str, value: float, low: float, high: float = np.inf) -> None:
+    """Refuse a setting outside [low, high]."""
+    if not low <= value <= high:
+        upper = "" if high == np.inf else f" and <= {high:g}"
+        raise ConfigError(f"{name}={value!r} must be >= {low:g}{upper}")
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """Right-continuous step functions: 1 before the first jump, the last value beyond the last one."""
+
+    jumps: FloatArray  # strictly increasing times, (n_jumps,)
+    values: Callable[[object], FloatArray]  # S at the jumps, (n, n_jumps), from rows with the raw columns
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.bench.baselines.base.Curves`."""
+        grid = check_times(times)
+        curves = checked_curves(self.values(X))
+        column = np.searchsorted(self.jumps, grid, side="right") - 1
+        return np.where(column >= 0, curves[:, np.maximum(column, 0)], 1.0)
+
+
+@dataclass(frozen=True)
+class OneCurve:
+    """A right-continuous step function that all rows share."""
+
+    jumps: FloatArray  # strictly increasing times, (n_jumps,)
+    survival: FloatArray  # at the jumps, (n_jumps,)
+    schema: Schema  # of the columns that rows must have
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.bench.baselines.base.Curves`."""
+        place = np.searchsorted(self.jumps, check_times(times), side="right")
+        return np.tile(np.append(1.0, self.survival)[place], (len(self.schema.frame_of(X)), 1))
+
+
+@dataclass(frozen=True)
+class BrokenLineCurves:
+    """Curves that are straight between knots, 1 at time zero, constant beyond the last knot."""
+
+    knots: FloatArray  # strictly increasing times > 0, (n_knots,)
+    values: Callable[[object], FloatArray]  # S at the knots, (n, n_knots), from rows with the raw columns
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.bench.baselines.base.Curves`."""
+        grid = check_times(times)
+        nodes = np.append(0.0, self.knots)
+        curves = np.pad(checked_curves(self.values(X)), ((0, 0), (1, 0)), constant_values=1.0)
+        right = np.clip(np.searchsorted(nodes, grid, side="right"), 1, len(nodes) - 1)
+        share = np.minimum((grid - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
+        joined: FloatArray = curves[:, right - 1] * (1.0 - share) + curves[:, right] * share
+        return joined
+
+
+def checked_curves(curves: npt.ArrayLike) -> FloatArray:
+    """Predicted survival (n, n_times) as float64 in [0, 1], not rising, with rounding removed."""
+    values = np.asarray(curves, dtype=np.float64)
+    if np.isnan(values).any():
+        raise TrainingError("the fitted model predicts NaN for some rows")
+    falling: FloatArray = np.minimum.accumulate(np.clip(values, 0.0, 1.0), axis=1)
+    if (np.abs(falling - values) > _ROUNDING).any():
+        raise TrainingError("the fitted model predicts curves that rise or leave [0, 1]")
+    return falling
+
+
+@dataclass(frozen=True)
+class BreslowBaseline:
+    """Cumulative baseline hazard, a step function.
+
+    Sums over the rows at risk are added up from the last time on, never subtracted: where risks differ by
+    many orders of magnitude, differences of such sums are rounding noise and can be negative.
+    """
+
+    jumps: FloatArray  # distinct training times, (n_jumps,)
+    hazard: FloatArray  # cumulative, at the jumps, of a row with the largest training risk, (n_jumps,)
+    largest: float  # log risk of that row
+
+    @classmethod
+    def of(cls, log_risk: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> Self:
+        """Estimate it from log risks, times and events of the training rows, each (n,)."""
+        largest = float(log_risk.max())
+        sets = risk_sets(time, event, np.exp(log_risk - largest))
+        n_events = np.bincount(sets.position, weights=event)
+        share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
+        return cls(sets.times, np.cumsum(share), largest)
+
+    def survival(self, log_risk: FloatArray, times: npt.ArrayLike | None = None) -> FloatArray:
+        """S of rows with these log risks, (n,), at some times or, if None, at the jumps, (n, n_times)."""
+        hazard = self.hazard
+        if times is not None:
+            hazard = np.append(0.0, hazard)[np.searchsorted(self.jumps, check_times(times), side="right")]
+        # An infinite risk would make NaN of a hazard of 0.
+        risk = np.exp(np.minimum(log_risk - self.largest, _LARGEST_LOG))
+        with np.errstate(over="ignore"):
+            curves: FloatArray = np.exp(-np.outer(risk, hazard))
+        return curves
+
+
+@dataclass(frozen=True)
+class KaplanMeierBaseline(Baseline):
+    """Kaplan-Meier estimate of all training rows, without features."""
+
+    name: ClassVar[str] = "kaplan_meier"
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OneCurve:
+        sets = risk_sets(train.time, train.event)
+        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk, dtype=np.float64)
+        return OneCurve(sets.times, survival, schema)

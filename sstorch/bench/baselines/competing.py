@@ -1,0 +1,163 @@
+"""Models of competing causes to compare with: Aalen and Johansen, regressions of each cause, boosting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch import metrics
+from sstorch._types import FloatArray
+from sstorch.base import check_times
+from sstorch.bench.baselines.base import Baseline, Encoder, Requirement, check_range
+from sstorch.data import Schema, SurvivalData
+
+HAZARDOUS = Requirement("hazardous", "hazardous", "sstorch[oracles]")
+# Of curves that end at zero.
+_LEAST_SURVIVAL = 1e-12
+
+
+class Incidences(Protocol):
+    """What a fitted model of competing causes predicts."""
+
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Cumulative incidence of every cause.
+
+        Args:
+            X: rows with the training columns.
+            times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t.
+        """
+
+
+@dataclass(frozen=True)
+class StepIncidences:
+    """Incidences that are steps.
+
+    Attributes:
+        jumps: strictly increasing times, (n_jumps,).
+        values: incidences at the jumps, (n, K, n_jumps), from rows with the raw columns.
+    """
+
+    jumps: FloatArray
+    values: Callable[[object], FloatArray]
+
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :meth:`Incidences.predict_cumulative_incidence`."""
+        at = np.searchsorted(self.jumps, check_times(times), side="right")
+        values = self.values(X)
+        zero = np.zeros((*values.shape[:2], 1))
+        return np.asarray(np.concatenate([zero, values], axis=2)[..., at])
+
+
+@dataclass(frozen=True)
+class AalenJohansen:
+    """The estimate of Aalen and Johansen in the training rows, the same for everybody."""
+
+    name: ClassVar[str] = "aalen_johansen"
+
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
+        """Estimate the incidences; ``seed`` is not read."""
+        jumps = np.unique(train.time[train.event])
+        curves = metrics.aalen_johansen(
+            train.time,
+            train.cause,
+            jumps,
+            len(train.cause_names),
+            sample_weight=train.sample_weight,
+            entry=train.entry,
+        )
+
+        def values(X: object) -> FloatArray:
+            return np.broadcast_to(curves, (len(schema.frame_of(X)), *curves.shape))
+
+        return StepIncidences(jumps, values)
+
+
+@dataclass(frozen=True)
+class CauseSpecific:
+    """A survival model of each cause, the others being censored, put together to incidences.
+
+    With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
+    time by their increments, so that incidences and S sum to one.
+
+    Args:
+        baseline: of the survival models, such as ``make_baseline("cox")``.
+
+    References:
+        Prentice and others (1978), "The analysis of failure times in the presence of competing risks",
+        Biometrics 34, 541-554.
+    """
+
+    baseline: Baseline
+
+    @property
+    def name(self) -> str:
+        """Of the survival models, and what is made of them."""
+        return f"cause_specific_{self.baseline.name}"
+
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
+        """Fit a model of every cause."""
+        jumps = np.unique(train.time[train.event])
+        models = [self.baseline.fit(train.of_cause(name), schema, seed) for name in train.cause_names]
+
+        def values(X: object) -> FloatArray:
+            survival = np.stack([model.falling_curves(X, jumps) for model in models], axis=1)
+            hazard = -np.log(np.maximum(survival, _LEAST_SURVIVAL))
+            steps = np.diff(hazard, axis=2, prepend=0.0)
+            lost = -np.diff(np.exp(-hazard.sum(axis=1)), axis=1, prepend=1.0)
+            total = steps.sum(axis=1, keepdims=True)
+            shares = np.divide(steps, total, out=np.zeros_like(steps), where=total > 0)
+            return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
+
+        return StepIncidences(jumps, values)
+
+
+@dataclass(frozen=True)
+class SurvivalBoost:
+    """``SurvivalBoost`` of hazardous: boosted trees that classify by time; its own settings but for these.
+
+    Args:
+        n_iterations: number of boosting steps, >= 1.
+
+    References:
+        Alberge, Maladiere, Grisel, Abecassis and Varoquaux (2025), "Survival models: proper scoring rule and
+        stochastic optimization with competing risks", AISTATS.
+    """
+
+    name: ClassVar[str] = "survival_boost"
+    packages: ClassVar = (HAZARDOUS,)
+
+    n_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        check_range("n_iterations", self.n_iterations, 1)
+
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
+        """Fit the boosted trees."""
+        from hazardous import SurvivalBoost as Boost
+
+        encoder = Encoder(schema, train)
+        target = pd.DataFrame({"event": train.cause, "duration": train.time})
+        model = Boost(n_iter=self.n_iterations, show_progressbar=False, random_state=seed)
+        model.fit(encoder.x, target)
+        return _Boosted(model, encoder)
+
+
+@dataclass(frozen=True)
+class _Boosted:
+    model: Any
+    encoder: Encoder
+
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :meth:`Incidences.predict_cumulative_incidence`."""
+        grid = check_times(times)
+        curves = np.asarray(self.model.predict_cumulative_incidence(self.encoder(X), times=grid))
+        # The first one is the survival function; curves of single times can fall by a little.
+        return np.asarray(np.maximum.accumulate(curves[:, 1:], axis=2))

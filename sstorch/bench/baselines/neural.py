@@ -1,0 +1,267 @@
+"""Neural networks of pycox: DeepSurv, Cox-Time and logistic hazard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.bench.baselines.base import (
+    PYCOX,
+    TORCHTUPLES,
+    Baseline,
+    BreslowBaseline,
+    BrokenLineCurves,
+    Curves,
+    Encoder,
+    StepCurves,
+    check_range,
+    inner_folds,
+)
+from sstorch.data import Schema, SurvivalData
+from sstorch.exceptions import TrainingError
+
+
+@dataclass(frozen=True)
+class NeuralBaseline(Baseline):
+    """A multilayer perceptron, stopped early by the loss on a fifth of the training rows.
+
+    That fifth is drawn at random, stratified by event; the weights of the epoch with its lowest loss are
+    kept. One thread of the CPU, so that equal seeds give equal networks.
+
+    Args:
+        hidden: width of each hidden layer.
+        dropout: share of hidden units that are dropped in training.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        batch_size: rows of a step; None takes all, whose partial likelihood needs no sampling of risk sets.
+        epochs: most passes over the rows.
+        patience: epochs without improvement before training stops.
+    """
+
+    packages: ClassVar = (PYCOX, TORCHTUPLES)
+
+    hidden: tuple[int, ...] = (32, 32)
+    dropout: float = 0.1
+    learning_rate: float = 0.01
+    weight_decay: float = 0.01
+    batch_size: int | None = 256
+    epochs: int = 500
+    patience: int = 20
+
+    def __post_init__(self) -> None:
+        for width in self.hidden:
+            check_range("hidden", width, 1)
+        check_range("dropout", self.dropout, 0.0, 0.95)
+        check_range("learning_rate", self.learning_rate, 1e-8)
+        check_range("weight_decay", self.weight_decay, 0.0)
+        check_range("batch_size", self.batch_size or 1, 1)
+        check_range("epochs", self.epochs, 1)
+        check_range("patience", self.patience, 1)
+
+    @abstractmethod
+    def _train(
+        self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder
+    ) -> StepCurves | BrokenLineCurves:
+        """Train on the rows ``kept``, stop by the others, and make curves."""
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
+        encoder = Encoder(schema, train)
+        folds = inner_folds(train, 5, seed)
+        with _reproducible(seed):
+            curves = self._train(_float32(encoder.x), train, folds != 0, encoder)
+
+        def values(X: object) -> FloatArray:
+            with _reproducible(seed):  # its loaders draw random numbers even to predict
+                return curves.values(X)
+
+        return replace(curves, values=values)
+
+    def _run(self, model: Any, kept: tuple[Any, Any], left_out: Any) -> None:
+        """Fit a model of pycox to ``kept``, features and target, and take the weights best for others."""
+        from torchtuples.callbacks import EarlyStopping
+
+        with tempfile.TemporaryDirectory() as folder:
+            # Without a path it leaves a file in the working directory.
+            stop = EarlyStopping(patience=self.patience, file_path=str(Path(folder, "weights.pt")))
+            size = len(kept[0]) if self.batch_size is None else self.batch_size
+            with np.errstate(all="ignore"):
+                model.fit(*kept, size, self.epochs, [stop], verbose=False, val_data=left_out)
+        best = model.val_metrics.to_pandas()["loss"].min()
+        if not np.isfinite(best):
+            raise TrainingError(f"training of {self.name} diverged; give a smaller learning_rate")
+
+
+@dataclass(frozen=True)
+class DeepSurv(NeuralBaseline):
+    """A network in place of the linear predictor of a Cox model, with Breslow's baseline hazard.
+
+    References:
+        Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
+    """
+
+    name: ClassVar[str] = "deepsurv"
+
+    batch_size: int | None = None
+
+    def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
+        pycox, tuples = _import_pycox(), _import_torchtuples()
+        # Only their order counts, and float32 keeps small integers apart.
+        rank = _float32(np.unique(train.time, return_inverse=True)[1])
+        event = _float32(train.event)
+        net = tuples.practical.MLPVanilla(
+            x.shape[1], list(self.hidden), 1, batch_norm=False, dropout=self.dropout, output_bias=False
+        )
+        model = pycox.models.CoxPH(net, _adamw(net, self), device="cpu")
+        self._run(model, (x[kept], (rank[kept], event[kept])), (x[~kept], (rank[~kept], event[~kept])))
+        baseline = BreslowBaseline.of(_predict(model, x), train.time, train.event)
+
+        def values(X: object) -> FloatArray:
+            return baseline.survival(_predict(model, _float32(encoder(X))))
+
+        return StepCurves(baseline.jumps, values)
+
+
+@dataclass(frozen=True)
+class CoxTime(NeuralBaseline):
+    """A relative risk that may depend on time, g(t, x), with Breslow's baseline hazard.
+
+    References:
+        Kvamme, Borgan and Scheel (2019), Time-to-event prediction with neural networks and Cox regression,
+        Journal of Machine Learning Research 20.
+    """
+
+    name: ClassVar[str] = "coxtime"
+
+    def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
+        pycox, tuples = _import_pycox(), _import_torchtuples()
+        order = np.argsort(train.time, kind="stable")
+        x, kept, time, event = x[order], kept[order], train.time[order], _float32(train.event[order])
+        scaled = _float32((time - time.mean()) / time.std())
+        net = pycox.models.cox_time.MLPVanillaCoxTime(
+            x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout
+        )
+        model = pycox.models.CoxTime(net, _adamw(net, self), device="cpu")
+        # Its loss samples one row at risk for each event: ten times as many make it steadier.
+        left_out = tuples.tuplefy(x[~kept], (scaled[~kept], event[~kept])).repeat(10).cat()
+        self._run(model, (x[kept], (scaled[kept], event[kept])), left_out)
+        with np.errstate(over="ignore"):
+            baseline = model.compute_baseline_hazards(x, (scaled, event), set_hazards=False)
+        baseline = baseline[baseline > 0]
+        distinct, first = np.unique(scaled, return_index=True)
+        jumps = time[first][np.isin(distinct, baseline.index)]
+
+        def values(X: object) -> FloatArray:
+            with np.errstate(over="ignore"):
+                hazard = model.predict_cumulative_hazards(
+                    _float32(encoder(X)), baseline_hazards_=baseline
+                ).to_numpy()
+            return np.exp(-np.asarray(hazard.T, dtype=np.float64))
+
+        return StepCurves(jumps, values)
+
+
+@dataclass(frozen=True)
+class NeuralLogisticHazard(NeuralBaseline):
+    """A discrete hazard for each of several intervals, whose ends are quantiles of Kaplan-Meier's estimate.
+
+    Between the ends the curves are straight (constant density), from S(0) = 1 on.
+
+    Args:
+        n_cuts: times that the network predicts at, 0 among them; fewer where they coincide.
+
+    References:
+        Gensheimer and Narasimhan (2019), A scalable discrete-time survival model, PeerJ 7, e6257.
+        Kvamme and Borgan (2021), Continuous and discrete-time survival prediction with neural networks,
+        Lifetime Data Analysis 27, for cuts and interpolation.
+    """
+
+    name: ClassVar[str] = "logistic_hazard"
+
+    n_cuts: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("n_cuts", self.n_cuts, 3)
+
+    def _train(
+        self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder
+    ) -> BrokenLineCurves:
+        pycox, tuples = _import_pycox(), _import_torchtuples()
+        labels = pycox.models.LogisticHazard.label_transform(self.n_cuts, scheme="quantiles")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of cuts that coincide
+            position, event = labels.fit_transform(train.time, train.event)
+        net = tuples.practical.MLPVanilla(
+            x.shape[1], list(self.hidden), len(labels.cuts), batch_norm=False, dropout=self.dropout
+        )
+        model = pycox.models.LogisticHazard(net, _adamw(net, self), device="cpu")
+        target = (position[kept], event[kept])
+        self._run(model, (x[kept], target), (x[~kept], (position[~kept], event[~kept])))
+
+        def values(X: object) -> FloatArray:
+            curves = np.asarray(model.predict_surv(_float32(encoder(X))), dtype=np.float64)
+            # No row has an event at the first cut, time zero: the hazard there is left out.
+            return curves[:, 1:] / curves[:, :1]
+
+        return BrokenLineCurves(labels.cuts[1:], values)
+
+
+def _adamw(net: torch.nn.Module, settings: NeuralBaseline) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(net.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+
+def _predict(model: Any, x: FloatArray) -> FloatArray:
+    predicted: FloatArray = np.asarray(model.predict(x), dtype=np.float64)[:, 0]
+    return predicted
+
+
+def _float32(values: Any) -> Any:
+    return np.asarray(values, dtype=np.float32)
+
+
+@contextlib.contextmanager
+def _reproducible(seed: int) -> Iterator[None]:
+    """Seed the global generators, which pycox draws from, use one thread, and restore all afterwards."""
+    state, threads = np.random.get_state(), torch.get_num_threads()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            torch.set_num_threads(1)
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+            torch.set_num_threads(threads)
+
+
+def _import_torchtuples() -> ModuleType:
+    import torchtuples
+
+    return torchtuples  # type: ignore[no-any-return]
+
+
+def _import_pycox() -> ModuleType:
+    """pycox, which makes a folder for data sets when it is imported: not where it is installed."""
+    given = os.environ.get("PYCOX_DATA_DIR")
+    if given is None:
+        os.environ["PYCOX_DATA_DIR"] = str(Path(tempfile.gettempdir(), "pycox"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations within it
+            import pycox.models
+    finally:
+        if given is None:
+            del os.environ["PYCOX_DATA_DIR"]
+    return pycox  # type: ignore[no-any-return]

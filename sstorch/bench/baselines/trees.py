@@ -1,0 +1,228 @@
+"""Trees to compare with: rpart and ctree of R, exact trees of this package."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from abc import abstractmethod
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves, check_range
+from sstorch.data import Schema, SurvivalData
+from sstorch.exact.binarize import Preset
+from sstorch.exact.estimators import OptimalSurvivalTree
+from sstorch.exceptions import ConfigError, TrainingError
+
+# Two numbers of float64 that differ are two numbers again when they are read.
+_DIGITS = "%.17g"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A tree that R grew, a row for each node, the root first."""
+
+    feature: IntArray  # of the question, -1 in a leaf
+    threshold: FloatArray  # rows below it go left
+    strict: npt.NDArray[np.bool_]  # those at it go right
+    left: IntArray
+    right: IntArray
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what the program in R wrote."""
+        table = pd.read_csv(file, float_precision="round_trip")
+        feature, left, right = (table[name].to_numpy(np.int64) for name in ("feature", "left", "right"))
+        strict = table["strict"].to_numpy(np.int64) == 1
+        return cls(feature, table["threshold"].to_numpy(np.float64), strict, left, right)
+
+    def apply(self, x: FloatArray) -> IntArray:
+        """Leaf of each row of features (n, p), as the number of its node, shape (n,)."""
+        node = np.zeros(len(x), dtype=np.int64)
+        while (inner := np.flatnonzero(self.feature[node] >= 0)).size:
+            at = node[inner]
+            value, threshold = x[inner, self.feature[at]], self.threshold[at]
+            below = np.where(self.strict[at], value < threshold, value <= threshold)
+            node[inner] = np.where(below, self.left[at], self.right[at])
+        return node
+
+
+@dataclass(frozen=True)
+class RTree(Baseline):
+    """A tree of R; every setting but the depth is the default of its package.
+
+    One run of Rscript fits it and evaluates the curves of its leaves, the product-limit estimates of pec,
+    at all training times; rows are then sent down the tree here. Beyond the last time of a leaf its curve
+    keeps its value.
+
+    It gets the encoded features, categories as columns of 0 and 1, like all other baselines: so missing and
+    unknown categories are zeros, where factors of R would need surrogate splits.
+
+    Args:
+        depth: largest depth, >= 1.
+    """
+
+    depth: int = 5
+
+    def __post_init__(self) -> None:
+        check_range("depth", self.depth, 1)
+
+    def check(self) -> None:
+        """Make sure that Rscript and the packages of R are there."""
+        super().check()
+        _r_versions()
+
+    def versions(self) -> dict[str, str]:
+        """Versions of this package, of R and of its packages."""
+        return super().versions() | _r_versions()
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+        encoder = Encoder(schema, train)
+        table = pd.DataFrame(encoder.x, columns=[f"x{j}" for j in range(encoder.x.shape[1])])
+        table = table.assign(time=train.time, event=train.event.astype(int))
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            table.to_csv(folder / "train.csv", index=False, float_format=_DIGITS)
+            _run(self.name, str(self.depth), name)
+            nodes = Nodes.read(folder / "nodes.csv")
+            leaf = np.loadtxt(folder / "leaf.csv", ndmin=1).astype(np.int64)
+            # prodlim gives NA beyond the last time of a leaf.
+            curves = pd.read_csv(folder / "curves.csv", header=None, float_precision="round_trip").ffill(
+                axis=1
+            )
+        if not np.array_equal(nodes.apply(encoder.x), leaf):
+            raise TrainingError(
+                f"the tree of {self.name} was read wrongly: training rows are in other leaves"
+            )
+        survival = curves.to_numpy()
+
+        def values(X: object) -> FloatArray:
+            chosen: FloatArray = survival[nodes.apply(encoder(X))]
+            return chosen
+
+        return StepCurves(np.unique(train.time), values)
+
+
+@dataclass(frozen=True)
+class RPart(RTree):
+    """Recursive partitioning by the exponential deviance, with curves of ``pec::pecRpart``."""
+
+    name: ClassVar[str] = "rpart"
+
+
+@dataclass(frozen=True)
+class CTree(RTree):
+    """Conditional inference tree of party, with curves of ``pec::pecCtree``."""
+
+    name: ClassVar[str] = "ctree"
+
+
+def _run(*arguments: str) -> str:
+    """Run the program in R and return what it prints."""
+    program = resources.files("sstorch.bench.baselines") / "trees.R"
+    with resources.as_file(program) as file:
+        done = subprocess.run(
+            ["Rscript", "--vanilla", str(file), *arguments], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise TrainingError(f"Rscript {arguments[0]} ended with an error: {done.stderr.strip()}")
+    return done.stdout
+
+
+@functools.cache
+def _r_versions() -> dict[str, str]:
+    """Versions of R and of the packages that are used, all of which must be there."""
+    remedy = (
+        "install R with its packages rpart, party and pec; on Debian, as root: "
+        "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
+    )
+    if shutil.which("Rscript") is None:
+        raise ConfigError(f"there is no Rscript; {remedy}")
+    try:
+        lines = _run("versions").splitlines()
+    except TrainingError as error:
+        raise ConfigError(f"R lacks a package: {error}; {remedy}") from error
+    return dict(line.split() for line in lines)
+
+
+@dataclass(frozen=True)
+class ExactTreeBaseline(Baseline):
+    """The tree of least training loss among all of its depth, with Kaplan-Meier leaves.
+
+    Columns become yes-no questions (``binarize``), learned from the training rows; a missing or unknown value
+    answers no.
+
+    Args:
+        depth: largest depth, 0 to 5.
+        min_leaf: least number of training rows of a leaf.
+        leaf_penalty: loss that each leaf costs, in the unit of the objective.
+        binarize: a preset of :class:`~sstorch.exact.Binarizer`.
+        device: ``"cpu"`` or a CUDA device.
+        time_limit: seconds, or None; where they do not suffice, the best tree found is taken, and how good
+            it is depends on the machine.
+    """
+
+    depth: int = 3
+    min_leaf: int = 20
+    leaf_penalty: float = 0.0
+    binarize: Preset = "surtree"
+    device: str = "cpu"
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_range("depth", self.depth, 0, 5)
+        check_range("min_leaf", self.min_leaf, 1)
+        check_range("leaf_penalty", self.leaf_penalty, 0.0)
+
+    @abstractmethod
+    def _estimator(self) -> OptimalSurvivalTree:
+        """The estimator, not fitted."""
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OptimalSurvivalTree:
+        frame = schema.frame_of(train.frame)[list(schema.columns)]
+        tree = self._estimator()
+        tree.set_params(
+            max_depth=self.depth,
+            min_leaf=self.min_leaf,
+            leaf_penalty=self.leaf_penalty,
+            binarize=self.binarize,
+            device=self.device,
+            time_limit=self.time_limit,
+        )
+        return tree.fit(frame, (train.time, train.event))
+
+
+@dataclass(frozen=True)
+class SurTree(ExactTreeBaseline):
+    """The largest likelihood, with one hazard ratio a leaf: the objective of SurTree."""
+
+    name: ClassVar[str] = "surtree"
+
+    def _estimator(self) -> OptimalSurvivalTree:
+        return OptimalSurvivalTree(objective="log_likelihood")
+
+
+@dataclass(frozen=True)
+class OSST(ExactTreeBaseline):
+    """The least integrated Brier score, with one Kaplan-Meier curve a leaf: the objective of OSST.
+
+    Args:
+        n_buckets: buckets of equal width that times are put in for the search (not for the curves), or None
+            for all observed times.
+    """
+
+    name: ClassVar[str] = "osst"
+
+    n_buckets: int | None = 50
+
+    def _estimator(self) -> OptimalSurvivalTree:
+        return OptimalSurvivalTree(objective="integrated_brier", n_buckets=self.n_buckets)

@@ -1,0 +1,495 @@
+"""The ``sstorch`` command: one Hydra app that carries out a run or a study."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import hydra
+import pandas as pd
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sstorch._version import __version__
+from sstorch.bench import (
+    SCORES,
+    CrossValidation,
+    ResultStore,
+    RunFolder,
+    StudyModel,
+    baseline_models,
+    cross_validate,
+    make_folds,
+    soft_search_models,
+    soft_tree_models,
+    split_names,
+)
+from sstorch.bench.arguments import as_hydra_takes, help_text, refusal_text
+from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
+from sstorch.bench.competing_risks import cause_folds, competing_risks_tree, cross_validate_causes
+from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
+from sstorch.bench.engines import make_engine
+from sstorch.bench.peers import peer_table, score_run
+from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
+from sstorch.checks import nearest_text
+from sstorch.data import SurvivalData
+from sstorch.exceptions import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    ConfigError,
+    JobError,
+    SstorchError,
+    exit_codes,
+    print_refusal,
+    show_warnings_as_notes,
+)
+from sstorch.files import write_whole
+from sstorch.monitoring import Callback, History, ProgressBar
+from sstorch.optim import Checkpoint
+
+# What is told in one line; anything else is a defect and keeps its traceback.
+REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
+
+# Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
+_PRINTED = {"c_harrell": "C", "ibs_graf": "IBS"}
+_PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
+
+# Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
+# it on a busy machine costs up to ten times the run.
+_SMALL_BATCH = 2**19
+
+# Whoever sets Hydra's variable wants tracebacks of refusals too.
+_debugging = "HYDRA_FULL_ERROR" in os.environ
+
+register_schemas()
+
+
+def main() -> None:
+    """Entry point of the ``sstorch`` command.
+
+    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
+    with its other jobs when one has failed, and ends with the exit code of the first that has.
+    """
+    # A scheduler's request to stop is treated as Ctrl-C is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Hydra's own refusals come here instead of being printed at length.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with exit_codes("sstorch", () if _debugging else REFUSALS):
+            _compose_and_run()
+    finally:
+        if not _debugging:
+            del os.environ["HYDRA_FULL_ERROR"]
+
+
+def _compose_and_run() -> None:
+    typed = sys.argv
+    if {"--help", "-h"} & set(typed):
+        print(help_text(), flush=True)
+        return
+    if "--version" in typed:
+        print(f"sstorch {__version__}", flush=True)
+        return
+    try:
+        sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
+        _app()
+    except HydraException as error:
+        raise ConfigError(refusal_text(error)) from error
+    except AssertionError as error:
+        # What Hydra says of settings of a study that is null.
+        if "Unexpected type for root" not in str(error):
+            raise
+        raise ConfigError(
+            "a setting of study was given, but no study: choose one with experiment=NAME; --help lists them"
+        ) from error
+    finally:
+        sys.argv = typed
+
+
+@hydra.main(version_base="1.3", config_path=config_path(), config_name="config")
+def _app(composed: DictConfig) -> None:
+    show_warnings_as_notes("sstorch")
+    folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
+    try:
+        config, text = to_config(composed), OmegaConf.to_yaml(composed, resolve=True)
+        if config.study is None:
+            run(config, text, folder)
+            return
+        if config.study.datasets is not None and (unread := _overrides_of("dataset")):
+            raise ConfigError(
+                f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
+                "study.datasets=null"
+            )
+        if run_study(config, config.study, text):
+            _end_job(EXIT_FAILED)
+    except KeyboardInterrupt:
+        print(f"\nsstorch: {_interruption_text(folder, composed.study is not None)}", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except JobError:
+        raise
+    except Exception as error:
+        folder.end_early("failed", error=str(error) or repr(error))
+        if isinstance(error, REFUSALS) and not _debugging:
+            print_refusal("sstorch", error, _job_text() if _is_swept() else "")
+            _end_job(EXIT_REFUSED)
+        if _is_swept():  # of several, Hydra would show the first alone
+            traceback.print_exc()
+            print(f"sstorch: error: {_job_text()}failed unexpectedly, see above", file=sys.stderr)
+            raise JobError(EXIT_FAILED) from error
+        raise
+
+
+def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
+    """Carry out a run, or go on with it; what can be refused is refused before anything is written.
+
+    Args:
+        config: the configuration.
+        config_text: its resolved YAML.
+        folder: where the results go.
+
+    Returns:
+        Its results; None if the folder holds this run, completed.
+
+    Raises:
+        SstorchError: the configuration or the data cannot be used.
+    """
+    estimator, cv = config.estimator(), config.cv
+    settings = estimator.settings()
+    data = config.load()
+    settings.check_columns(data)
+    if data.causes is not None:
+        run_causes(config, config_text, folder, data)
+        return None
+    checksum = data_checksum(data)
+    if folder.is_completed(config_text, checksum):
+        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
+        return None
+    make_folds(data, cv.n_folds, cv.seed)
+    data.warn_of_few_events()
+    n_trees = (cv.n_folds + 1) * settings.n_starts
+    _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
+    print(f"data     {config.dataset.name}: {data.describe()}")
+    if data.groups is not None:
+        counts = zip(data.groups.labels, data.groups.counts, strict=True)
+        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
+    trainer = type(settings.trainer).__name__.lower()
+    parts = f"{config.leaf.name} leaves", f"{settings.init} gates", f"{trainer} trainer"
+    print(f"model    depth {config.tree.depth}, {', '.join(parts)}")
+    print(
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
+        f"{config.device.dtype} on {_device_text(config.device.name)}",
+        flush=True,
+    )
+    with Checkpoint(folder.checkpoint).held() as checkpoint:
+        killed = folder.killed()
+        if folder.begin(config_text, checksum):
+            print(f"resume   goes on from {folder.checkpoint}", flush=True)
+        if killed is not None:
+            rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
+            print(f"note     the run here was killed ({killed}), as where memory ends{rest}", flush=True)
+        callbacks: list[Callback] = [HistoryWriter(folder.history)]
+        board = None
+        if config.logger.tensorboard:
+            board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), settings.n_starts)
+            board.log_text("config", config_text)
+            callbacks.append(board)
+        if config.logger.progress:
+            callbacks.append(ProgressBar())
+        begin = time.perf_counter()
+        try:
+            with _Interruption() as interruption:
+                result = cross_validate(
+                    estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
+                )
+            seconds = time.perf_counter() - begin
+            peers = score_run(result, estimator, data) if cv.peers else None
+            figures = folder.write_results(result, data, peers)
+            if board is not None:
+                for name, figure in figures.items():
+                    board.log_figure(name, "survival by leaf", figure)
+                for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
+                    board.log_hparams(name, _hparams(config), _test_means(result, fold))
+        finally:
+            if board is not None:
+                board.close()
+        folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees, data=checksum)
+        folder.checkpoint.unlink()
+    print(f"\n{_table_text(result)}")
+    if peers is not None:
+        print(f"\n{_peers_text(peers)}")
+    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
+    if board is not None:
+        print(f"training curves: tensorboard --logdir {folder.tensorboard}")
+    print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
+    print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
+    return result
+
+
+def run_causes(config: Config, config_text: str, folder: RunFolder, data: SurvivalData) -> None:
+    """Carry out a run on data whose causes compete.
+
+    Args:
+        config: the configuration.
+        config_text: its resolved YAML.
+        folder: where the results go.
+        data: the rows.
+
+    Raises:
+        SstorchError: the configuration or the data cannot be used.
+    """
+    cv = config.cv
+    # Unless a leaf is asked for, each cause has the one that suits its number of events.
+    tree = config.estimator()
+    estimator = competing_risks_tree(tree, tree.leaf if _overrides_of("leaf") else "auto")
+    checksum = data_checksum(data)
+    if folder.is_completed(config_text, checksum):
+        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
+        return
+    cause_folds(data, cv.n_folds, cv.seed)
+    _set_threads(config.device.threads, 2**config.tree.depth * len(data))
+    print(f"data     {config.dataset.name}: {data.describe()}")
+    print(
+        f"model    depth {config.tree.depth}, distilled gates, a hazard of every cause in each leaf",
+        flush=True,
+    )
+    folder.begin(config_text, checksum)
+    begin = time.perf_counter()
+    result = cross_validate_causes(estimator, data, cv.n_folds, cv.seed)
+    seconds = time.perf_counter() - begin
+    folder.write_causes(result, data)
+    folder.write_status("completed", seconds=round(seconds, 2), trees=cv.n_folds + 1, data=checksum)
+    print(f"\nTest folds, means\n{result.table().round(4).to_string()}")
+    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
+    print(f"done: {cv.n_folds + 1} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
+
+
+def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
+    """Carry out a study, or what is left of it.
+
+    Args:
+        config: the whole configuration.
+        study: its study.
+        config_text: its resolved YAML.
+
+    Returns:
+        How many tasks failed.
+
+    Raises:
+        SstorchError: something cannot be used; raised before any work.
+        OSError: results cannot be written.
+    """
+    if config.fairness.sensitive is not None:
+        raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
+    sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
+    store, models = ResultStore(study.folder), study_models(config, study)
+    engine = make_engine(study.engine, study.n_jobs, config.device.name, study.address)
+    begin = time.perf_counter()
+    tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
+    write_whole(store.path / "config.yaml", config_text.encode())
+    left = [task for task in tasks if not store.holds(task.key)]
+    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
+    print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
+    done = 0
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        text = f"[{done}/{len(left)}] {outcome.task.key}: "
+        if outcome.failure is not None:
+            failure = outcome.failure
+            print(f"{text}FAILED, {failure.error}\n{failure.traceback}", file=sys.stderr, flush=True)
+            return
+        print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
+
+    failed = run_tasks(tasks, store, engine, tell)
+    if len(failed) < len(tasks):
+        print(f"\n{_averages(store, tasks)}\n")
+    for outcome in failed:
+        print(f"failed   {outcome.task.key}: {outcome.failure.error if outcome.failure else ''}")
+    seconds = time.perf_counter() - begin
+    state = (
+        f"{len(failed)} of {len(tasks)} tasks failed; run it again to try them again" if failed else "done"
+    )
+    print(f"{state}: {len(tasks) - len(failed)} tasks are in {store.path}; {seconds:.0f} s")
+    return len(failed)
+
+
+def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
+    """The models of a study, in the order of its configuration.
+
+    Raises:
+        ConfigError: there is no such model, parameter or value.
+    """
+    known = [*study.soft_trees, *study.searches, *study.baselines]
+    wanted = known if study.models is None else study.models
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(
+                f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
+            )
+    trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
+    baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
+    searches = {name: entry for name, entry in study.searches.items() if name in wanted}
+    soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
+    return soft + baseline_models(baselines, config.seed)
+
+
+class _Interruption(Callback):
+    """Ctrl-C and a scheduler's request to stop.
+
+    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
+    request is noted, and raised once more at the end of the pass.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Interruption:
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        """Stop if asked."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+def _interruption_text(folder: RunFolder, is_study: bool) -> str:
+    """Note in the folder that the run was interrupted; how to go on with it, in words."""
+    if is_study:
+        return "interrupted; the same command goes on with the tasks that are left"
+    if not folder.end_early("interrupted"):
+        return "interrupted before training began; nothing was written"
+    sweep_folder = f"hydra.sweep.dir={HydraConfig.get().sweep.dir}"
+    place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
+    return (
+        f"interrupted; what was done so far is in {folder.path}; the same command with {place} goes on from "
+        "there"
+    )
+
+
+def _is_swept() -> bool:
+    """True if the job at work is one of a sweep."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def _overrides_of(group: str) -> str:
+    """Overrides of a group as they were typed on the command line, which may be none."""
+    given = HydraConfig.get().overrides.task
+    return " ".join(text for text in given if re.match(rf"[+~]*{group}[.=@]", text))
+
+
+def _job_text() -> str:
+    """Which job of a sweep is at work, to begin a message."""
+    job = HydraConfig.get()
+    return f"job {job.job.num} ({' '.join(job.overrides.task)}): "
+
+
+def _end_job(exit_code: int) -> NoReturn:
+    """End the process, or of a sweep this job alone."""
+    if _is_swept():
+        raise JobError(exit_code)
+    sys.exit(exit_code)
+
+
+def _scores_text(outcome: Outcome) -> str:
+    assert outcome.rows is not None
+    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean()
+    shown = {metric: name for metric, name in (_PRINTED | _PRINTED_OF_GROUPS).items() if metric in test}
+    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in shown.items())
+
+
+def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
+    """Means on test folds by model, over the data sets that all of these models have."""
+    table, planned = store.table(), {task.key.config for task in tasks}
+    names = _PRINTED | _PRINTED_OF_GROUPS
+    scores = table[table["config"].isin(planned) & (table["part"] == "test") & table["metric"].isin(names)]
+    depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
+    scores = scores.assign(model=scores["model"] + depth.astype("string"))
+    cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
+    complete = cells[list(_PRINTED)].notna().all().groupby("dataset").all()
+    whole = list(complete.index[complete])
+    if not whole:
+        return "no data set has results of every model"
+    means = cells.loc[:, (slice(None), whole)].T.groupby("metric").mean().T
+    shown = means[[name for name in names if name in means]].rename(columns=names)
+    text = shown.round(4).to_string(na_rep="-")
+    return f"Test folds, mean over {len(whole)} data sets\n{text}"
+
+
+def _table_text(result: CrossValidation) -> str:
+    table = result.table()
+    text = {
+        score: [
+            f"{mean:.4f} ({std:.4f})"
+            for mean, std in zip(table[score, "mean"], table[score, "std"], strict=True)
+        ]
+        for score in result.score_names
+    }
+    body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
+    return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
+
+
+def _peers_text(scores: pd.DataFrame) -> str:
+    """The tree beside plain models, means over test folds; a dash where a model has no density."""
+    names = {"c_harrell": "C", "ibs_graf": "IBS", "log_likelihood": "log-likelihood"}
+    table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
+    return f"Beside plain models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
+
+
+def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
+    scores = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
+    return {score: float(scores[score].mean()) for score in SCORES}
+
+
+def _hparams(config: Config) -> dict[str, bool | str | float | int]:
+    """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
+    chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
+    for group in ("tree", "leaf", "trainer", "init", "cv", "device", "fairness"):
+        for name, value in vars(getattr(config, group)).items():
+            plain = value if isinstance(value, bool | str | float | int) else str(value)
+            chosen[f"{group}.{name}"] = plain
+    return chosen
+
+
+def _set_threads(threads: int | None, n_elements: int) -> None:
+    if threads is not None and threads < 1:
+        raise ConfigError(f"device.threads must be at least 1 or null, got {threads}")
+    if threads is None and n_elements < _SMALL_BATCH:
+        threads = 1
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _device_text(name: str) -> str:
+    device = torch.device(name)
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    count = torch.get_num_threads()
+    return f"{device} ({count} thread{'s' * (count > 1)})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The report of a study put together, its files, and the ``sstorch-report`` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import NoReturn
+
+from sstorch.bench.report.comparisons import box_section, fold_section, rank_section
+from sstorch.bench.report.paper import paper_section, wins_section
+from sstorch.bench.report.results import Results
+from sstorch.bench.report.tables import (
+    average_section,
+    average_table,
+    completeness_section,
+    run_section,
+    score_section,
+    time_section,
+    undefined_section,
+)
+from sstorch.bench.store import ResultStore
+from sstorch.document import (
+    FIGURES,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    to_html,
+    to_markdown,
+)
+from sstorch.exceptions import ConfigError, SstorchError, exit_codes
+from sstorch.files import write_whole
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Paths of a report that was written: the text, the page, and the images that the text refers to."""
+
+    markdown: Path
+    html: Path
+    figures: tuple[Path, ...]
+
+    def _repr_html_(self) -> str:
+        page = escape(self.html.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40rem; border: 1px solid #999"></iframe>'
+
+
+def build_report(results: Results) -> Document:
+    """The whole report; the same results give the same report."""
+    optional = [
+        average_section(results),
+        paper_section(results),
+        wins_section(results),
+        rank_section(results),
+        fold_section(results),
+        box_section(results),
+    ]
+    scores = Section(
+        "Scores",
+        [
+            Paragraph(
+                "Mean, and standard deviation in small print, over the runs named. Bold: best of the row "
+                "among all models, ties at the printed precision together; underlined (in Markdown, "
+                "italic): best within its table, where a metric takes several. \N{EN DASH} is no result."
+            ),
+            *(score_section(results, name) for name in results.metrics),
+        ],
+    )
+    sections = [run_section(results), completeness_section(results), *filter(None, optional)]
+    sections += [scores, time_section(results), undefined_section(results)]
+    n, k = len(results.datasets), len({model.name for model in results.models})
+    subtitle = f"{k} model{'s' * (k != 1)} on {n} data set{'s' * (n != 1)}"
+    return Document("Study of survival models", subtitle, sections)
+
+
+def write_report(results: Results, folder: Path) -> ReportFiles:
+    """Write the report of a study; see :func:`write_document`."""
+    return write_document(lambda: build_report(results), folder)
+
+
+def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
+    """Write ``report.md`` with its figures beside it, and ``report.html``, which needs no other file.
+
+    Every file appears complete or not at all; the texts come last.
+
+    Args:
+        build: makes the report, once it is known that it can be written.
+        folder: made if it is not there.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
+            raise PermissionError("no permission to write")
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {folder}: {error}; choose another with --out"
+        ) from error
+    document = build()
+    figures = []
+    for picture in document.pictures():
+        path = folder / FIGURES / f"{picture.name}.png"
+        _write(path, picture.png())
+        figures.append(path)
+    files = ReportFiles(folder / "report.md", folder / "report.html", tuple(figures))
+    _write(files.markdown, to_markdown(document).encode())
+    _write(files.html, to_html(document).encode())
+    return files
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see sstorch-report --help")
+
+
+# Makes the report of a run from its folder; None if the folder is none of a run.
+ReportOfRun = Callable[[Path], Callable[[], Document] | None]
+
+
+def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda folder: None) -> None:
+    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line.
+
+    Args:
+        arguments: those of the command line if None.
+        of_run: makes the reports of single runs, which need the data they were made of.
+    """
+    parser = _Parser(
+        prog="sstorch-report",
+        description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
+    )
+    parser.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="folder of a run, or of a study, with results/ or results.parquet",
+    )
+    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
+    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        metavar="NAME",
+        help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
+    )
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
+    parser.add_argument(
+        "--pack",
+        action="store_true",
+        help="no report: move all results from results/ into one small file, RUN/results.parquet, from which "
+        "reports are made and the study goes on as before",
+    )
+    with exit_codes("sstorch-report", (SstorchError, OSError)):
+        _carry_out(parser, arguments, of_run)
+
+
+def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, of_run: ReportOfRun) -> None:
+    asked = parser.parse_args(arguments)
+    asked.run = asked.run.expanduser()
+    out = asked.run / "report" if asked.out is None else asked.out.expanduser()
+    others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
+    if asked.pack and others:
+        parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
+    if (build := of_run(asked.run)) is not None:
+        of_study = [f"--{name}" for name in ("metrics", "models", "datasets", "pack") if vars(asked)[name]]
+        if of_study:
+            parser.error(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
+        files = write_document(build, out)
+        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+        print(f"done: report of the run; open {files.html}", flush=True)
+        return
+    store = ResultStore(asked.run)
+    if asked.pack:
+        n = store.pack()
+        size = store.packed.stat().st_size if store.packed.exists() else 0
+        print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
+        return
+    results = Results(
+        store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
+    )
+    files = write_report(results, out)
+    for note in results.notes:
+        print(f"sstorch-report: note: {note}", file=sys.stderr)
+    n, k = len(results.datasets), len(results.models)
+    print(f"{_text(average_table(results))}\n")
+    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+    sets = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)}"
+    print(f"done: report of {sets} (with depths); open {files.html}", flush=True)
+
+
+def _text(table: Table) -> str:
+    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])

@@ -1,0 +1,450 @@
+"""Tables of a study: what was run and what is missing, scores with their averages, and times."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from sstorch.bench.report.results import (
+    PARTS,
+    Cells,
+    Facts,
+    Measure,
+    Model,
+    Results,
+    by_family,
+    common_block,
+    measure_of,
+    published_datasets,
+    published_tables,
+)
+from sstorch.document import (
+    ABSENT,
+    DIGITS,
+    Block,
+    Bullets,
+    Cell,
+    Paragraph,
+    Section,
+    Table,
+    digits_of,
+    listed,
+    number,
+    seconds,
+)
+
+# More columns than this are broken into a table a family.
+_WIDE = 12
+UNDEFINED = "n. d."
+
+
+def run_section(results: Results) -> Section:
+    """Data sets, models, folds, starts, dates and versions of the study."""
+    rows = [
+        _row("data sets", f"{len(results.datasets)}: {', '.join(results.datasets)}"),
+        *(
+            _row(family, ", ".join(model.label for model in members))
+            for family, members in by_family(results.models).items()
+        ),
+        _row("metrics", ", ".join(results.metrics)),
+        _row("folds x starts", _grids(results)),
+        *_protocol(results),
+        _row("tasks", str(len(results.rows[["dataset", "key"]].drop_duplicates()))),
+    ]
+    finished = sorted(str(facts["finished"]) for facts in results.facts.values() if facts.get("finished"))
+    if finished:
+        first, last = finished[0], finished[-1]
+        rows.append(_row("finished", first if first == last else f"{first} to {last}"))
+    table = Table("", ["", "this study"], rows, left=frozenset({1}))
+    return Section("What was run", [table, *_versions(results)])
+
+
+def _row(name: str, text: str) -> list[Cell]:
+    return [Cell(name), Cell(text)]
+
+
+def _protocol(results: Results) -> list[list[Cell]]:
+    """Seed of the folds and device, as far as they are recorded."""
+    rows = []
+    for name, title in (("seed", "seed of the folds"), ("device", "device")):
+        counts = Counter(str(facts[name]) for facts in results.facts.values() if name in facts)
+        if counts:
+            rows.append(_row(title, _counted(counts, "; ")))
+    return rows
+
+
+def _counted(counts: Counter[str], separator: str) -> str:
+    """The value that all tasks share; where they differ, each value with its number of tasks."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    texts = [f"{value} ({count} task{'s' * (count > 1)})" for value, count in sorted(counts.items())]
+    return "tasks differ: " + separator.join(texts)
+
+
+def _grids(results: Results) -> str:
+    """Numbers of folds and starts, each pair with its number of tasks."""
+    grids = Counter(
+        (int(folds), int(starts))
+        for folds, starts in results.rows.groupby(["dataset", "key"], observed=True)[["fold", "start"]]
+        .nunique()
+        .itertuples(index=False)
+    )
+    return "; ".join(
+        f"{folds} x {starts} ({count} task{'s' * (count > 1)})"
+        for (folds, starts), count in sorted(grids.items())
+    )
+
+
+def _versions(results: Results) -> Sequence[Block]:
+    """Versions of the packages; where tasks differ, each with its number of tasks."""
+    counts: dict[str, Counter[str]] = {}
+    for facts in results.facts.values():
+        for package, version in facts.get("versions", {}).items():
+            counts.setdefault(str(package), Counter())[str(version)] += 1
+    if not counts:
+        return [Paragraph("The versions of the packages are not recorded.")]
+    rows = [_row(package, _counted(counts[package], ", ")) for package in sorted(counts)]
+    return [Section("Versions", [Table("", ["package", "version"], rows, left=frozenset({1}))], folded=True)]
+
+
+def completeness_section(results: Results) -> Section:
+    """The cells, runs and facts that are missing."""
+    present = set(results.rows[["dataset", "key"]].itertuples(index=False, name=None))
+    items = list(results.notes)
+    for model in results.models:
+        absent = [name for name in results.datasets if (name, model.key) not in present]
+        if absent:
+            items.append(f"{model.label} has no results on {listed(absent)}.")
+    items += [*_incomplete_grids(results), *_unclear_choices(results)]
+    # Of data of one's own the paper says nothing.
+    of_paper = bool(set(published_datasets()) & set(results.datasets))
+    without = [name for name in published_datasets() if name not in results.datasets]
+    if without and of_paper:
+        items.append(f"Of the paper's data sets not among these results: {listed(without)}.")
+    names = {model.name for model in results.models}
+    paper = [name for name in dict.fromkeys(published_tables()["model"]) if name not in names]
+    if paper and of_paper:
+        items.append(f"Of the paper's models not among these results: {listed(paper)}.")
+    unknown = [f"{dataset} {key}" for dataset, key in sorted(present) if (dataset, key) not in results.facts]
+    if unknown:
+        items.append(f"No record of settings, versions and times of {listed(unknown)}.")
+    complete = all((name, model.key) in present for name in results.datasets for model in results.models)
+    if complete:
+        text = "Every model has results on every data set."
+    else:
+        n = len(results.datasets) * len(results.models)
+        text = (
+            f"{len(present)} of {n} cells (data set and model) have results. An absent one is shown as "
+            f"“{ABSENT}”; averages and ranks are compared over data sets in common only."
+        )
+    blocks: list[Block] = [Paragraph(text)]
+    if items:
+        blocks.append(Bullets(items))
+    return Section("Completeness", blocks)
+
+
+def undefined_section(results: Results) -> Section:
+    """Values that are NaN, with their reasons."""
+    rows = results.rows[results.rows["value"].isna()]
+    if rows.empty:
+        return Section(
+            "Values that are not defined", [Paragraph("None: every metric of every run has a value.")]
+        )
+    reasons = rows["reason"].fillna("").replace("", "no reason given")
+    keys = ["metric", "key", "part"]
+    groups = {
+        tuple(map(str, key)): group for key, group in rows.assign(reason=reasons).groupby(keys, observed=True)
+    }
+    order = {model.key: position for position, model in enumerate(results.models)}
+    lines = []
+    for metric, key, part in sorted(
+        groups, key=lambda key: (results.metrics.index(key[0]), order[key[1]], key[2])
+    ):
+        undefined = groups[metric, key, part]
+        datasets = sorted(set(undefined["dataset"]))
+        every = "all" if len(datasets) == len(results.datasets) else ", ".join(datasets)
+        n, why = str(len(undefined)), _reasons(undefined["reason"])
+        lines.append([Cell(text) for text in (results.model(key).label, metric, part, n, every, why)])
+    text = (
+        f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
+        "whose number stands beside it where it is not all of them; “n. d.” is a metric without any."
+    )
+    header = ["model", "metric", "part", "values", "data sets", "reason"]
+    return Section(
+        "Values that are not defined",
+        [Paragraph(text), Table("", header, lines, left=frozenset({1, 2, 4, 5}))],
+    )
+
+
+def _incomplete_grids(results: Results) -> list[str]:
+    """Tasks with fewer runs than their record says."""
+    items = []
+    sizes = (
+        results.rows.groupby(["dataset", "key", "part", "metric"], observed=True)
+        .size()
+        .groupby(["dataset", "key"], observed=True)
+        .min()
+    )
+    for (dataset, key), facts in sorted(results.facts.items()):
+        if "n_folds" not in facts or "n_starts" not in facts:
+            continue
+        expected = int(facts["n_folds"]) * int(facts["n_starts"])
+        if sizes[dataset, key] < expected:
+            items.append(f"{dataset}, {results.model(key).label}: {sizes[dataset, key]} of {expected} runs.")
+    return items
+
+
+def _unclear_choices(results: Results) -> list[str]:
+    """Folds that have not exactly one chosen start."""
+    keys = ["dataset", "key", "fold", "part", "metric"]
+    counts = results.rows.groupby(keys, observed=True)["chosen"].sum()
+    unclear = counts[counts != 1].groupby(["dataset", "key"], observed=True).size()
+    return [
+        f"{dataset}, {results.model(key).label}: folds without exactly one chosen start."
+        for dataset, key in sorted(unclear.index)
+    ]
+
+
+def _reasons(reasons: pd.Series) -> str:
+    """The commonest reason; the others, which often differ in a number only, are counted."""
+    counts = Counter(map(str, reasons))
+    first = min(counts, key=lambda reason: (-counts[reason], reason))
+    if len(counts) == 1:
+        return first
+    more = len(counts) - 1
+    return f"{first} ({counts[first]} times; {more} other reason{'s' * (more > 1)})"
+
+
+def average_table(results: Results, *, chosen: bool = False) -> Table:
+    """Test means over the data sets in common, a row a model; a metric has its own number of data sets."""
+    shown = [measure_of(name) for name in results.metrics if measure_of(name).averaged]
+    columns, best, heads = {}, {}, []
+    for measure in shown:
+        mean = results.cells(measure.name, chosen=chosen).mean
+        block = common_block(mean)
+        column = mean.loc[list(block.datasets), list(block.models)].mean().reindex(mean.columns)
+        columns[measure.name] = column
+        best[measure.name] = best_of_rows(column.to_frame().T, measure.higher_is_better).iloc[0]
+        arrow = {True: " ↑", False: " ↓", None: ""}[measure.higher_is_better]
+        heads.append(f"{measure.short}{arrow} ({len(block.datasets)})")
+    rows = [
+        [
+            Cell(model.label),
+            *(Cell(number(columns[name][model.key]), "", bool(best[name][model.key])) for name in columns),
+        ]
+        for model in results.models
+    ]
+    over = "the chosen start of each fold" if chosen else "all folds and starts"
+    caption = (
+        f"Test means over {over}, averaged over the data sets that the models have in common "
+        "(their number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
+    )
+    return Table(caption, ["model", *heads], rows)
+
+
+def average_section(results: Results) -> Section:
+    """The averages at a glance, and the models that they leave out."""
+    left_out = {
+        results.model(key).label
+        for name in results.metrics
+        for key in common_block(results.cells(name).mean).left_out
+        if results.cells(name).mean[key].notna().any()
+    }
+    blocks: list[Block] = [average_table(results)]
+    if left_out:
+        blocks.append(
+            Paragraph(
+                "Left out of the averages, with values on fewer than half of the data sets: "
+                f"{listed(sorted(left_out))}."
+            )
+        )
+    if not results.rows["chosen"].all():
+        table = average_table(results, chosen=True)
+        blocks.append(Section("Averages over the chosen start of each fold", [table], folded=True))
+    return Section("Averages", blocks)
+
+
+def score_section(results: Results, metric: str) -> Section:
+    """All tables of a metric: over all runs and over the chosen starts, test and train."""
+    measure = measure_of(metric)
+    blocks: list[Block] = []
+    for part in PARTS:
+        for chosen in (False, True):
+            cells = results.cells(metric, part, chosen=chosen)
+            if not cells.runs.to_numpy().any():
+                continue
+            over = "chosen start of each fold" if chosen else "all folds and starts"
+            blocks.append(
+                Section(
+                    f"{part.capitalize()}, {over}",
+                    list(score_tables(results, measure, cells)),
+                    folded=part == "train" or chosen,
+                )
+            )
+    if measure.rejection:
+        text = "A model that is calibrated is rejected in 5 % of the fits; no value is marked as best."
+        blocks.insert(0, Paragraph(text))
+    return Section(f"{measure.title} ({metric}; {measure.direction})", blocks)
+
+
+def score_tables(results: Results, measure: Measure, cells: Cells) -> list[Table]:
+    """Means and standard deviations, the best of a row marked, with rows of averages below."""
+    if not cells.runs.to_numpy().any():
+        return []
+    shown = [model for model in results.models if cells.runs[model.key].any()]
+    families = by_family(shown) if len(shown) > _WIDE else {"": shown}
+    values = cells.mean[[model.key for model in shown]]
+    digits = digits_of(values.to_numpy(dtype=float))
+    best = best_of_rows(values, measure.higher_is_better, digits)
+    averages = averages_of(values) if measure.averaged else []
+    tables = []
+    for family, members in families.items():
+        keys = [model.key for model in members]
+        in_family = best_of_rows(values[keys], measure.higher_is_better, digits)
+
+        def cell(dataset: str, key: str, in_family: pd.DataFrame = in_family) -> Cell:
+            text, note = _texts(cells, dataset, key, digits, measure)
+            return Cell(text, note, bool(best.at[dataset, key]), bool(in_family.at[dataset, key]))
+
+        groups, header = heading(members)
+        rows = [[Cell(name), *(cell(name, key) for key in keys)] for name in results.datasets]
+        footer = [_footer(average, keys, measure, digits) for average in averages]
+        tables.append(Table(family.capitalize(), header, rows, footer, groups))
+    return tables
+
+
+def heading(models: Sequence[Model], first: str = "data set") -> tuple[list[tuple[str, int]], list[str]]:
+    """Two rows of headings, names and depths; a single row where no model has a depth."""
+    if all(model.depth is None for model in models):
+        return [], [first, *(model.title for model in models)]
+    groups = [
+        (title, len(list(members))) for title, members in groupby(models, key=lambda model: model.title)
+    ]
+    return [("", 1), *groups], [first, *("" if m.depth is None else f"D{m.depth}" for m in models)]
+
+
+def best_of_rows(values: pd.DataFrame, higher_is_better: bool | None, digits: int = DIGITS) -> pd.DataFrame:
+    """True for the best values of each row, those that print alike together.
+
+    Nowhere true where there is no direction, or only one value to choose from.
+    """
+    if higher_is_better is None:
+        return pd.DataFrame(False, index=values.index, columns=values.columns)
+    printed = values.map(lambda value: float(f"{value:.{digits}f}"))
+    best = printed.max(axis=1) if higher_is_better else printed.min(axis=1)
+    return printed.eq(best, axis=0) & (values.notna().sum(axis=1) > 1).to_numpy()[:, None]
+
+
+@dataclass(frozen=True)
+class Average:
+    """A row of averages over data sets."""
+
+    name: str
+    values: pd.Series  # by key of the model
+    counts: pd.Series | None = None  # data sets by key, where models differ; such values are not compared
+
+
+def averages_of(values: pd.DataFrame) -> list[Average]:
+    """Averages over data sets.
+
+    One row where all models with values have them on every data set. Otherwise one over the data sets that
+    each model has, which is not comparable between models, and one over the data sets in common (`Block`).
+    """
+    block = common_block(values)
+    n = len(block.datasets)
+    common = values.loc[list(block.datasets), list(block.models)].mean().reindex(values.columns)
+    name = f"average of {n} data set{'s' * (n != 1)}"
+    counts = values.notna().sum()
+    if counts[counts > 0].eq(len(values)).all():
+        return [Average(name, common)]
+    return [
+        Average("average, own data sets", values.mean(), counts),
+        Average(f"average, {n} in common", common),
+    ]
+
+
+def _footer(average: Average, keys: list[str], measure: Measure, digits: int) -> list[Cell]:
+    values, counts = average.values, average.counts
+    texts = [number(values[key], digits) for key in keys]
+    if counts is not None:
+        return [
+            Cell(average.name),
+            *map(Cell, texts, [f"of {counts[key]}" * bool(counts[key]) for key in keys]),
+        ]
+    best = best_of_rows(values.to_frame().T, measure.higher_is_better, digits).iloc[0]
+    in_family = best_of_rows(values[keys].to_frame().T, measure.higher_is_better, digits).iloc[0]
+    cells = (
+        Cell(text, "", bool(best[key]), bool(in_family[key])) for key, text in zip(keys, texts, strict=True)
+    )
+    return [Cell(average.name), *cells]
+
+
+def _texts(cells: Cells, dataset: str, key: str, digits: int, measure: Measure) -> tuple[str, str]:
+    mean, std, defined, runs = cells.at(dataset, key)
+    if not runs:
+        return ABSENT, ""
+    if not defined:
+        return UNDEFINED, ""
+    notes = [] if measure.rejection or math.isnan(std) else [number(std, digits)]
+    if defined < runs:
+        notes.append(f"{defined} of {runs} runs")
+    return number(mean, digits), ", ".join(notes)
+
+
+def time_section(results: Results) -> Section:
+    """Seconds of fitting and scoring by model."""
+    rows = []
+    for model in results.models:
+        tasks = [
+            facts
+            for (_, key), facts in sorted(results.facts.items())
+            if key == model.key and _is_timed(facts)
+        ]
+        if not tasks:
+            continue
+        n = len(tasks)
+        n_fits = sum(int(facts["n_folds"]) * int(facts["n_starts"]) for facts in tasks)
+        fit = [_seconds(facts, "fit") for facts in tasks]
+        score = sum(_seconds(facts, "score") for facts in tasks)
+        times = (sum(fit), sum(fit) / n, max(fit), sum(fit) / n_fits, score, score / n)
+        rows.append([Cell(model.label), Cell(str(n)), Cell(str(n_fits)), *map(Cell, map(seconds, times))])
+    if not rows:
+        return Section("Time", [Paragraph("The tasks have no record of their times.")])
+    groups = [("", 1), ("number of", 2), ("seconds of fitting", 4), ("seconds of scoring", 2)]
+    header = ["model", "tasks", "fits", "all", "per task", "longest task", "per fit", "all", "per task"]
+    caption = (
+        "A task is a model on a data set, with all its folds and starts; a fit is one tree or model. The "
+        "fits of a task may have run side by side, so that seconds per fit are a share of the task."
+    )
+    blocks: list[Block] = [Table(caption, header, rows, groups=groups)]
+    blocks.append(Section("Seconds of fitting by data set", [_by_dataset(results)], folded=True))
+    return Section("Time", blocks)
+
+
+def _by_dataset(results: Results) -> Table:
+    groups, header = heading(results.models)
+
+    def text(dataset: str, key: str) -> str:
+        facts = results.facts.get((dataset, key))
+        return seconds(_seconds(facts, "fit")) if facts is not None and _is_timed(facts) else ABSENT
+
+    rows = [
+        [Cell(dataset), *(Cell(text(dataset, model.key)) for model in results.models)]
+        for dataset in results.datasets
+    ]
+    return Table("", header, rows, groups=groups)
+
+
+def _is_timed(facts: Facts) -> bool:
+    return "seconds" in facts and "n_folds" in facts and "n_starts" in facts
+
+
+def _seconds(facts: Facts, name: str) -> float:
+    taken: dict[str, Any] = facts["seconds"]
+    return float(taken.get(name, math.nan))

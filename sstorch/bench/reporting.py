@@ -1,0 +1,69 @@
+"""Reports of single runs, for the ``sstorch-report`` command: a run's folder and the data of its settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from sstorch.bench.config import DatasetConfig
+from sstorch.bench.peers import FOREST, TREE, peers_of, score_peers
+from sstorch.bench.report.run import Run, run_report
+from sstorch.bench.run_folder import RunFolder
+from sstorch.bench.study import data_checksum
+from sstorch.data import SurvivalData
+from sstorch.document import Document
+from sstorch.exceptions import ConfigError, show_warnings_as_notes
+from sstorch.soft import SoftSurvivalTree
+
+
+def report_of_run(path: Path) -> Callable[[], Document] | None:
+    """What makes the report of a run; None if a folder is none of a run.
+
+    Args:
+        path: of the folder.
+
+    Raises:
+        ConfigError: the run is not completed, its data have changed, or it is of a version before reports.
+        DataError: its data cannot be read.
+    """
+    folder = RunFolder(path)
+    if not folder.is_taken:
+        return None
+    if folder.status != "completed":
+        raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: go on with it first")
+    if not (path / "held_out.csv").is_file():
+        raise ConfigError(f"{path} holds a run of an earlier version, without held_out.csv: run it again")
+    show_warnings_as_notes("sstorch-report")
+    config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path / 'config.yaml'} is not a configuration")
+    status = json.loads((path / "status.json").read_text())
+    data, name = _data(config)
+    if data_checksum(data) != status["data"]:
+        raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
+    return lambda: run_report(_run(path, data, name, config, status))
+
+
+def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
+    """The rows of a run, and their name."""
+    dataset, fairness = DatasetConfig(**config["dataset"]), config["fairness"]
+    data = dataset.load(fairness["sensitive"])
+    if fairness["sensitive"] is not None:
+        data = data.with_sensitive(fairness["sensitive"], fairness["feature"])
+    return data, dataset.label
+
+
+def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:
+    model = SoftSurvivalTree.load(path / "model")
+    held_out = pd.read_csv(path / "held_out.csv")
+    peers = pd.read_csv(path / "peers.csv") if (path / "peers.csv").is_file() else None
+    if peers is not None and FOREST in peers_of(data, model, forest=True):
+        forest = score_peers([FOREST], model, data, held_out["fold"].to_numpy())
+        last = peers["model"] == TREE
+        peers = pd.concat([peers[~last], forest, peers[last]], ignore_index=True)
+    return Run(name, data, model, held_out, peers, config, status)

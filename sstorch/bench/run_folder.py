@@ -1,0 +1,271 @@
+"""The folder of a run: its configuration, status, scores, model and figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from sstorch.bench.competing_risks import CauseValidation
+from sstorch.bench.cross_validation import CrossValidation
+from sstorch.bench.scores import leaf_table
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.files import write_whole
+from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
+from sstorch.plots import plot_incidence, plot_survival_by_leaf
+from sstorch.soft.settings import SETTINGS, completed
+
+# Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
+# wrote those of all trainers, and refused other values for those that the chosen one does not read.
+_RETIRED = {
+    **{"annealing": None, "annealing_passes": 3, "precision": "double"},
+    **{"eps": "eps_paper", "macro_iterations": 10, "zeta": 0.8, "patience": None, "race": True},
+    **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
+}
+# Settings that change what is shown, not the trees.
+_SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
+# Settings of the tree that earlier versions did not have, at the values that stand for what they did.
+_ADDED = {
+    **{name: SETTINGS[name].default for name in ("gate_numeric", "monotone", "roughness")},
+    **{"gate_features": SETTINGS["gate_features"].default, "min_leaf": 0.0, "gate_ridge_units": "range"},
+    **{"numeric": "linear", "interactions": [], "offset": 0.0, "fused_shape": 0.0},
+}
+
+
+@dataclass
+class RunFolder:
+    """Files of a run.
+
+    ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
+    trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
+    start and part), ``summary.csv``, ``folds.csv``, ``held_out.csv`` (predictions of the chosen trees for the
+    rows that they were not trained on), ``peers.csv`` (other models on the same folds, and the chosen trees),
+    ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all rows)
+    and ``figures/``.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    path: Path
+    _begun: bool = field(default=False, init=False)
+
+    @property
+    def history(self) -> Path:
+        """Folder of the training records."""
+        return self.path / "history"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of the TensorBoard runs."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoint(self) -> Path:
+        """File from which a run that was cut short goes on."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def is_taken(self) -> bool:
+        """True if a run has been written here already."""
+        return (self.path / "status.json").exists()
+
+    def is_completed(self, config_text: str, checksum: str) -> bool:
+        """True if the run of a configuration is here and was completed.
+
+        Raises:
+            ConfigError: the run here is of another configuration, or of other data; two runs in one folder
+                could not be told apart. How a run is logged does not matter.
+        """
+        if not self.is_taken:
+            return False
+        there, here = (
+            fingerprint(_without_logger(text), "config")
+            for text in ((self.path / "config.yaml").read_text(), config_text)
+        )
+        if changes := differences(there, here):
+            raise ConfigError(
+                f"{self.path} holds a run already, of another configuration: {changes}. Repeat that one, "
+                "delete it, or set hydra.run.dir to another folder"
+            )
+        status = self._read_status()
+        if status["status"] != "completed":
+            return False
+        if status.get("data", checksum) != checksum:
+            raise ConfigError(
+                f"{self.path} holds a completed run of this configuration on other data: they have changed. "
+                "Delete it, or set hydra.run.dir to another folder"
+            )
+        return True
+
+    def begin(self, config_text: str, checksum: str) -> bool:
+        """Make the folder, or take up a run that was not completed, and note what is about to run.
+
+        Args:
+            config_text: resolved YAML.
+            checksum: of the data, :func:`data_checksum`.
+
+        Returns:
+            True if there is a checkpoint to go on from.
+
+        Raises:
+            ConfigError: another run is there already, or this one and completed.
+        """
+        if self.is_completed(config_text, checksum):
+            raise ConfigError(f"{self.path} holds this run, completed; set hydra.run.dir to another folder")
+        if self.tensorboard.exists():
+            shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path / "config.yaml", config_text.encode())
+        self.write_status("running", process=os.getpid(), host=platform.node())
+        self._begun = True
+        return self.checkpoint.exists()
+
+    @property
+    def status(self) -> str:
+        """Running, completed, interrupted, failed, or killed: begun, and held by no process any more."""
+        status = str(self._read_status()["status"])
+        return "killed" if status == "running" and not Checkpoint(self.checkpoint).is_held else status
+
+    def killed(self) -> str | None:
+        """Who began a run here and did not live to end it; asked while this process holds the checkpoint.
+
+        Returns:
+            the process in words; None if no run was killed here.
+        """
+        if not self.is_taken or (status := self._read_status())["status"] != "running":
+            return None
+        return f"process {status.get('process', 'unknown')} on {status.get('host', 'an unknown machine')}"
+
+    def _read_status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
+        return status
+
+    def write_status(self, status: str, **facts: object) -> None:
+        """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
+        text = json.dumps({"status": status, **facts}, indent=1) + "\n"
+        write_whole(self.path / "status.json", text.encode())
+
+    def end_early(self, status: str, **facts: object) -> bool:
+        """Write why a run that has begun here ends before it is completed; remove an empty folder.
+
+        Returns:
+            True if this object has begun a run. A run that was completed keeps its status.
+        """
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+        if not self._begun or self._read_status()["status"] != "running":
+            return False
+        self.write_status(status, **facts)
+        return True
+
+    def write_results(
+        self, result: CrossValidation, data: SurvivalData, peers: pd.DataFrame | None = None
+    ) -> dict[str, Figure]:
+        """Write scores, folds, predictions, the tree, the model and the figures.
+
+        Args:
+            result: of the run.
+            data: all rows.
+            peers: scores of other models beside those of the tree, if there are some.
+
+        Returns:
+            The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
+            all rows.
+        """
+        result.scores.to_csv(self.path / "scores.csv", index=False)
+        result.table().to_csv(self.path / "summary.csv")
+        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
+            self.path / "folds.csv", index=False
+        )
+        result.held_out(data).to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
+        if peers is not None:
+            peers.to_csv(self.path / "peers.csv", index=False)
+        if data.groups is not None:
+            self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
+        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
+        result.model.save(self.path / "model")
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        figures = {}
+        for name, tree, rows in zip(
+            result.split_names,
+            [*result.trees, result.model],
+            [*(data.subset(result.folds == fold) for fold in range(len(result.trees))), data],
+            strict=True,
+        ):
+            figure = Figure(figsize=(7, 4.5), layout="constrained")
+            plot_survival_by_leaf(tree, rows.frame, figure.subplots())
+            figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
+            figures[name] = figure
+        return figures
+
+    def write_causes(self, result: CauseValidation, data: SurvivalData) -> None:
+        """Write scores, folds, the tree, the model and the figure of a run on competing causes."""
+        result.scores.to_csv(self.path / "scores.csv", index=False)
+        result.table().to_csv(self.path / "summary.csv")
+        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
+            self.path / "folds.csv", index=False
+        )
+        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
+        result.model.save(self.path / "model")
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        coding = ["0", *result.model.coding_]
+        causes = np.array(coding, dtype=object)[data.cause]
+        axes = plot_incidence(result.model, data.frame, (data.time, causes), entry=data.entry)
+        figure = axes[0].get_figure(root=True)
+        assert figure is not None
+        figure.savefig(folder / "incidence.png", dpi=120)
+
+    @staticmethod
+    def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:
+        """Sensitive groups in the leaves of the chosen tree of each fold and of the tree of all rows."""
+        tables = {}
+        for fold, tree in enumerate(result.trees):
+            tables[f"fold-{fold}", "train"] = leaf_table(tree, data.subset(result.folds != fold))
+            tables[f"fold-{fold}", "test"] = leaf_table(tree, data.subset(result.folds == fold))
+        tables["all-rows", "train"] = leaf_table(result.model, data)
+        return pd.concat(tables, names=["tree", "part"])
+
+
+def _without_logger(config_text: str) -> dict[str, object]:
+    """The settings that can change the results."""
+    config = OmegaConf.to_container(OmegaConf.create(config_text))
+    if not isinstance(config, dict):
+        raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
+    chosen = {str(name): value for name, value in config.items() if name != "logger"}
+    for group, name in _SHOWN:
+        if isinstance(settings := chosen.get(group), dict):
+            chosen[group] = {key: value for key, value in settings.items() if key != name}
+    if isinstance(trainer := chosen.get("trainer"), dict):
+        chosen["trainer"] = {**_RETIRED, **trainer}
+    if isinstance(tree := chosen.get("tree"), dict):
+        chosen["tree"] = {**_ADDED, **_completed_tree(tree, chosen)}
+    return chosen
+
+
+def _completed_tree(tree: dict[str, object], config: Mapping[str, object]) -> dict[str, object]:
+    """Settings of the tree with those that are null as start and trainer complete them."""
+    names = {}
+    for group in ("init", "trainer"):
+        chosen = config.get(group)
+        name = chosen.get("name") if isinstance(chosen, dict) else None
+        names[group] = None if name == "auto" else name
+    open_ones = ("fused", "offset", "fused_shape", "numeric", "min_leaf", "gate_ridge_units")
+    given = {**dict.fromkeys(open_ones), "n_starts": None, **tree, **names}
+    filled = completed(given)
+    if "gate_ridge_units" not in tree and filled["init"] != "distilled":
+        tree = tree | {"min_leaf": 0.0}  # when only distilled gates read it
+    return {name: filled.get(name, value) if value is None else value for name, value in tree.items()}

@@ -1,0 +1,269 @@
+"""A study: every model on the same folds of every data set, task by task, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from filelock import BaseFileLock
+
+from sstorch._types import IntArray
+from sstorch._version import __version__
+from sstorch.bench.cross_validation import make_folds
+from sstorch.bench.engines import Engine, Failure
+from sstorch.bench.scores import Grouping, Score, agreement_of_folds, score_groups, score_predictor
+from sstorch.bench.store import ResultStore, TaskKey
+from sstorch.bench.study_model import StudyModel
+from sstorch.data import Schema, SurvivalData
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.files import unlock
+
+_TARGET = ("time_", "event_", "entry_", "weight_")
+# Raised when scores or folds change, so that results of before are not taken for those of now.
+_PROTOCOL_VERSION = 1
+# How long to wait before looking again for tasks that another process is at, seconds.
+_PAUSE = 2.0
+
+
+class Source(Protocol):
+    """A data set that can be loaded, also in another process."""
+
+    @property
+    def label(self) -> str:
+        """Name of the data set in the results."""
+
+    def load(self) -> SurvivalData:
+        """Load the data set."""
+
+
+@dataclass(frozen=True)
+class StudyTask:
+    """One model on all folds of one data set: what is computed and stored as a whole."""
+
+    key: TaskKey
+    source: Source
+    digest: str  # checksum of the data, which must not change
+    model: StudyModel
+    n_folds: int
+    seed: int
+
+
+def plan(
+    sources: Sequence[Source], models: Sequence[StudyModel], n_folds: int, seed: int, store: ResultStore
+) -> list[StudyTask]:
+    """All tasks of a study: every model on every data set; what can be refused is refused here.
+
+    The folds, stratified by event with this seed, are written to the store.
+    """
+    names = [(model.name, model.depth) for model in models]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a name of its own")
+    if not sources or not models:
+        raise ConfigError("the study has nothing to do: name data sets, and soft trees or baselines")
+    for model in models:
+        model.check()
+    tasks, folds_of = [], {}
+    for source in sources:
+        data = source.load()
+        if data.causes is not None:
+            raise ConfigError(
+                f"{source.label} has competing causes, and models of a study know one event: leave it out; "
+                f"sstorch dataset={source.label} cross-validates a tree for its causes"
+            )
+        folds_of[source.label] = make_folds(data, n_folds, seed)
+        digest = data_checksum(data)
+        for model in models:
+            model.check_data(data)
+            shaping = {
+                "protocol": _PROTOCOL_VERSION,
+                "data": digest,
+                "n_folds": n_folds,
+                "seed": seed,
+                "n_starts": model.n_starts,
+                "model": model.settings(),
+            }
+            text = json.dumps(shaping, sort_keys=True)
+            config = hashlib.sha256(text.encode()).hexdigest()[:12]
+            key = TaskKey(source.label, model.name, model.depth, config)
+            tasks.append(StudyTask(key, source, digest, model, n_folds, seed))
+    store.check_writable()
+    for label, folds in folds_of.items():
+        file = store.path / "folds" / f"{label}.csv"
+        file.parent.mkdir(exist_ok=True)
+        pd.DataFrame({"row": range(len(folds)), "fold": folds}).to_csv(file, index=False)
+    return tasks
+
+
+def data_checksum(data: SurvivalData) -> str:
+    """Checksum of everything that a model sees of the rows."""
+    target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
+    frame, extra = data.frame, dict[str, object]()
+    if data.causes is not None:
+        extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
+    if data.person is not None:
+        extra["person"] = data.person.tolist()
+    if any(name in frame for name in _TARGET):
+        extra["features"] = _text(frame)
+    schema = Schema.of(frame)
+    # In text a category named "3.0" is the number 3, but it is another feature.
+    words = {name: list(words) for name, words in schema.categories.items() if _could_be_numbers(words)}
+    if words:
+        extra["categories"] = words
+    content = _text(frame.assign(**target)) + (json.dumps(extra, sort_keys=True) if extra else "")
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def _could_be_numbers(words: Iterable[str]) -> bool:
+    """True if all words look as numbers do in text."""
+    try:
+        return all(word == str(float(word)) for word in words)
+    except ValueError:
+        return False
+
+
+def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Fit and score one task; its rows and its facts, as :meth:`ResultStore.write` takes them."""
+    data = _data_of(task)
+    folds = make_folds(data, task.n_folds, task.seed)
+    splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
+    tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
+    rows: list[dict[str, object]] = []
+    fits: list[dict[str, Any]] = []
+    groups: list[tuple[dict[str, Any], IntArray]] = []
+    fit_seconds = score_seconds = 0.0
+    with warnings.catch_warnings():
+        # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
+        warnings.simplefilter("ignore", DataWarning)
+        begin = time.perf_counter()
+        for fit in task.model.fits(splits, Schema.of(data.frame), device):
+            now = time.perf_counter()
+            fit_seconds += now - begin
+            about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
+            if fit.facts:
+                fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
+            train = splits[fit.fold]
+            for part, part_rows in (("train", train), ("test", tests[fit.fold])):
+                scores = score_predictor(fit.predictor, part_rows, train, thin=part == "train")
+                if part == "train" and fit.objective is not None:
+                    scores["objective"] = Score(fit.objective)
+                rows += _in_rows({**about, "part": part}, scores)
+            if isinstance(fit.predictor, Grouping) and task.model.depth != 0:
+                group, inside = fit.predictor.apply(data.frame), folds == fit.fold
+                groups.append((about, group))
+                found = score_groups(group[inside], tests[fit.fold], group[~inside], train)
+                rows += _in_rows({**about, "part": "test"}, found)
+            begin = time.perf_counter()
+            score_seconds += begin - now
+        rows += _agreements(groups)
+        score_seconds += time.perf_counter() - begin
+    facts = {
+        "settings": task.model.settings(),
+        "seconds": {"fit": round(fit_seconds, 3), "score": round(score_seconds, 3)},
+        "versions": {"sstorch": __version__, "numpy": np.__version__, **task.model.versions()},
+        "device": device,
+        "n_folds": task.n_folds,
+        "n_starts": task.model.n_starts,
+        "seed": task.seed,
+        "data": task.digest,
+        "finished": datetime.now(UTC).isoformat(timespec="microseconds"),
+        **({"fits": fits} if fits else {}),
+    }
+    return pd.DataFrame(rows), facts
+
+
+def _in_rows(about: Mapping[str, object], scores: Mapping[str, Score]) -> list[dict[str, object]]:
+    return [
+        {**about, "metric": name, "value": value, "reason": reason}
+        for name, (value, reason) in scores.items()
+    ]
+
+
+def _agreements(groups: Sequence[tuple[dict[str, Any], IntArray]]) -> list[dict[str, object]]:
+    """How far each start makes the groups of all rows that the chosen starts of the other folds make."""
+    rows: list[dict[str, object]] = []
+    chosen = [group for about, group in groups if about["chosen"]]
+    for start in sorted({about["start"] for about, _ in groups}):
+        own = [(about, group) for about, group in groups if about["start"] == start]
+        agreement = agreement_of_folds(np.stack([group for _, group in own]), np.stack(chosen))
+        for (about, _), score in zip(own, agreement, strict=True):
+            rows += _in_rows({**about, "part": "test"}, {"ari": score})
+    return rows
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a task in this process: rows, which are stored, or a failure."""
+
+    task: StudyTask
+    seconds: float
+    rows: pd.DataFrame | None = None
+    failure: Failure | None = None
+
+
+def run_tasks(
+    tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, report: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """Carry out the tasks that are not in the store yet, beside any other process that does the same.
+
+    A task that fails is reported and the others go on; it is tried again when the study is run again. Where
+    results cannot be written, an OSError ends the study, and those that are there are untouched.
+
+    Returns:
+        The tasks that failed.
+    """
+    failed: list[Outcome] = []
+    waiting = [task for task in tasks if not store.holds(task.key)]
+    claims: dict[TaskKey, BaseFileLock] = {}
+
+    def claimed(candidates: Sequence[StudyTask]) -> Iterator[StudyTask]:
+        for task in candidates:
+            if (claim := store.claim(task.key)) is not None:
+                claims[task.key] = claim
+                yield task
+
+    try:
+        while waiting:
+            for task, result, seconds in engine.carry_out(execute, claimed(waiting)):
+                if isinstance(result, Failure):
+                    outcome = Outcome(task, seconds, failure=result)
+                    failed.append(outcome)
+                else:
+                    store.write(task.key, *result)
+                    outcome = Outcome(task, seconds, result[0])
+                unlock(claims.pop(task.key))
+                report(outcome)
+            # What another process is at: ours if that one ends without having stored it.
+            gone = [outcome.task for outcome in failed]
+            waiting = [task for task in waiting if not store.holds(task.key) and task not in gone]
+            if waiting:
+                time.sleep(_PAUSE)
+    finally:
+        for claim in claims.values():
+            unlock(claim)
+    return failed
+
+
+# The data of the task before, which the next one mostly needs again.
+_loaded: dict[str, SurvivalData] = {}
+
+
+def _data_of(task: StudyTask) -> SurvivalData:
+    if task.digest not in _loaded:
+        data = task.source.load()
+        if data_checksum(data) != task.digest:
+            raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
+        _loaded.clear()
+        _loaded[task.digest] = data
+    return _loaded[task.digest]

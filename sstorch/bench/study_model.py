@@ -1,0 +1,413 @@
+"""The models of a study: soft trees, searches for them, and baselines."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.bench.baselines import Baseline, make_baseline
+from sstorch.bench.scores import Predictor
+from sstorch.checks import nearest_text
+from sstorch.data import Schema, SurvivalData
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.nn import make_family
+from sstorch.optim.checkpoint import Fingerprint, fingerprint
+from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft.candidates import SEARCHED
+from sstorch.soft.fitted import FittedTree
+
+
+class EncodedRows:
+    """Encoded features (n, p) of tables, kept for as long as this object is."""
+
+    def __init__(self, encode: Callable[[pd.DataFrame], Tensor]) -> None:
+        self._encode = encode
+        self._known: dict[int, tuple[pd.DataFrame, Tensor]] = {}
+
+    def __call__(self, frame: pd.DataFrame) -> Tensor:
+        """Features (n, p)."""
+        # The table is kept too, so that its identity is not given to another one.
+        if id(frame) not in self._known:
+            self._known[id(frame)] = frame, self._encode(frame)
+        return self._known[id(frame)][1]
+
+
+class EncodedTree:
+    """A trained tree that shares encoded rows with the other trees of its fold."""
+
+    def __init__(self, tree: FittedTree, encode: EncodedRows) -> None:
+        self._tree, self._encode = tree, encode
+
+    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
+        return self._tree.curves(self._encode(X), times, falling=True)
+
+    def apply(self, X: pd.DataFrame) -> IntArray:
+        """Leaf of each row's most probable path, (n,)."""
+        return self._tree.apply(self._encode(X))
+
+    def log_likelihood(
+        self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None
+    ) -> float:
+        """Mean log-likelihood per row, in the unit of the data."""
+        return self._tree.log_likelihood(self._encode(X), *y, entry)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fitted model of a study."""
+
+    fold: int  # that it did not see
+    start: int  # its initial solution; 0 where there is one alone
+    chosen: bool  # of all starts of the fold the one that is returned to a user
+    objective: float | None  # of its training, where the study knows it
+    predictor: Predictor
+    facts: Mapping[str, Any] = field(default_factory=dict)  # as JSON can hold them: what a search chose
+
+
+class StudyModel(ABC):
+    """A model of a study, not fitted.
+
+    Args:
+        name: by which the results are known.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    @abstractmethod
+    def depth(self) -> int | None:
+        """Of its trees; None without."""
+
+    @property
+    def n_starts(self) -> int:
+        """Fits per fold."""
+        return 1
+
+    @abstractmethod
+    def check(self) -> None:
+        """Make sure, before any work, that it can be fitted here.
+
+        Raises:
+            ConfigError: a setting does not exist, or a package is missing.
+        """
+
+    def check_data(self, data: SurvivalData) -> None:  # noqa: B027  most models take any data
+        """Make sure, before any work, that it can be fitted to rows of such data.
+
+        Raises:
+            ConfigError: it names a column that is not there.
+            DataError: it cannot.
+        """
+
+    @abstractmethod
+    def settings(self) -> Fingerprint:
+        """Everything that shapes its results, as plain values by name."""
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages that it comes from, of soft trees that of torch."""
+        return {"torch": importlib.metadata.version("torch")}
+
+    @abstractmethod
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit on the training rows of every fold.
+
+        Args:
+            splits: training rows of each fold.
+            schema: columns and vocabulary that all folds share.
+            device: where tensors live.
+        """
+
+
+class SoftTreeModel(StudyModel):
+    """Soft survival trees: all starts of all folds are one batch.
+
+    Args:
+        name: by which the results are known.
+        estimator: its parameters; the device is the study's.
+    """
+
+    def __init__(self, name: str, estimator: SoftSurvivalTree) -> None:
+        super().__init__(name)
+        self.estimator = estimator
+
+    @property
+    def depth(self) -> int:
+        """Gates on every path."""
+        return int(self.estimator.depth)
+
+    @property
+    def n_starts(self) -> int:
+        """Initial solutions of each fold."""
+        return self.estimator.settings().n_starts
+
+    def check(self) -> None:
+        """Check every parameter."""
+        self.estimator.settings()
+
+    def check_data(self, data: SurvivalData) -> None:
+        """Check the columns that it names."""
+        try:
+            self.estimator.settings().check_columns(data)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+
+    def settings(self) -> Fingerprint:
+        """The checked parameters and those of the trainer, but for the device."""
+        checked = replace(self.estimator.settings(), device="cpu")
+        return {
+            **fingerprint(checked.facts(), "tree"),
+            **fingerprint(checked.trainer, "trainer"),
+            "tree.prediction": self.estimator.prediction,
+        }
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Train the batch, then hand out its trees."""
+        settings = replace(self.estimator.settings(), device=device)
+        batch = train_batch(splits, settings, schema)
+        for fold in range(len(splits)):
+            best = batch.best_start(fold)
+            trees = [
+                batch.fitted(fold, start, prediction=self.estimator.prediction)
+                for start in range(self.n_starts)
+            ]
+            encode = EncodedRows(trees[best].encode)
+            for start, tree in enumerate(trees):
+                objective = float(batch.objective[batch.position(fold, start)])
+                yield Fit(fold, start, start == best, objective, EncodedTree(tree, encode))
+
+
+class BaselineModel(StudyModel):
+    """A baseline, fitted on each fold for itself, on the CPU.
+
+    Args:
+        name: by which the results are known.
+        baseline: what is fitted.
+        seed: of everything random in it.
+    """
+
+    def __init__(self, name: str, baseline: Baseline, seed: int) -> None:
+        super().__init__(name)
+        self.baseline, self._seed = baseline, seed
+
+    @property
+    def depth(self) -> int | None:
+        """Largest depth of its trees; None without."""
+        return getattr(self.baseline, "depth", None)
+
+    def check(self) -> None:
+        """See :class:`StudyModel`."""
+        self.baseline.check()
+
+    def check_data(self, data: SurvivalData) -> None:
+        """See :class:`StudyModel`."""
+        try:
+            self.baseline.check_rows(data)
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from error
+
+    def settings(self) -> Fingerprint:
+        """See :class:`StudyModel`."""
+        kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
+        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
+
+    def versions(self) -> dict[str, str]:
+        """See :class:`StudyModel`."""
+        return self.baseline.versions()
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit one fold after the other."""
+        for fold, train in enumerate(splits):
+            yield Fit(fold, 0, True, None, self.baseline.fit(train, schema, self._seed))
+
+
+class SoftTreeCVModel(StudyModel):
+    """Soft survival trees whose parameters are chosen within the training rows of each fold.
+
+    Args:
+        name: by which the results are known.
+        estimator: the search; the device is the study's.
+    """
+
+    def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
+        super().__init__(name)
+        self.estimator = estimator
+
+    @property
+    def depth(self) -> None:
+        """None: it is chosen; the facts of the task have it for each fold."""
+        return None
+
+    def check(self) -> None:
+        """Check every candidate."""
+        self.estimator.candidates()
+
+    def check_data(self, data: SurvivalData) -> None:
+        """Check the columns that it names."""
+        shared = self.estimator.shared()
+        try:
+            for each in self.estimator.candidates(data):
+                SoftSurvivalTree(**each.parameters, **shared).settings().check_columns(data)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+
+    def settings(self) -> Fingerprint:
+        """Everything that is compared and how, and the trainer, but for the device."""
+        search = clone(self.estimator).set_params(device="cpu", verbose=0)
+        candidates = search.candidates()
+        trees = [SoftSurvivalTree(**each.parameters, **search.shared()).settings() for each in candidates]
+        # Encodings are among the facts of those candidates in which they matter.
+        facts = {name: value for tree in trees for name, value in tree.facts().items()}
+        compared = {
+            name: list(dict.fromkeys(getattr(each, name) for each in candidates))
+            for name in SEARCHED
+            if name in facts
+        }
+        shared = {name: value for name, value in facts.items() if name not in SEARCHED}
+        how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
+        if any(each.family == "groups" for each in candidates):
+            how["prefer"] = search.prefer
+        trainers = dict.fromkeys(tree.trainer for tree in trees)
+        return {
+            **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
+            **fingerprint(shared, "tree"),
+            **{
+                key: value
+                for number, trainer in enumerate(trainers, start=1)
+                for key, value in fingerprint(
+                    trainer, "trainer" if number == 1 else f"trainer{number}"
+                ).items()
+            },
+            **fingerprint(how, "search"),
+            "tree.prediction": search.prediction,
+        }
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Search and train one fold after the other."""
+        for fold, train in enumerate(splits):
+            search = clone(self.estimator).set_params(device=device).fit_data(train, schema)
+            row = search.cv_results_.astype(object).iloc[search.best_index_]
+            facts = {name: row[name] for name in SEARCHED}
+            facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
+            yield Fit(fold, 0, True, search.tree_.objective_, search, facts)
+
+
+def soft_tree_models(
+    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
+) -> list[StudyModel]:
+    """Soft trees by name.
+
+    Args:
+        estimator: parameters that all have.
+        entries: for each name parameters of its own, which win, and ``leaf_options`` of its leaf. A list
+            stands for one model with each of its values, but for ``interactions``.
+
+    Raises:
+        ConfigError: there is no such parameter, or a value does not exist.
+    """
+    known = [*estimator.get_params(deep=False), "leaf_options"]
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for parameter in set(entry) - set(known):
+            hint = nearest_text(parameter, known)
+            raise ConfigError(f"study.soft_trees.{name}: a tree has no parameter {parameter!r}.{hint}")
+        if entry.get("fairness") is not None:
+            raise ConfigError(f"study.soft_trees.{name}: a study has no sensitive groups: leave fairness out")
+        for suffix, chosen in _grid(entry):
+            options = chosen.pop("leaf_options", {})
+            leaf = chosen.pop("leaf", estimator.leaf)
+            if options or isinstance(leaf, str):
+                leaf = make_family(leaf, **options)
+            models.append(SoftTreeModel(name + suffix, clone(estimator).set_params(leaf=leaf, **chosen)))
+    return models
+
+
+def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list[StudyModel]:
+    """Baselines by name.
+
+    Args:
+        entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
+            list stands for one model with each of its values. With ``optional`` a model is left out, and
+            said to be, where what it needs is not installed.
+        seed: of everything random in them.
+
+    Raises:
+        ConfigError: there is no such baseline or option.
+
+    Warns:
+        DataWarning: an optional model is left out.
+    """
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for suffix, chosen in _grid(entry):
+            optional = chosen.pop("optional", False)
+            model = BaselineModel(name + suffix, make_baseline(chosen.pop("baseline", name), **chosen), seed)
+            if not optional or _is_installed(model):
+                models.append(model)
+    return models
+
+
+def soft_search_models(
+    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
+) -> list[StudyModel]:
+    """Searches for soft trees by name.
+
+    Args:
+        estimator: parameters that all candidates have.
+        entries: for each name parameters of :class:`~sstorch.SoftSurvivalTreeCV`; a list is compared.
+            Encodings of numeric columns are those of the estimator where an entry names none.
+
+    Raises:
+        ConfigError: there is no such parameter.
+    """
+    names = list(SoftSurvivalTreeCV().get_params(deep=False))
+    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in names}
+    models: list[StudyModel] = []
+    for name, entry in entries.items():
+        for parameter in set(entry) - set(names):
+            hint = nearest_text(parameter, names)
+            raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
+        # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
+        # are compared with groups, or on request: studies of earlier versions go on as they were.
+        shared = {key: value for key, value in given.items() if key not in SEARCHED}
+        without_groups = {"init", "trainer"} & {key for key, value in (shared | dict(entry)).items() if value}
+        if given["numeric"] or without_groups:
+            shared["numeric"] = given["numeric"] or "linear"
+        models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
+    return models
+
+
+def _is_installed(model: BaselineModel) -> bool:
+    try:
+        model.check()
+    except ConfigError as error:
+        warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=4)
+        return False
+    return True
+
+
+def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every choice of one value of each list, and what tells it from the others beside the depth.
+
+    Interactions are a list themselves, and one value.
+    """
+    lists = {
+        name: value for name, value in entry.items() if isinstance(value, list) and name != "interactions"
+    }
+    for values in itertools.product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name != "depth")
+        yield suffix, {**entry, **chosen}

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from sstorch.bench.report.plots import (
+    indistinguishable,
+    plot_critical_difference,
+    plot_runs,
+    plot_scores_by_dataset,
+)
+
+
+def test_runs_of_models_within_the_critical_difference() -> None:
+    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 1.0) == [(0, 1), (1, 2)]
+    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 9.0) == [(0, 3)]
+    assert indistinguishable([1.0, 3.0], 1.0) == []
+    assert indistinguishable([2.0, 2.0, 2.0], 0.5) == [(0, 2)]
+
+
+def test_critical_difference_diagram() -> None:
+    ranks = {"a": 3.2, "b": 1.1, "c": 2.0, "d": 3.7}
+    figure = plot_critical_difference(ranks, 1.3)
+    (ax,) = figure.axes
+    (scale,) = [line for line in ax.lines if line.get_gid() == "critical-difference"]
+    assert np.ptp(scale.get_xdata()) == pytest.approx(1.3)
+    bars = [line.get_xdata() for line in ax.lines if line.get_gid() == "not-told-apart"]
+    np.testing.assert_allclose(bars, [[1.1, 2.0], [2.0, 3.2], [3.2, 3.7]], atol=0.03)
+    texts = [text.get_text().strip() for text in ax.texts]
+    assert [text for text in texts if text[0] in "abcd0123" and "  " in text] == [
+        "b  1.10",
+        "c  2.00",
+        "3.20  a",
+        "3.70  d",
+    ]
+
+
+def test_box_plots_by_data_set() -> None:
+    scores = {("one", "m"): [0.1, 0.2, 0.3, 0.4, 0.5], ("one", "n"): [0.3], ("two", "m"): [0.5, 0.7]}
+    figure = plot_scores_by_dataset(scores, ["one", "two"], ["m", "n"], {"m": "soft", "n": "other"}, "C")
+    first, second = (ax for ax in figure.axes if ax.get_visible())
+    assert [ax.get_title() for ax in (first, second)] == ["one", "two"]
+    assert [tick.get_text() for tick in first.get_yticklabels()] == ["m", "n"]
+    boxes = first.collections[1].get_paths()
+    assert (len(boxes), len(second.collections[1].get_paths())) == (2, 1)
+    np.testing.assert_allclose([boxes[0].vertices[:, 0].min(), boxes[0].vertices[:, 0].max()], [0.2, 0.4])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["soft", "other"]
+
+
+def test_box_plots_of_runs() -> None:
+    scores = {
+        "C": {("one", "m"): [0.1, 0.2, 0.3], ("two", "m"): [0.2, 0.2, 0.9], ("two", "n"): [0.4]},
+        "IBS": {("one", "n"): [0.1]},
+    }
+    figure = plot_runs(scores, ["one", "two"], ["m", "n"])
+    assert [ax.get_ylabel() for ax in figure.axes] == ["C", "IBS"]
+    boxes = [sum(len(c.get_paths()) for c in ax.collections[1::3]) for ax in figure.axes]
+    assert boxes == [3, 1]
+    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["one", "two"]

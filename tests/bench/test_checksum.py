@@ -1,0 +1,34 @@
+"""By what results know the data that they come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sstorch import SurvivalData
+from sstorch.bench.study import data_checksum
+
+Y = np.arange(1.0, 7.0), np.array([1, 0, 1, 1, 0, 1])
+
+
+def test_everything_that_a_model_sees_counts() -> None:
+    frame = pd.DataFrame({"site": [3.0, 4.0, np.nan, 3.0, 4.0, 3.0], "x": np.arange(6.0)})
+    base = data_checksum(SurvivalData(frame, Y))
+    assert data_checksum(SurvivalData(frame.copy(), Y)) == base
+    others = [
+        SurvivalData(frame.assign(x=frame["x"] + 1e-12), Y),
+        SurvivalData(frame[["x", "site"]], Y),
+        SurvivalData(frame, (Y[0], 1 - Y[1])),
+        SurvivalData(frame, Y, sample_weight=[1, 1, 1, 1, 1, 2]),
+        SurvivalData(frame, Y, entry=Y[0] / 2),
+        # The same in text, but a category.
+        SurvivalData(frame.assign(site=frame["site"].astype("string")), Y),
+    ]
+    sums = [data_checksum(own) for own in others]
+    assert len({base, *sums}) == len(others) + 1
+
+
+def test_features_may_have_the_names_of_the_target() -> None:
+    frame = pd.DataFrame({"time_": np.arange(6.0), "x": np.arange(6.0)})
+    squared = frame.assign(time_=frame["time_"] ** 2)
+    assert data_checksum(SurvivalData(frame, Y)) != data_checksum(SurvivalData(squared, Y))

@@ -1,0 +1,850 @@
+"""The app as a user meets it: a whole run, bad input, Ctrl-C."""
+
+import dataclasses
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from safetensors import safe_open
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch.bench import SCORES
+from sstorch.bench.cli import _Interruption
+from sstorch.bench.config import TRAINER_CONFIGS, Config, register_schemas
+from sstorch.bench.run_folder import RunFolder
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.installing import install_extra
+from sstorch.monitoring import History
+from sstorch.nn import FAMILIES, HazardFamily, make_family
+from sstorch.objective import L2Parity
+from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim.checkpoint import Checkpoint, fingerprint
+from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
+from tests.app import CONFIGS, sstorch
+from tests.conftest import nightly
+
+# Of a run whose results are not looked at: two folds and a tree each.
+SMALL = ("cv.n_folds=2", "cv.n_starts=1")
+
+
+def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
+    """Run the app with a folder for what it writes; the exit code."""
+    return sstorch(monkeypatch, f"hydra.run.dir={folder}", *overrides)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """One quick run of the default data set: folder, what it printed, what it told on the way."""
+    folder = tmp_path_factory.mktemp("app") / "run"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "sstorch.bench.cli",
+        "experiment=quick",
+        f"hydra.run.dir={folder}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, done.stderr
+
+
+def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
+    folder, out, err = run
+    assert "686 rows, 8 features" in out
+    assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
+    for score in SCORES:
+        assert score in out
+    told = out[out.index("Beside plain models") :].splitlines()[2:6]
+    assert [line.split("  ")[0] for line in told] == ["Kaplan-Meier", "one leaf", "Cox", "tree"]
+    assert "\nSoft survival tree: depth " in out
+    assert re.search(r"\bleaf \d: \d+ rows, \d+ events, median ", out)
+    assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
+    assert str(folder) in out.splitlines()[-1]
+    assert "pass 2/2 of 8 trees: objective " in err
+    assert "\r" not in err  # no terminal, so plain lines
+
+
+def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) -> None:
+    folder = run[0]
+    status = json.loads((folder / "status.json").read_text())
+    assert status["status"] == "completed"
+    assert status["trees"] == 8
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["tree"]["depth"] == 1
+    assert config["cv"] == {"n_folds": 3, "n_starts": 2, "seed": 0, "peers": True}
+    assert list(pd.read_csv(folder / "peers.csv")["model"].unique()) == [
+        "Kaplan-Meier",
+        "one leaf",
+        "Cox",
+        "tree",
+    ]
+    assert len(pd.read_csv(folder / "held_out.csv")) == 686
+
+    scores = pd.read_csv(folder / "scores.csv")
+    assert len(scores) == 3 * 2 * 2
+    assert np.isfinite(scores[list(SCORES)]).all(axis=None)
+    test = scores[scores["part"] == "test"]
+    assert 0.55 < test["c_harrell"].mean() < 0.8
+    assert test["chosen"].sum() == 3
+    best = test.groupby("fold")["objective"].transform("min") == test["objective"]
+    assert (best == test["chosen"]).all()
+
+    folds = pd.read_csv(folder / "folds.csv")
+    assert folds["fold"].value_counts().between(228, 229).all()
+    steps = pd.read_parquet(folder / "history" / "steps.parquet")
+    assert set(steps["problem"]) == set(range(8))
+    assert (folder / "history" / "macro_iterations.parquet").exists()
+    model = SoftSurvivalTree.load(folder / "model")
+    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert model.predict(gbsg2.frame).shape == (686,)
+    told = test.loc[test["chosen"], "c_harrell"].mean()
+    assert model.metrics_["cross_validated_c_harrell"] == pytest.approx(told, rel=1e-9)
+    figures = sorted(path.name for path in (folder / "figures").iterdir())
+    assert figures == [f"survival_by_leaf_{name}.png" for name in ("all-rows", "fold-0", "fold-1", "fold-2")]
+
+
+def test_tensorboard_is_read_back(run: tuple[Path, str, str]) -> None:
+    folder = run[0]
+    names = sorted(path.name for path in (folder / "tensorboard").iterdir())
+    assert names == ["all-rows", "fold-0", "fold-1", "fold-2"]
+    macro = pd.read_parquet(folder / "history" / "macro_iterations.parquet")
+    steps = pd.read_parquet(folder / "history" / "steps.parquet")
+    for fold, name in enumerate(["fold-0", "fold-1", "fold-2", "all-rows"]):
+        board = EventAccumulator(str(folder / "tensorboard" / name)).Reload()
+        tags = set(board.Tags()["scalars"])
+        assert {"train/objective", "train/best_objective", "node/1/left_share"} <= tags
+        assert {"leaf/2/mass", "leaf/3/mass", "node/1/LN/objective"} <= tags
+        own = macro[macro["problem"] // 2 == fold]
+        expected = own.groupby("macro_iteration")["objective"].mean()
+        read = board.Scalars("train/objective")
+        assert [event.step for event in read] == [0, 1, 2]
+        np.testing.assert_allclose([event.value for event in read], expected, rtol=1e-6)
+        leaf_steps = steps[(steps["problem"] // 2 == fold) & (steps["step"] == "LN")]
+        expected = leaf_steps.groupby("macro_iteration")["objective_after"].mean()
+        read = board.Scalars("node/1/LN/objective")
+        np.testing.assert_allclose([event.value for event in read], expected, rtol=1e-6)
+        assert "config/text_summary" in board.Tags()["tensors"]
+        text = board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+        assert "dataset:" in text
+        assert "survival by leaf" in board.Tags()["images"]
+        assert len(board.Images("survival by leaf")[0].encoded_image_string) > 5000
+        if name != "all-rows":
+            scores = pd.read_csv(folder / "scores.csv").query("part == 'test' and fold == @fold")
+            value = board.Scalars("final/c_harrell")[0].value
+            assert value == pytest.approx(scores["c_harrell"].mean(), rel=1e-6)
+
+
+HOSTILE = {
+    "negative time": ("id,age,time,event\n1,40,5,1\n2,50,-3,0\n3,60,7,1\n", "negative", "time"),
+    "text in time": ("age,time,event\n40,5,1\n50,long,0\n60,7,1\n", "time", "long"),
+    "all censored": (
+        "age,time,event\n" + "".join(f"{30 + k},{k + 1},0\n" for k in range(20)), "censored", "event"
+    ),
+    "one row": ("age,time,event\n40,5,1\n", "one row", "two"),
+    "duplicate column": ("age,age,time,event\n40,1,5,1\n50,2,3,0\n", "age", "column"),
+    "empty file": ("", "empty", ""),
+    "header only": ("age,time,event\n", "no", "rows"),
+    "infinite time": ("age,time,event\n40,inf,1\n50,3,0\n", "time", "infinite"),
+    "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "1/2"),
+    "a constant column": (
+        "site,age,time,event\n" + "".join(f"1,{k},{k + 1},1\n" for k in range(20)), "'site'",
+        "dataset.strict=false"
+    ),
+    "60 % missing": (
+        "age,marker,time,event\n" + "".join(f"{k},{k if k % 5 < 2 else ''},{k + 1},1\n" for k in range(20)),
+        "column 'marker' is missing in 60% of the rows", "drop",
+    ),
+    "few events for the folds": (
+        "age,time,event\n" + "".join(f"{7 * k % 5},{k + 1},{int(k < 3)}\n" for k in range(30)),
+        "event", "fewer folds"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_get_one_line_and_exit_code_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, *words = HOSTILE[name]
+    path = tmp_path / "cohort.csv"
+    path.write_text(content)
+    folder = tmp_path / "run"
+    code = _sstorch(monkeypatch, folder, "dataset=csv", f"dataset.path={path}")
+    told = capsys.readouterr()
+    assert code == 2
+    assert len(told.err.strip().splitlines()) == 1
+    assert told.err.startswith("sstorch: error: ")
+    for word in words:
+        assert word in told.err
+    assert not folder.exists()
+
+
+def test_a_hard_but_honest_file_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A constant column, 60 % missing, text categories, zero times, other names, events of 1 and 2."""
+    rng = np.random.default_rng(1)
+    n = 90
+    frame = pd.DataFrame(
+        {
+            "constant": 1,
+            "holes": np.where(rng.uniform(size=n) < 0.6, np.nan, rng.normal(size=n)),
+            "stage": rng.choice(["I", "II", "III"], n),
+            "patient": np.arange(n),
+            "days": rng.integers(0, 300, n),
+            "died": rng.integers(1, 3, n),
+        }
+    )
+    frame.to_parquet(tmp_path / "cohort.parquet")
+    path = f"dataset.path={tmp_path / 'cohort.parquet'}"
+    code = _sstorch(
+        monkeypatch, tmp_path / "run", "experiment=quick", "dataset=csv", path, "dataset.time=days",
+        "dataset.event=died", "dataset.event_coding=1/2", "dataset.drop=[patient]", "logger=none",
+        "dataset.strict=false",
+        "leaf=weibull",
+    )  # fmt: skip
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    assert "90 rows, 3 features (2 numeric, 1 categorical)" in told.out
+    assert "nan" not in told.out.lower()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["dataset=csv"], "dataset=csv needs dataset.path"),
+        (["dataset=csv", "dataset.path=/nowhere/x.csv"], "/nowhere/x.csv"),
+        (["tree.depth=9"], "depth must be an integer from 0 to 6"),
+        (["tree.prediction=best"], "prediction must be one of hbp, mixture"),
+        (["leaf.name=gauss"], "unknown leaf"),
+        (["trainer=nodec", "trainer.eps=mine"], "eps must be one of"),
+        (["trainer.eps=eps_paper"], "trainer.eps belongs to a trainer: say which, such as trainer=nodec"),
+        (["cv.n_folds=1"], "n_folds"),
+        (["cv.seed=-1"], "seed of the folds"),
+        (["seed=-1"], "random_state must be"),
+        (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
+        (["tree.depth=abc"], "tree.depth"),
+        (["tree=depth9"], "depth9"),
+        (["tree.numeric=splin"], "numeric must be one of linear, log, piecewise, spline"),
+        (["tree.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
+        (["tree.numeric=piecewise:1"], "pieces must be at least 2"),
+        (["tree.gate_numeric=null"], "gate_numeric must be one of"),
+        (["tree.numeric={agee: spline}"], "numeric names 'agee'; the columns are 'horTh', 'age', "),
+        (["tree.gate_numeric={agee: log}"], "gate_numeric names 'agee'; the columns are "),
+        (["tree.numeric={horTh: spline}"], "column 'horTh' is categorical and has no curve"),
+        (["tree.interactions=[age,horTh]"], "interactions must be pairs of different columns"),
+        (["tree.interactions=[[age,horT]]"], "interactions name 'horT'; the columns are "),
+        (["tree.monotone={pnods: up}"], "monotone names 'pnods'; the columns are "),
+        (["tree.monotone={pnodes: left}"], "monotone must be a dictionary of columns and 'up' or 'down'"),
+        (
+            ["tree.monotone={pnodes: up}", "tree.numeric=spline"],
+            "column 'pnodes' is a spline, which can turn",
+        ),
+        (["tree.roughness=-1"], "roughness must be a finite number >= 0"),
+        (["device.threads=0"], "device.threads must be at least 1"),
+        (["device.name=cpu:abc"], "device must be cpu, cuda"),
+        (["device.dtype=int8"], "dtype must be one of"),
+        pytest.param(
+            ["device=cuda"],
+            "torch sees no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
+        ),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = _sstorch(monkeypatch, tmp_path / "run", *overrides)
+    err = capsys.readouterr().err
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_data_set_whose_package_is_missing_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "sksurv"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "sksurv", None)
+    assert _sstorch(monkeypatch, tmp_path / "run", "dataset=whas500") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "sstorch: error: data set 'whas500': the package scikit-survival is not installed; "
+    )
+    assert line.endswith(install_extra("datasets"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_left_as_it_is(
+    run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {path: path.stat().st_mtime_ns for path in run[0].rglob("*")}
+    for overrides, message in (
+        (
+            ["tree.depth=2"],
+            "holds a run already, of another configuration: config.tree.depth is 1 there",
+        ),
+        (["tree.depth=9"], "depth must be"),
+    ):
+        assert _sstorch(monkeypatch, run[0], "experiment=quick", *overrides) == 2
+        assert message in capsys.readouterr().err
+    assert _sstorch(monkeypatch, run[0], "experiment=quick", "logger=none") == 0
+    told = capsys.readouterr()
+    assert told.out == f"done: {run[0]} holds this very run, completed; nothing is left to do\n"
+    assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
+
+
+def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path) -> None:
+    folder, now = RunFolder(tmp_path), "seed: 0\ntrainer:\n  name: nodec\n"
+    folder.begin(now, "data")
+    folder.write_status("completed")
+    (tmp_path / "config.yaml").write_text(
+        now + "  annealing: null\n  annealing_passes: 3\n  precision: double\n"
+    )
+    assert folder.is_completed(now, "data")
+    (tmp_path / "config.yaml").write_text(now + "  annealing: 0.1\n  annealing_passes: 3\n")
+    with pytest.raises(ConfigError, match=r"config.trainer.annealing is 0.1 there and None here"):
+        folder.is_completed(now, "data")
+    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.8\n  epochs: 50\n  batch_size: 256\n")
+    assert folder.is_completed(now + "  zeta: 0.8\n", "data")
+    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.5\n  epochs: 50\n")
+    with pytest.raises(ConfigError, match=r"config.trainer.zeta is 0.5 there and 0.8 here"):
+        folder.is_completed(now + "  zeta: 0.8\n", "data")
+
+
+def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Path) -> None:
+    start = "trainer:\n  name: nodec\ninit:\n  name: random\n"
+    folder, before = RunFolder(tmp_path), start + "tree:\n  depth: 1\n"
+    folder.begin(before, "data")
+    folder.write_status("completed")
+    now = before + "  numeric: null\n  gate_numeric: linear\n  interactions: []\n"
+    now += "  monotone: null\n  roughness: 0.01\n  offset: null\n  fused_shape: null\n"
+    now += "  gate_features: 2\n  min_leaf: 0.1\n"
+    assert folder.is_completed(now, "data")
+    later = now.replace("  min_leaf: 0.1\n", "  min_leaf: null\n  gate_ridge_units: null\n")
+    assert folder.is_completed(later, "data")
+    with pytest.raises(ConfigError, match=r"config.tree.gate_ridge_units is range there and sd here"):
+        folder.is_completed(later.replace("units: null", "units: sd"), "data")
+    with pytest.raises(ConfigError, match=r"config.tree.min_leaf is 0.0 there and 0.1 here"):
+        folder.is_completed(later.replace("min_leaf: null", "min_leaf: 0.1"), "data")
+    with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
+        folder.is_completed(now.replace("  numeric: null", "  numeric: spline"), "data")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parameters"),
+    [
+        (["tree.numeric=spline"], {"numeric": "spline"}),
+        (["tree.numeric=piecewise:8", "tree.roughness=0.1"], {"numeric": "piecewise(8)", "roughness": 0.1}),
+        (['tree.numeric="piecewise(8)"'], {"numeric": "piecewise(8)"}),
+        (["tree.numeric={age: spline:5, pnodes: log}"], {"numeric": {"age": "spline(5)", "pnodes": "log"}}),
+        (["tree.gate_numeric=log"], {"gate_numeric": "log"}),
+        (["tree.interactions=[[age,horTh]]"], {"interactions": [("age", "horTh")]}),
+        (["tree.monotone={pnodes: up}"], {"monotone": {"pnodes": "up"}}),
+    ],
+)
+def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
+    ours = _compose(*overrides).estimator()
+    assert ours.settings().encodings == SoftSurvivalTree(**parameters).settings().encodings  # type: ignore[arg-type]
+    assert ours.roughness == parameters.get("roughness", 0.01)
+    given = ours.numeric, ours.gate_numeric, ours.interactions, ours.monotone
+    assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
+
+
+@pytest.mark.parametrize("depth", [0, nightly(1)])
+def test_a_run_with_curves(
+    depth: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gbsg2: SurvivalData,
+) -> None:
+    folder = tmp_path / "run"
+    own = ["experiment=quick", *SMALL, f"tree.depth={depth}", "tree.interactions=[[age,horTh]]"]
+    own += ["tree.monotone={pnodes: up}"]
+    own += ["tree.numeric={age: spline, pnodes: piecewise:8, progrec: log}"]
+    assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
+    assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]
+    model = SoftSurvivalTree.load(folder / "model")
+    assert model.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
+    names = {feature.name for feature in model.preprocessor_.leaf_features}
+    assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
+    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert np.isfinite(model.predict(gbsg2.frame)).all()
+    assert np.isfinite(pd.read_csv(folder / "scores.csv")[list(SCORES)]).all(axis=None)
+    board = EventAccumulator(str(folder / "tensorboard" / "all-rows")).Reload()
+    assert board.Scalars("train/objective")
+    assert "spline" in board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+
+
+@pytest.mark.nightly
+def test_a_sweep_goes_on_when_a_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept = ["experiment=quick", "logger=none", *SMALL, "tree.depth=0,7,1", f"hydra.sweep.dir={tmp_path}"]
+    assert sstorch(monkeypatch, "-m", *swept) == 2
+    told = capsys.readouterr()
+    assert told.out.count("done: 3 trees trained") == 2
+    given = " ".join(["experiment=quick", "logger=none", *SMALL, "tree.depth=7"])
+    begin = f"sstorch: error: job 1 ({given}): depth must be an integer"
+    (line,) = [line for line in told.err.splitlines() if line.startswith("sstorch: error")]
+    assert line.startswith(begin)
+    assert [(tmp_path / job / "scores.csv").exists() for job in "012"] == [True, False, True]
+
+
+def test_a_sweep_tells_of_every_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("sstorch.bench.cli.cross_validate", broken)
+    swept = ["experiment=quick", "logger=none", "tree.depth=0,1", f"hydra.sweep.dir={tmp_path}"]
+    assert sstorch(monkeypatch, "-m", *swept) == 1
+    err = capsys.readouterr().err
+    assert err.count("RuntimeError: out of memory") == 2
+    for job in "01":
+        assert f"sstorch: error: job {job} (experiment=quick logger=none tree.depth={job}): failed" in err
+        assert json.loads((tmp_path / job / "status.json").read_text())["status"] == "failed"
+
+
+def test_a_completed_run_is_not_taken_for_one_of_other_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": draws.normal(size=90), "days": draws.exponential(size=90) + 0.1, "died": 1})
+    file = tmp_path / "cohort.csv"
+    frame.to_csv(file, index=False)
+    own = ["dataset=csv", f"dataset.path={file}", "dataset.time=days", "dataset.event=died", "tree.depth=0"]
+    own += ["experiment=quick", "logger=none", *SMALL]
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
+    capsys.readouterr()
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
+    assert "nothing is left to do" in capsys.readouterr().out
+    frame.iloc[:80].to_csv(file, index=False)
+    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 2
+    assert "on other data: they have changed" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_a_killed_run_goes_on_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["experiment=quick", "trainer.macro_iterations=7", "cv.n_starts=4", "init=kmeans"]
+    overrides += ["cv.n_folds=2"]
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    assert _sstorch(monkeypatch, whole, *overrides) == 0
+    capsys.readouterr()
+    command = [sys.executable, "-m", "sstorch.bench.cli", f"hydra.run.dir={folder}", *overrides]
+    checkpoint = folder / "checkpoint.safetensors"
+
+    def n_passes() -> int:
+        with safe_open(checkpoint, framework="numpy") as file:
+            return int(file.get_tensor("run/n_passes"))
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 2):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        # While it runs nobody else may.
+        assert _sstorch(monkeypatch, folder, *overrides) == 2
+        assert "another run is writing beside" in capsys.readouterr().err
+        assert RunFolder(folder).status == "running"
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert 2 <= n_passes() < 7
+    status = json.loads((folder / "status.json").read_text())
+    assert status == {"status": "running", "process": process.pid, "host": platform.node()}
+    assert RunFolder(folder).status == "killed"
+
+    assert _sstorch(monkeypatch, folder, *overrides, "cv.seed=1") == 2
+    assert "config.cv.seed is 0 there and 1 here. Repeat that one" in capsys.readouterr().err
+    assert _sstorch(monkeypatch, folder, *overrides) == 0
+    out = capsys.readouterr().out
+    assert f"resume   goes on from {checkpoint}" in out
+    assert f"the run here was killed (process {process.pid} on {platform.node()})" in out
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
+    for name in ("model/tensors.safetensors", "scores.csv", "folds.csv", "tree.txt"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    for name in ("steps", "macro_iterations"):
+        tables = [pd.read_parquet(path / "history" / f"{name}.parquet") for path in (folder, whole)]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
+    for tag in ("train/objective", "node/1/BN/objective"):
+        ours, theirs = ([(event.step, event.value) for event in board.Scalars(tag)] for board in boards)
+        assert ours == theirs
+
+
+def test_a_run_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.begin("a: 1", "checksum")
+    other = RunFolder(folder.path)
+    with Checkpoint(folder.checkpoint).held():
+        assert other.status == "running"
+    assert other.status == "killed"
+    assert other.killed() == f"process {os.getpid()} on {platform.node()}"
+    (folder.path / "status.json").write_text('{"status": "running"}')  # of an earlier version
+    assert other.killed() == "process unknown on an unknown machine"
+    folder.write_status("completed")
+    assert other.status == "completed"
+    assert other.killed() is None
+
+
+def test_an_unwritable_place_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert _sstorch(monkeypatch, tmp_path / "file", "experiment=quick") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("sstorch: error: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("sstorch.bench.cli.cross_validate", broken)
+    with pytest.raises(ZeroDivisionError):
+        _sstorch(monkeypatch, tmp_path / "run", "experiment=quick")
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status == {"status": "failed", "error": "a defect"}
+
+
+@pytest.mark.nightly
+def test_a_sweep_given_again_trains_only_what_was_not_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    sweep = [place, "experiment=quick", *SMALL, "tree.depth=0,1", "logger=none", "--multirun"]
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    statuses = [tmp_path / "sweep" / job / "status.json" for job in "01"]
+    completed = statuses[0].read_text()
+    statuses[1].write_text('{"status": "interrupted"}')
+    scores = (tmp_path / "sweep" / "1" / "scores.csv").read_bytes()
+    capsys.readouterr()
+    assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"done: {tmp_path / 'sweep' / '0'} holds this very run, completed")
+    assert told.count("trees trained and scored") == 1
+    assert statuses[0].read_text() == completed
+    assert json.loads(statuses[1].read_text())["status"] == "completed"
+    assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "sstorch.bench.cli",
+        f"hydra.run.dir={folder}",
+        "trainer=nodec",
+        "trainer.macro_iterations=500",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    macro = folder / "history" / "macro_iterations.parquet"
+    while time.monotonic() < deadline:
+        if macro.exists() and pd.read_parquet(macro)["macro_iteration"].max() >= 2:
+            break
+        time.sleep(0.1)
+    process.send_signal(stop)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err + out
+    assert err.splitlines()[-1] == (
+        f"sstorch: interrupted; what was done so far is in {folder}; the same command with "
+        f"hydra.run.dir={folder} goes on from there"
+    )
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
+    board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
+    assert board.Scalars("train/objective")
+
+
+def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() -> None:
+    before = signal.getsignal(signal.SIGINT)  # ignored where the suite runs in the background
+    with _Interruption() as interruption:
+        interruption.on_macro_iteration(1, History())
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)  # and now something swallows it
+        with pytest.raises(KeyboardInterrupt):
+            interruption.on_macro_iteration(2, History())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.nightly
+def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
+    code = f"{sys.executable} -m sstorch.bench.cli --help | head -1"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("sstorch trains")
+    assert done.stderr == ""
+
+
+@pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
+def test_a_file_with_entry_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gbsg2: SurvivalData
+) -> None:
+    late = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
+    table = gbsg2.frame[["age", "pnodes"]].assign(time=gbsg2.time, event=gbsg2.event.astype(int), start=late)
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    options = ["experiment=quick", *SMALL, "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}"]
+    options += ["leaf=gompertz"]
+    assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
+    told = capsys.readouterr()
+    assert "343 rows entered late" in told.out
+    assert "Brier scores do not and are left out (nan)" in told.err
+    assert "nan (nan)" in told.out
+    table.loc[3, "start"] = 1e6
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    assert _sstorch(monkeypatch, tmp_path / "bad", *options, "dataset.entry=start") == 2
+    assert "entry column 'start' is not before the time in 1 row" in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["leaf=spline_po", "leaf.options.knots=[30,20]"], "knots must be a number >= 0, or at least 2"),
+        (["leaf=spline_po", "+leaf.options.order=3"], "leaf 'spline_po' has no option 'order'"),
+        (["leaf=weibull", "init=cox"], "init='cox' is for spline leaves"),
+        (["trainer=adam", "trainer.epochs=0"], "epochs must be at least 1"),
+    ],
+)
+def test_bad_leaves_and_trainers_are_refused_in_one_line(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _sstorch(monkeypatch, tmp_path / "run", *overrides) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------------- configuration
+
+
+def _compose(*overrides: str) -> Config:
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose("config", overrides=list(overrides))
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    return config
+
+
+def test_yaml_defaults_equal_the_schemas() -> None:
+    config = _compose()
+    for group in dataclasses.fields(Config):
+        ours = getattr(config, group.name)
+        if not dataclasses.is_dataclass(ours):
+            continue
+        for item in dataclasses.fields(ours):
+            if item.name not in ("name", "options"):
+                default = item.default if item.default is not dataclasses.MISSING else item.default_factory()  # type: ignore[misc]
+                assert getattr(ours, item.name) == default, (group.name, item.name)
+
+
+def test_command_line_and_python_begin_with_the_same_tree() -> None:
+    trees = [_compose().estimator(), SoftSurvivalTree()]
+    ours, plain = (tree.settings() for tree in trees)
+    assert (ours.trainer, trees[0].prediction) == (plain.trainer, trees[1].prediction)
+    assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
+    search = SoftSurvivalTreeCV().get_params()
+    shared = {name: value for name, value in trees[1].get_params().items() if name in search}
+    # The search compares several of these.
+    several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness", "gate_features"}
+    assert {name for name, value in shared.items() if search[name] != value} == several
+    same = [own for own in SoftSurvivalTreeCV().candidates() if own.family == "groups"]
+    assert (plain.depth, plain.init, plain.n_starts, plain.fused, plain.gate_features) in {
+        (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
+    }
+    assert plain.ridge in search["ridge"]
+    assert plain.gate_ridge in search["gate_ridge"]
+    assert plain.leaf in CONTINUOUS_LEAVES
+    assert plain.for_events(1000).numeric.default.name in CURVED_ENCODINGS
+    assert plain.roughness in search["roughness"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"),
+    [
+        (["trainer=nodec"], Nodec),
+        (["trainer=joint", "trainer.max_iterations=7"], Joint),
+        (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
+        (["trainer=adam", "trainer.epochs=3"], Adam),
+    ],
+)
+def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kind: type[Trainer]) -> None:
+    trainer = _compose(*overrides).trainer.build()
+    assert type(trainer) is kind
+    if isinstance(trainer, Nodec):
+        assert trainer.race == Race()
+    if isinstance(trainer, Joint):
+        assert trainer.lbfgs.max_iterations == 7
+        assert trainer.race == JOINT_RACE
+    if isinstance(trainer, NodecJoint):
+        assert trainer.nodec.zeta == 0.9
+    if isinstance(trainer, Adam):
+        assert trainer.epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["trainer=joint", "trainer.zeta=0.5"],
+            "trainer.zeta is not used by trainer=joint, which has max_it",
+        ),
+        (
+            ["trainer=joint", "+trainer.zeta=0.5"],
+            "trainer.zeta is not used by trainer=joint, which has max_it",
+        ),
+        (["trainer=nodec_joint", "trainer.epochs=5"], "trainer.epochs is not used by trainer=nodec+joint, "),
+        (["trainer.name=joint"], "trainer.name=joint does not choose a trainer: write trainer=NAME"),
+        (["tree.dept=3"], "there is no setting tree.dept. Did you mean 'tree.depth'?"),
+        (["+tree.dept=3"], "there is no setting tree.dept. Did you mean 'tree.depth'?"),
+        (["sede=1"], "there is no setting sede. Did you mean 'seed'?"),
+        (["tree.depth=deep"], "tree.depth: Value 'deep' of type 'str' could not be converted to Integer"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused_in_one_line(
+    overrides: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _sstorch(monkeypatch, tmp_path / "run", *overrides) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sstorch: error: {message}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_leaf_has_a_file_with_all_its_options() -> None:
+    files = Path(__file__).parents[2] / "configs" / "leaf"
+    assert {path.stem for path in files.glob("*.yaml")} == set(FAMILIES)
+    for name in FAMILIES:
+        config = _compose(f"leaf={name}")
+        assert config.leaf.options == FAMILIES[name]().options()
+        leaf = config.estimator().leaf
+        assert isinstance(leaf, HazardFamily)
+        assert leaf.name == name
+    config = _compose("leaf=spline_po", "leaf.options.knots=3", "leaf.options.ancillary=linear")
+    assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
+
+
+@pytest.mark.parametrize(
+    "group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"]
+)
+def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
+    options = Path(__file__).parents[2] / "configs" / group
+    names = {path.stem for path in options.glob("*.yaml")} | set(
+        TRAINER_CONFIGS if group == "trainer" else ()
+    )
+    assert names
+    for name in sorted(names):
+        assert isinstance(_compose(f"{group}={name}"), Config)
+
+
+@pytest.mark.parametrize(("leaf", "init"), [("log_logistic", "random"), ("spline_po", "cox")])
+def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: str, init: str) -> None:
+    config = _compose("experiment=paper", f"leaf={leaf}", f"init={init}", "tree=depth1")
+    ours, theirs = config.estimator().get_params(), SoftSurvivalTree.paper(1, leaf).get_params()
+    for tree in (ours, theirs):
+        tree["leaf"] = (make_family(tree["leaf"]).name, make_family(tree["leaf"]).options())
+    assert ours == theirs
+    trainer = ours["trainer"]
+    assert trainer == Nodec.paper()
+    assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
+    assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
+    assert (ours["ridge"], ours["gate_ridge"], ours["fused"], ours["gate_sparsity"]) == (1e-3, 0.0, 0.0, 0.0)
+    assert (config.cv.n_folds, config.cv.n_starts, ours["holdout"]) == (5, 20, 0.0)
+    # What the user says wins.
+    config = _compose(
+        "experiment=paper", "cv=three_folds", "tree.gate_ridge=0.5", "trainer.macro_iterations=2"
+    )
+    assert (config.cv.n_folds, config.tree.gate_ridge, config.trainer.macro_iterations) == (3, 0.5, 2)
+    assert SoftSurvivalTree.paper(gate_ridge=0.5, n_starts=3).get_params()["gate_ridge"] == 0.5
+
+
+def test_a_run_with_a_sensitive_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    options = ("fairness=l2", "fairness.sensitive=menostat", "fairness.rho=0.01", *SMALL)
+    assert _sstorch(monkeypatch, folder, "experiment=quick", "logger=none", "tree=depth0", *options) == 0
+    out = capsys.readouterr().out
+    assert "686 rows, 7 features" in out
+    assert "groups   menostat: 396 Post, 290 Pre" in out
+    assert "parity" in out
+    scores = pd.read_csv(folder / "scores.csv")
+    assert {"parity", "gini_weighted", "c_gap", "c_harrell:Pre"} <= set(scores)
+    leaves = pd.read_csv(folder / "leaf_groups.csv", index_col=[0, 1, 2])
+    assert leaves.loc[("all-rows", "train", 0), "rows"] == 686
+    assert leaves.loc[("all-rows", "train", 0), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
+    kept = _compose("dataset=gbsg2", *options, "fairness.feature=true").load()
+    assert "menostat" in kept.feature_names
+
+
+def test_fairness_is_built_from_its_configuration() -> None:
+    assert _compose().fairness.build() is None
+    config = _compose("fairness=l2_relaxed", "fairness.sensitive=sex", "fairness.rule=observed_times")
+    assert config.fairness.build() == L2Parity(gates="relaxed", rule="observed_times")
+    assert config.estimator().rho == 1.0
+    with pytest.raises(ConfigError, match=r"fairness=l2 needs fairness\.sensitive=COLUMN"):
+        _compose("fairness=l2").estimator()
+    with pytest.raises(ConfigError, match=r"fairness\.rho is not used by fairness=none"):
+        _compose("fairness.rho=3").estimator()
+    with pytest.raises((ConfigError, DataError), match="gender"):
+        _compose("fairness=l2", "fairness.sensitive=gender").load()
+
+
+def test_unemployment_has_its_sensitive_column_when_asked() -> None:
+    pytest.importorskip("SurvSet", reason="Unemployment comes with SurvSet")
+    with pytest.warns(DataWarning, match="2 times of zero"):
+        data = _compose("dataset=unemployment", "fairness=l2", "fairness.sensitive=sex").load()
+    assert data.groups is not None
+    assert dict(zip(data.groups.labels, data.groups.counts, strict=True)) == {"male": 242, "female": 210}
+    assert "sex" not in data.feature_names
+
+
+def test_quick_experiment_composes() -> None:
+    config = _compose("experiment=quick", "tree.depth=3")
+    assert (config.tree.depth, config.cv.n_starts) == (3, 2)
+    # A group that the user names wins over the experiment's.
+    assert _compose("experiment=quick", "tree=depth0").tree.depth == 0

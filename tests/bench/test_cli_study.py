@@ -1,0 +1,403 @@
+"""Studies on the command line: a first run, a second one, kill -9, and what is refused."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from sstorch.bench import ResultStore, study
+from sstorch.bench.cli import study_models
+from sstorch.bench.config import Config, register_schemas
+from sstorch.bench.engines import Processes
+from sstorch.bench.study import StudyTask as Task
+from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.nn import make_family
+from sstorch.optim import Nodec
+from tests.app import CONFIGS, sstorch
+from tests.conftest import nightly
+
+PAPER_SETS = {
+    "aids", "aids2", "aids_death", "churn", "credit", "dialysis", "employee", "flchain", "framingham",
+    "gbsg2", "maintenance", "uissurv", "unempdur", "veterans", "whas500",
+}  # fmt: skip
+SMALL = [
+    "trainer=joint",
+    "cv=three_folds",
+    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1]}",
+    "+study.soft_trees.po={leaf: spline_po, depth: 1}",
+    "study.models=[exp, po, kaplan_meier]",
+]
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small study of a file."""
+    draws = np.random.default_rng(7)
+    x = draws.normal(size=(120, 3))
+    frame = pd.DataFrame(x, columns=list("abc")).assign(
+        days=draws.exponential(np.exp(-x[:, 0])) + 0.01, died=(draws.random(120) < 0.6).astype(int)
+    )
+    file = tmp_path_factory.mktemp("data") / "cohort.csv"
+    frame.to_csv(file, index=False)
+    return [
+        "experiment=own",
+        "dataset=csv",
+        f"dataset.path={file}",
+        "dataset.time=days",
+        "dataset.event=died",
+        *SMALL,
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        assert sstorch(patch, *options, f"study.folder={folder}") == 0
+    return folder
+
+
+def test_a_study_goes_on_where_it_was(
+    undisturbed: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = ResultStore(undisturbed).table()
+    assert set(before["dataset"]) == {"cohort"}
+    assert (
+        yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["soft_trees"]["po"]["depth"] == 1
+    )
+    assert sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
+    out = capsys.readouterr().out
+    assert "1 data sets x 4 models on 3 folds" in out
+    assert "tasks    4, of which 4 are in" in out
+    assert "mean over 1 data sets" in out
+    table = {
+        line.rsplit(maxsplit=5)[0]: line.split()[-5:] for line in out.splitlines() if line.count(".") > 1
+    }
+    scores = before[before["part"] == "test"].groupby(["model", "depth", "metric"])["value"].mean()
+    for name in ("exp", "po"):
+        expected = scores[name, 1][["c_harrell", "ibs_graf", "c_groups", "n_groups", "ari"]].round(4)
+        assert [float(text) for text in table[f"{name}, depth 1"]] == expected.tolist()
+    assert table["kaplan_meier"][2:] == table["exp, depth 0"][2:] == ["-", "-", "-"]
+    assert out.splitlines()[-1].startswith("done: 4 tasks are in")
+    assert ResultStore(undisturbed).table().equals(before)
+
+
+def test_a_packed_study_goes_on(
+    undisturbed: Path,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = ResultStore(tmp_path)
+    shutil.copytree(undisturbed / "results", store.results)
+    missing = next(store.results.glob("*/po*.parquet"))
+    missing.unlink()
+    assert store.pack() == 3
+    assert sstorch(monkeypatch, *options, f"study.folder={tmp_path}") == 0
+    assert f"tasks    4, of which 3 are in {tmp_path}" in capsys.readouterr().out
+    assert [path.name for path in store.results.glob("*/*.parquet")] == [missing.name]
+    assert store.table().equals(ResultStore(undisturbed).table())
+
+
+@pytest.mark.nightly
+def test_a_study_killed_three_times_ends_with_the_same_table(
+    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    store = ResultStore(folder)
+
+    def n_results() -> int:
+        return len(list(store.results.glob("*/*.parquet")))
+
+    study = [f"study.folder={folder}", "study.n_jobs=2"]
+    command = [sys.executable, "-m", "sstorch.bench.cli", *options, *study]
+    for n_before in (0, 1, 2):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + 120
+            while n_results() <= n_before and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.kill(process.pid, signal.SIGKILL)
+        assert n_results() > n_before
+    assert sstorch(monkeypatch, *options, f"study.folder={folder}") == 0
+    assert store.table().equals(ResultStore(undisturbed).table())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("+study.baselines.kaplan_meier.baseline=random_walk", "random_walk"),
+        ("++study.soft_trees.exp.deepth=3", "'deepth'. Did you mean 'depth'?"),
+        ("study.models=[coks]", "no model 'coks' in"),
+        ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
+        ("study.n_jobs=0", "study.n_jobs must be at least 1"),
+        ("study.engine=threads", "study.engine must be"),
+        ("cv.n_folds=100", "choose fewer folds"),
+        ("fairness.sensitive=a", "leave fairness.sensitive out"),
+        ("+study.soft_trees.exp.numeric=splin", "numeric must be one of linear, log, piecewise, spline"),
+        (
+            "+study.soft_trees.exp.numeric={x: spline}",
+            "exp: numeric names 'x'; the columns are 'a', 'b', 'c'",
+        ),
+        ("+study.soft_trees.exp.interactions=[[a,x]]", "exp: interactions name 'x'; the columns are "),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line_before_any_work(
+    change: str,
+    message: str,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Settings of a data set beside a list of them are refused, too.
+    own = [text for text in options if not ("datasets" in change and text.startswith("dataset"))]
+    assert sstorch(monkeypatch, *own, f"study.folder={tmp_path / 'run'}", change) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run" / "results").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert (
+        sstorch(monkeypatch, *options, f"hydra.run.dir={tmp_path}", f"study.folder={tmp_path / 'file'}") == 2
+    )
+    assert "choose another" in capsys.readouterr().err
+
+
+def _compose(*overrides: str) -> Config:
+    from omegaconf import OmegaConf
+
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = OmegaConf.to_object(compose("config", list(overrides)))
+    assert isinstance(config, Config)
+    return config
+
+
+@pytest.mark.parametrize("experiment", [nightly("paper"), "paper_quick"])
+def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
+    pytest.importorskip("sksurv")
+    config = _compose(f"experiment={experiment}")
+    assert config.study is not None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[rc].* is left out", DataWarning)  # without R
+        models = {(model.name, model.depth): model for model in study_models(config, config.study)}
+    trees = {"sst_exp", "sst_weibull", "sst_llog", "sst_llog_kmeans", "sst_po", "sst_ph"}
+    assert {name for name, depth in models if depth in (1, 2)} >= trees
+    assert {("sksurv", depth) for depth in (2, 3, 4, 5)} | {("cox", None), ("rsf", None)} <= set(models)
+    quick = experiment == "paper_quick"
+    for (name, depth), model in models.items():
+        model.check()
+        if name in trees:
+            tree = model.estimator
+            assert (tree.n_starts, tree.depth, tree.trainer) == (4 if quick else 20, depth, Nodec.paper())
+            expected = {"sst_llog_kmeans": "kmeans", "sst_po": "cox", "sst_ph": "cox"}.get(name, "random")
+            assert tree.init == expected
+            assert make_family(tree.leaf).name.startswith(
+                {"sst_po": "spline", "sst_ph": "spline"}.get(name, "")
+            )
+    datasets = set(config.study.datasets or ())
+    assert datasets < PAPER_SETS if quick else datasets == PAPER_SETS
+    assert config.cv.n_folds == 5
+
+
+def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() -> None:
+    pytest.importorskip("sksurv")
+    config = _compose("experiment=accuracy")
+    assert config.study is not None
+    models = {model.name: model for model in study_models(config, config.study)}
+    assert set(models) == {"sst_cv", "cox", "sksurv", "rsf"}
+    for model in models.values():
+        model.check()
+    search = models["sst_cv"].estimator
+    assert {own.depth for own in search.candidates()} == {0, 1, 2, 3, 4}
+    assert all(own.numeric.is_linear for own in search.candidates())
+    assert set(config.study.datasets or ()) == PAPER_SETS
+    assert config.cv.n_folds == 5
+
+
+@pytest.mark.parametrize("experiment", ["curved", "own"])
+def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
+    def trees(name: str) -> dict[tuple[str, int], Any]:
+        config = _compose(f"experiment={name}")
+        assert config.study is not None
+        config.study.baselines = {}
+        return {(model.name, model.depth): model for model in study_models(config, config.study)}
+
+    models = trees(experiment)
+    curved = {key: model for key, model in models.items() if key[0].endswith("_curved")}
+    assert {depth for _, depth in curved} == {0, 1, 2}
+    assert len(models) == 2 * len(curved)
+    for (name, depth), model in curved.items():
+        model.check()
+        straight = models[name.removesuffix("_curved"), depth]
+        ours, theirs = model.estimator.settings(), straight.estimator.settings()
+        assert ours.encodings.gates.is_linear == (depth > 0)
+        assert dataclasses.replace(ours, numeric=theirs.numeric, leaf=theirs.leaf) == theirs
+        assert make_family(ours.leaf).name == make_family(theirs.leaf).name
+        assert str(ours.numeric.default) == "spline(4)"
+        assert not any("numeric" in key for key in straight.settings())
+    if experiment == "curved":  # what is done in a study of the paper is not done again
+        for key, model in trees("paper").items():
+            assert key[0].endswith("_gated") or models[key].settings() == model.settings()
+
+
+def test_curves_of_a_study(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = "+study.soft_trees.curved={leaf: exponential, depth: [0, 1], n_starts: 1, interactions: [[a, b]], "
+    mine += "numeric: [{a: piecewise:3}, spline]}"
+    asked = [*options, mine, "study.models=[curved]", f"study.folder={tmp_path}"]
+    assert sstorch(monkeypatch, *asked) == 0
+    table = ResultStore(tmp_path).table()
+    names = {"curved,numeric={'a': 'piecewise:3'}", "curved,numeric=spline"}
+    assert set(zip(table["model"], table["depth"], strict=True)) == {(n, d) for n in names for d in (0, 1)}
+    settings = [facts["settings"] for facts in ResultStore(tmp_path).facts()]
+    assert {tuple(own[f"tree.interactions.0.{k}"] for k in (0, 1)) for own in settings} == {("a", "b")}
+    assert {own["tree.roughness"] for own in settings} == {0.01}
+
+
+def test_engines_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sstorch.bench.engines import Ray, Serial, make_engine
+
+    assert make_engine("processes", 1, "cpu") == Serial("cpu")
+    assert make_engine("processes", 3, "cpu") == Processes(("cpu",) * 3)
+    # A Ray cluster may have devices that this machine has not.
+    assert make_engine("ray", 1, "cpu", "auto") == Ray("auto")
+    assert make_engine("ray", 1, "cuda") == Ray(None, gpus=1.0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="torch sees no CUDA device"):
+        make_engine("processes", 2, "cuda")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
+    assert make_engine("processes", 3, "cuda") == Processes(("cuda:0", "cuda:1"))
+
+
+def test_a_ray_cluster_of_two_nodes_gives_the_same_results(
+    undisturbed: Path, options: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="Ray comes with the extra cluster")
+    # In a process of its own: Ray starts threads and sets handlers that outlive it.
+    program = f"""
+import sys
+from ray.cluster_utils import Cluster
+from sstorch.bench.cli import main
+
+cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "include_dashboard": False}})
+cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+sys.argv = ["sstorch", "study.engine=ray", "study.address=" + cluster.address, *{options!r}]
+sys.argv += ["study.folder={tmp_path / "run"}"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+import ray
+print("nodes", sum(node["Alive"] for node in ray.nodes()))
+ray.shutdown()
+cluster.shutdown()
+"""
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "nodes 2" in done.stdout
+    assert "Ray cluster" in done.stdout
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
+
+
+@pytest.mark.parametrize("launcher", ["submitit_local", "slurm"])
+def test_launchers_compose(launcher: str) -> None:
+    pytest.importorskip(
+        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
+    )
+    register_schemas()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        whole = compose(
+            "config", [f"hydra/launcher={launcher}", "experiment=paper"], return_hydra_config=True
+        )
+    kind = {"slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
+    assert whole.hydra.launcher._target_.endswith(kind)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["study.datasets=[gbsg2]"], "dataset=csv dataset.path="),
+        (["+study.soft_trees.po.fairness=l2"], "study.soft_trees.po: a study has no sensitive groups"),
+        (["device.name=cuda:99", "study.models=[kaplan_meier]"], "torch sees"),
+        (["dataset.entry=a", "study.models=[kaplan_meier]"], "kaplan_meier: the baseline takes every row as"),
+    ],
+)
+def test_a_study_refuses_what_would_be_ignored_or_never_end(
+    overrides: list[str],
+    message: str,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = next(text for text in options if text.startswith("dataset.path=")).partition("=")[2]
+    late = tmp_path / "cohort.csv"
+    frame = pd.read_csv(file)
+    frame.assign(a=frame["days"] * 0.5).to_csv(late, index=False)
+    own = [f"dataset.path={late}" if text.startswith("dataset.path=") else text for text in options]
+    assert sstorch(monkeypatch, *own, *overrides, f"study.folder={tmp_path / 'run'}") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run" / "results").exists() or not list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(
+    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
+    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp,po],[kaplan_meier]") == 0
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
+
+    real = study.execute
+
+    def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+        if task.key.model == "exp":
+            raise ValueError("on purpose")
+        return real(task, device)
+
+    monkeypatch.setattr(study, "execute", execute)
+    folders = [f"hydra.sweep.dir={tmp_path / 'other'}", f"study.folder={tmp_path / 'failing'}"]
+    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp],[kaplan_meier]") == 1
+    assert set(ResultStore(tmp_path / "failing").table()["model"]) == {"kaplan_meier"}
+
+
+def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:
+    pytest.importorskip(
+        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
+    )
+    command = [sys.executable, "-m", "sstorch.bench.cli", "-m", "hydra/launcher=submitit_local"]
+    command += [*options, f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
+    command += ["study.models=[exp,po],[kaplan_meier,exp]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())

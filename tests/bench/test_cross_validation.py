@@ -1,0 +1,130 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sksurv.metrics import integrated_brier_score as sksurv_ibs
+from sksurv.util import Surv
+
+from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds, score_tree
+from sstorch.data import Preprocessor
+from sstorch.exceptions import DataError
+from sstorch.optim import Nodec
+
+ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer=Nodec(macro_iterations=2))
+
+
+@pytest.fixture(scope="module")
+def result(gbsg2: SurvivalData) -> CrossValidation:
+    return cross_validate(ESTIMATOR, gbsg2, n_folds=3, seed=1)
+
+
+def test_scores_are_those_of_the_metrics(result: CrossValidation, gbsg2: SurvivalData) -> None:
+    fold = 1
+    test, train = gbsg2.subset(result.folds == fold), gbsg2.subset(result.folds != fold)
+    tree = result.trees[fold]
+    row = result.scores.query("fold == 1 and part == 'test' and chosen").iloc[0]
+    assert row["c_harrell"] == pytest.approx(tree.score(test.frame, (test.time, test.event)), rel=1e-12)
+    times = metrics.evaluation_times(test.time, train.time, "sksurv")
+    curves = np.asarray(tree.predict_survival_function(test.frame, times))
+    peer = sksurv_ibs(
+        Surv.from_arrays(train.event, train.time), Surv.from_arrays(test.event, test.time), curves, times
+    )
+    assert row["ibs_sksurv"] == pytest.approx(peer, rel=1e-10)
+    own = tree.log_likelihood(test.frame, (test.time, test.event))
+    assert row["log_likelihood"] == pytest.approx(own, rel=1e-12)
+
+
+def test_every_run_is_there_and_the_chosen_ones_are_marked(result: CrossValidation) -> None:
+    scores = result.scores
+    assert len(scores) == 3 * 2 * 2
+    assert not scores[list(SCORES)].isna().any(axis=None)
+    chosen = scores[scores["chosen"] & (scores["part"] == "test")]
+    assert len(chosen) == len(result.trees) == 3
+    lowest = scores[scores["part"] == "test"].groupby("fold")["objective"].min()
+    np.testing.assert_array_equal(chosen["objective"], lowest)
+    table = result.table()
+    mean = scores[scores["part"] == "test"]["c_harrell"].mean()
+    assert table.loc[("test", "all starts"), ("c_harrell", "mean")] == pytest.approx(mean)
+    assert result.split_names == ["fold-0", "fold-1", "fold-2", "all-rows"]
+
+
+def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, gbsg2: SurvivalData) -> None:
+    """Preprocessing, time scale and starts come from the fold's own training rows."""
+    train = gbsg2.subset(result.folds != 0)
+    alone = SoftSurvivalTree(**{**ESTIMATOR.get_params(), "random_state": 0})
+    alone.fit(train.frame, (train.time, train.event))
+    tree = result.trees[0]
+    assert alone.objective_ == pytest.approx(tree.objective_, rel=1e-6)
+    np.testing.assert_allclose(alone.preprocessor_.offset_, tree.preprocessor_.offset_)
+    assert float(alone.module_.log_time_scale) == pytest.approx(np.log(train.time).mean(), rel=1e-12)
+    np.testing.assert_allclose(alone.predict(train.frame), tree.predict(train.frame), rtol=1e-3)
+
+
+def test_test_rows_never_reach_the_training(gbsg2: SurvivalData) -> None:
+    """Wreck the test rows of fold 0: its trained trees stay what they were, to rounding.
+
+    One macro iteration, since the path is not convex and more would amplify rounding.
+    """
+    estimator = clone(ESTIMATOR).set_params(trainer=Nodec(macro_iterations=1))
+    result = cross_validate(estimator, gbsg2, n_folds=3, seed=1)
+    wrecked, inside = gbsg2.frame.copy(), result.folds == 0
+    for name in wrecked.select_dtypes("number"):
+        wrecked.loc[inside, name] = 1e6
+    time = gbsg2.time.copy()
+    time[inside] = time[inside][::-1] * 3
+    again = cross_validate(estimator, SurvivalData(wrecked, (time, gbsg2.event)), n_folds=3, seed=1)
+    np.testing.assert_array_equal(again.folds, result.folds)
+    positions = torch.tensor([0, 1])
+    for one, two in zip(
+        result.batch.tree.select(positions).parameters(),
+        again.batch.tree.select(positions).parameters(),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-8)
+    assert not np.array_equal(
+        again.batch.preprocessors[1].scale_, result.batch.preprocessors[1].scale_
+    )  # the wreck does reach the folds that train on it
+
+
+def test_categories_that_a_fold_does_not_see(small_data: SurvivalData) -> None:
+    frame = small_data.frame.assign(kind=np.where(np.arange(len(small_data)) == 5, "rare", "common"))
+    data = SurvivalData(frame, (small_data.time, small_data.event))
+    result = cross_validate(ESTIMATOR, data, n_folds=3)
+    widths = {len(p.feature_names_out) for p in result.batch.preprocessors}
+    assert widths == {5}
+    assert isinstance(result.batch.preprocessors[0], Preprocessor)
+    assert np.isfinite(result.scores["log_likelihood"]).all()
+
+
+def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: SurvivalData) -> None:
+    leaves = [tree.apply(gbsg2.frame) for tree in result.trees]
+    pairs = [adjusted_rand_score(leaves[j], leaves[k]) for j in range(len(leaves)) for k in range(j)]
+    found = result.model.group_validation_
+    chosen = result.scores[result.scores["chosen"]].groupby("part")[list(GROUP_SCORES)].mean()
+    assert found.ari == pytest.approx(np.mean(pairs))
+    np.testing.assert_allclose(chosen.loc["test"], [found.c_groups, found.n_groups, found.ari])
+    assert chosen.loc["train", "ari"] == chosen.loc["test", "ari"]
+    assert not result.scores[list(GROUP_SCORES)].isna().any(axis=None)
+    assert list(result.table().columns.get_level_values(0).unique()) == [*SCORES, *GROUP_SCORES]
+    assert str(found) in result.model.summary()
+
+
+def test_a_regression_has_no_groups(small_data: SurvivalData) -> None:
+    result = cross_validate(SoftSurvivalTree(0, ridge=1e-2, numeric="linear"), small_data, 2)
+    assert not set(GROUP_SCORES) & set(result.scores)
+    assert "group_validation_" not in vars(result.model)
+
+
+def test_folds_too_small_to_score_are_refused_before_training() -> None:
+    data = SurvivalData(pd.DataFrame({"x": range(9)}), (np.arange(1.0, 10.0), np.ones(9, bool)))
+    with pytest.raises(DataError, match=r"fold \d of 9 cannot be scored, choose fewer folds"):
+        make_folds(data, 9, 0)
+
+
+def test_score_tree_on_training_rows(result: CrossValidation, gbsg2: SurvivalData) -> None:
+    scores = score_tree(result.model, gbsg2, gbsg2)
+    assert tuple(scores) == SCORES
+    assert 0 < scores["ibs_sksurv"] < 0.25

@@ -1,0 +1,149 @@
+"""Scores by group, paths over rho, and Pareto fronts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.bench import (
+    DISPARITIES,
+    FairnessPath,
+    cross_validate,
+    fairness_path,
+    leaf_table,
+    pareto_front,
+    score_fairness,
+)
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.objective import L2Parity
+from sstorch.optim import Nodec
+
+RHOS = (0.0, 0.05, 5.0)
+
+
+@pytest.fixture(scope="module")
+def data(gbsg2: SurvivalData) -> SurvivalData:
+    return gbsg2.subset(range(300)).with_sensitive("menostat")
+
+
+@pytest.fixture(scope="module")
+def path(data: SurvivalData) -> FairnessPath:
+    tree = SoftSurvivalTree(1, n_starts=2, init="random", trainer=Nodec(macro_iterations=2), fairness="l2")
+    return fairness_path(tree, data, RHOS, n_folds=3)
+
+
+def test_path_holds_every_run(path: FairnessPath) -> None:
+    scores = path.scores
+    assert len(scores) == 3 * 3 * 2 * 2
+    assert path.batch.tree.n_problems == 3 * 3 * 2
+    assert scores.groupby(["rho", "fold", "part"])["chosen"].sum().eq(1).all()
+    table = path.table()
+    assert list(table.loc["test"].index) == list(RHOS)
+    own = scores[(scores["part"] == "test") & (scores["rho"] == 0.05)]
+    assert table.loc[("test", 0.05), "c_harrell"] == pytest.approx(own["c_harrell"].mean())
+    assert path.table(chosen=True).shape == table.shape
+    for part in ("train", "test"):
+        parity = table.loc[part, "parity"].to_numpy()
+        assert (np.diff(parity) < 0).all()
+        assert parity[-1] < parity[0] / 2
+
+
+def test_path_scores_its_own_trees(path: FairnessPath) -> None:
+    row = path.scores.query("rho == 0.05 and fold == 2 and chosen and part == 'test'").iloc[0]
+    tree, test, train = path.tree(0.05, 2), path.part(2, "test"), path.part(2, "train")
+    assert len(test) + len(train) == 300
+    assert tree.objective_ == row["objective"]
+    assert score_fairness(tree, test, train)["parity"] == pytest.approx(row["parity"], rel=1e-12)
+    assert tree.score(test.frame, (test.time, test.event)) == pytest.approx(row["c_harrell"], rel=1e-12)
+
+
+def test_parity_against_pairs(path: FairnessPath) -> None:
+    tree, test, train = path.tree(0.0, 0), path.part(0, "test"), path.part(0, "train")
+    scores = score_fairness(tree, test, train)
+    assert test.groups is not None
+    for name, last in (("parity", train.time.max()), ("parity_tau", np.quantile(train.time, 0.8))):
+        grid = np.geomspace(train.time.min(), last, 4001)
+        curves = np.asarray(tree.predict_survival_function(test.frame, grid))
+        first, second = (curves[test.groups.codes == g] for g in (0, 1))
+        squares = np.mean((first[:, None] - second[None]) ** 2, axis=(0, 1))
+        assert scores[name] == pytest.approx(np.trapezoid(squares, grid), rel=1e-5)
+    for name in ("calibration", "c_harrell"):
+        values = [scores[f"{name}:{label}"] for label in test.groups.labels]
+        key = "c_gap" if name == "c_harrell" else "calibration_gap"
+        assert scores[key] == pytest.approx(max(values) - min(values))
+
+
+def test_leaf_table(path: FairnessPath, data: SurvivalData) -> None:
+    tree, test = path.tree(0.0, 0), path.part(0, "test")
+    table = leaf_table(tree, test)
+    assert data.groups is not None
+    names = [f"menostat={label}" for label in data.groups.labels]
+    assert list(table.columns) == ["rows", "gini", *names]
+    used = table[table["rows"] > 0]
+    np.testing.assert_allclose(used[names].sum(axis=1), 1)
+    np.testing.assert_allclose(used["gini"], 4 * used[names[0]] * used[names[1]])
+
+
+def test_a_group_absent_from_the_rows_has_no_scores(path: FairnessPath) -> None:
+    tree, test, train = path.tree(0.0, 0), path.part(0, "test"), path.part(0, "train")
+    assert test.groups is not None
+    first = test.subset(np.flatnonzero(test.groups.codes == 0))
+    scores = score_fairness(tree, first, train)
+    undefined = {name for name, value in scores.items() if np.isnan(value)}
+    absent = test.groups.labels[1]
+    assert undefined == {
+        *("parity", "parity_tau", "median_gap", "rmst_gap", "calibration_gap", "c_gap"),
+        f"calibration:{absent}",
+        f"c_harrell:{absent}",
+    }
+    assert scores["gini"] == 0
+    with pytest.raises(ConfigError, match="tau must be above"):
+        score_fairness(tree, test, train, tau=1e9)
+
+
+def test_cross_validation_reports_disparities(data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(0, n_starts=1, init="random", fairness=L2Parity(), rho=0.1)
+    result = cross_validate(tree, data, n_folds=2)
+    assert set(DISPARITIES) <= set(result.scores)
+    assert set(DISPARITIES) <= set(result.table().columns.get_level_values(0))
+    plain = cross_validate(tree.set_params(fairness=None, rho=0.0), data, n_folds=2)
+    assert plain.scores["parity"].mean() > result.scores["parity"].mean()
+
+
+def test_pareto_front() -> None:
+    table = pd.DataFrame(
+        {
+            "c_harrell": [0.7, 0.69, 0.6, 0.7],
+            "ibs_graf": [0.1, 0.2, 0.3, 0.1],
+            "parity": [3.0, 1.0, 2.0, 4.0],
+        },
+        index=pd.Index([0.0, 1.0, 2.0, 3.0], name="rho"),
+    )
+    assert pareto_front(table, "c_harrell", "parity").index.tolist() == [1.0, 0.0]
+    assert pareto_front(table, "ibs_graf", "parity").index.tolist() == [1.0, 0.0]
+    with pytest.raises(ConfigError, match="no score 'auc'"):
+        pareto_front(table, "auc", "parity")
+    with pytest.raises(DataError, match="not defined"):
+        pareto_front(table.assign(parity=np.nan), "c_harrell", "parity")
+
+
+def test_front_of_a_path(path: FairnessPath) -> None:
+    front = path.pareto()
+    table = path.table().loc["test"]
+    assert table["parity"].idxmin() in front.index
+    assert table["c_harrell"].idxmax() in front.index
+
+
+def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:
+    tree = SoftSurvivalTree(1, fairness="l2")
+    with pytest.raises(ConfigError, match="sensitive groups are not known"):
+        fairness_path(tree, gbsg2, RHOS)
+    with pytest.raises(ConfigError, match="needs a penalty"):
+        fairness_path(SoftSurvivalTree(1), data, RHOS)
+    with pytest.raises(ConfigError, match="different numbers"):
+        fairness_path(tree, data, (0.0, 1.0, 1.0))
+    with pytest.raises(ConfigError, match="rho must be"):
+        fairness_path(tree, data, (-1.0, 1.0))
+    rare = gbsg2.subset(range(60)).with_sensitive(["a"] + ["b"] * 59)
+    with pytest.raises(DataError, match="all of one group, sensitive=b"):
+        fairness_path(tree, rare, RHOS, n_folds=3)

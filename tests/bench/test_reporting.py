@@ -1,0 +1,154 @@
+"""The report of a single run: from the command to the page, for data of one's own."""
+
+import importlib.util
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import SoftSurvivalTree
+from sstorch.bench.report.report import main
+from sstorch.bench.reporting import report_of_run
+from sstorch.data import load_file
+from sstorch.metrics import KaplanMeierBand
+from tests.app import sstorch
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """160 rows: a number with holes, a 0/1 column and words, of which one has a sign of HTML."""
+    draws, path = np.random.default_rng(5), tmp_path_factory.mktemp("own") / "cohort.csv"
+    frame = pd.DataFrame(
+        {
+            "age": draws.uniform(40, 80, 160).round(1),
+            "shock": draws.integers(0, 2, 160),
+            "ward": draws.choice(["a", "b<2>", "c"], 160),
+        }
+    )
+    time = 900 * draws.weibull(1.2, 160) * np.exp(-0.04 * (frame["age"] - 60) - frame["shock"]) + 1
+    censored = draws.uniform(100, 2000, 160)
+    frame["days"], frame["died"] = np.minimum(time, censored).round(1), (time <= censored).astype(int)
+    frame.loc[3:6, "age"] = np.nan
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own") / "run"
+    settings = f"""
+        dataset=csv dataset.path={cohort} dataset.time=days dataset.event=died dataset.time_unit=days
+        tree.depth=1 tree.numeric=linear cv.n_folds=3 logger=none hydra.run.dir={folder}
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        assert sstorch(patch, *settings.split()) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    main([str(run)], report_of_run)
+    return (run / "report" / "report.html").read_text(encoding="utf-8")
+
+
+def _rows(page: str, title: str) -> list[list[str]]:
+    """Cells of the first table after a title, without their small print."""
+    body = page[page.index(f"<h2>{title}</h2>") :]
+    table = body[body.index("<tbody>") : body.index("</tbody>")]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in table.split("<tr>")[1:]]
+    return [[re.sub(r"<small>.*?</small>|\s+$", "", cell) for cell in row] for row in rows]
+
+
+def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) -> None:
+    assert re.findall(r"<h2>(.*?)</h2>", page) == [
+        "In short",
+        "The rows",
+        "The tree",
+        "The groups",
+        "Scores beside plain models",
+        "Calibration on rows left out",
+        "Model card",
+    ]
+    assert page.count("data:image/svg+xml;base64,") == 3
+    assert not re.search(r"<script|<link|src=\"(?!data:)|url\(|@import", page)
+    assert "b&lt;2&gt;" in page
+    assert "b<2>" not in page
+    assert "prefers-color-scheme: dark" in page
+    text = (run / "report" / "report.md").read_text(encoding="utf-8")
+    figures = sorted(path.name for path in (run / "report" / "figures").iterdir())
+    assert figures == ["calibration.png", "groups.png", "tree.png"]
+    assert all(f"(figures/{name})" in text for name in figures)
+
+
+def test_no_word_of_other_studies(run: Path, page: str) -> None:
+    text = (run / "report" / "report.md").read_text(encoding="utf-8")
+    for word in ("paper", "published", "CTree", "SkSurv", "gbsg2", "veterans", "Llog"):
+        assert word.lower() not in text.lower(), word
+
+
+def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> None:
+    data = load_file(cohort, time="days", event="died", time_unit="days")
+    tree = SoftSurvivalTree.load(run / "model")
+    leaf = tree.apply(data.frame)
+    facts = dict(_rows(page, "The rows"))
+    assert facts["rows"] == "160"
+    assert facts["events"] == f"{data.n_events} ({100 * data.n_events / 160:.1f} %)"
+    follow_up = float(KaplanMeierBand.fit(data.time, ~data.event).quantile().value)
+    assert facts["median follow-up (reverse Kaplan-Meier)"] == f"{follow_up:.4g} days"
+    body = page[page.index("from the longest survival") :]
+    columns = {row[0]: row[1:] for row in _rows("<h2>x</h2>" + body, "x")}
+    assert set(columns) == {"age", "shock = 1", "ward = a", "ward = b&lt;2&gt;", "ward = c"}
+    assert "<small>4 missing</small>" in body
+    order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
+    parts = [np.full(160, True), *(leaf == group for group in order)]
+    for part, cell, shocks in zip(parts, columns["ward = a"], columns["shock = 1"], strict=True):
+        count = int((data.frame["ward"][part] == "a").sum())
+        assert cell == f"{count} ({100 * count / part.sum():.0f} %)"
+        shock = int((data.frame["shock"][part] == 1).sum())
+        assert shocks == f"{shock} ({100 * shock / part.sum():.0f} %)"
+
+
+def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Path) -> None:
+    data = load_file(cohort, time="days", event="died")
+    leaf = SoftSurvivalTree.load(run / "model").apply(data.frame)
+    for name, rows, events, median, *_ in _rows(page, "The groups"):
+        inside = leaf == int(name.split()[1])
+        assert (rows, events) == (str(inside.sum()), str(data.event[inside].sum()))
+        known = KaplanMeierBand.fit(data.time[inside], data.event[inside]).quantile().value
+        assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
+    scores = {row[0]: row[1:] for row in _rows(page, "Scores beside plain models")}
+    peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()
+    for name in ("Kaplan-Meier", "one leaf", "Cox"):
+        assert scores[name][0] == f"{peers[name]:.3f}"[1:]
+    assert scores["this tree"][0] == f"{peers['tree']:.3f}"[1:]
+    assert list(scores)[-1] == "this tree"
+    assert ("random forest" in scores) == (importlib.util.find_spec("sksurv") is not None)
+
+
+def test_what_is_no_completed_run_is_refused(
+    run: Path, cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusal(folder: Path, *options: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(folder), *options], report_of_run)
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    assert report_of_run(tmp_path) is None
+    assert "is a single run: leave --models out" in refusal(run, "--models", "cox")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    status = json.loads((copy / "status.json").read_text())
+    (copy / "status.json").write_text(json.dumps(status | {"data": "0" * 64}))
+    assert "have changed since it ran" in refusal(copy)
+    (copy / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
+    assert "is interrupted, not completed" in refusal(copy)
+    (copy / "status.json").write_text(json.dumps(status))
+    (copy / "held_out.csv").unlink()
+    assert "an earlier version, without held_out.csv: run it again" in refusal(copy)

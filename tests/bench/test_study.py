@@ -1,0 +1,310 @@
+"""Studies: planned before any work, the same however and wherever they are carried out."""
+
+import dataclasses
+import importlib
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch.bench import (
+    CURVE_SCORES,
+    GROUP_SCORES,
+    ResultStore,
+    baseline_models,
+    make_folds,
+    score_predictor,
+    score_tree,
+    soft_tree_models,
+)
+from sstorch.bench.baselines import trees as r_trees
+from sstorch.bench.config import DatasetConfig
+from sstorch.bench.engines import Failure, Processes, Serial, make_engine
+from sstorch.bench.study import Outcome, plan
+from sstorch.bench.study import run_tasks as run
+from sstorch.data import Schema
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.soft import train_batch
+
+TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
+ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer="joint")
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> DatasetConfig:
+    """A file of 150 rows with a category and missing values."""
+    draws = np.random.default_rng(5)
+    x = draws.normal(size=(150, 2))
+    time = draws.exponential(np.exp(-x[:, 0])).round(2) + 0.01
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(
+        c=draws.choice(["u", "v", None], 150), days=time, died=draws.random(150) < 0.7
+    )
+    frame.loc[::11, "b"] = np.nan
+    frame.to_csv(tmp_path / "cohort.csv", index=False)
+    return DatasetConfig("csv", str(tmp_path / "cohort.csv"), "days", "died")
+
+
+def _models() -> list:
+    return soft_tree_models(ESTIMATOR, TREES) + baseline_models({"kaplan_meier": {}}, seed=0)
+
+
+def _run(cohort: DatasetConfig, folder: Path, engine: Serial | Processes | None = None) -> list[Outcome]:
+    store, told = ResultStore(folder), []
+    tasks = plan([cohort], _models(), 3, 0, store)
+    assert run(tasks, store, engine or Serial(), told.append) == []
+    return told
+
+
+def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    told = _run(cohort, folder)
+    assert [str(outcome.task.key) for outcome in told] == [
+        "cohort sst_exp of depth 0",
+        "cohort sst_exp of depth 1",
+        "cohort sst_po of depth 1",
+        "cohort kaplan_meier",
+    ]
+    table = ResultStore(folder).table()
+    counts = table.groupby(["model", "part"])["metric"].agg(["size", "nunique"])
+    n_scores, n_own = len(CURVE_SCORES) + 1, len(CURVE_SCORES) + 1 + len(GROUP_SCORES)
+    assert counts.loc[("sst_po", "test")].tolist() == [3 * 2 * n_own, n_own]
+    assert set(table["model"][table["metric"].isin(GROUP_SCORES)]) == {"sst_exp", "sst_po"}
+    assert (table["depth"][table["metric"].isin(GROUP_SCORES)] == 1).all()  # without gates there are none
+    assert counts.loc[("sst_po", "train")].tolist() == [3 * 2 * (n_scores + 1), n_scores + 1]  # the objective
+    assert counts.loc[("kaplan_meier", "train")].tolist() == [3 * n_scores, n_scores]
+    undefined = table[table["value"].isna()]
+    assert set(undefined["model"]) == {"kaplan_meier"}
+    assert set(undefined["reason"]) == {"the model has no density"}
+    chosen = table[(table["metric"] == "objective") & (table["model"] == "sst_exp")]
+    best = chosen.groupby(["depth", "fold"])["value"].transform("min") == chosen["value"]
+    assert (best == chosen["chosen"]).all()
+    facts = ResultStore(folder).facts()[1]
+    assert facts["settings"]["tree.leaf"] == "exponential"
+    assert facts["seconds"]["fit"] > 0
+    assert {"sstorch", "torch"} <= set(facts["versions"])
+    folds = pd.read_csv(folder / "folds" / "cohort.csv")["fold"]
+    np.testing.assert_array_equal(folds, make_folds(cohort.load(), 3, 0))
+    assert _run(cohort, folder) == []
+    assert ResultStore(folder).table().equals(table)
+
+
+def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "study")
+
+    def configs(**changes: object) -> set[str]:
+        changed = clone(ESTIMATOR).set_params(**{k: v for k, v in changes.items() if k != "seed"})
+        tasks = plan([cohort], soft_tree_models(changed, TREES), 3, int(str(changes.get("seed", 0))), store)
+        return {task.key.config for task in tasks}
+
+    before = configs()
+    assert len(before) == 3
+    assert configs() == before
+    for change in (
+        {"ridge": 0.5},
+        {"n_starts": 3},
+        {"seed": 1},
+        {"trainer": "nodec"},
+        {"prediction": "mixture"},
+    ):
+        assert not configs(**change) & before, change
+    assert configs(device="cpu") == before
+    file = Path(str(cohort.path))
+    file.write_text(file.read_text().replace("True", "False", 1))
+    assert not configs() & before
+
+
+def test_scores_of_groups_by_hand(cohort: DatasetConfig, tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "study")
+    (model,) = soft_tree_models(ESTIMATOR, {"tree": {"leaf": "weibull", "depth": 2}})
+    (task,) = plan([cohort], [model], 3, 0, store)
+    assert run([task], store, Serial(), lambda outcome: None) == []
+    table = store.table()
+    data = cohort.load()
+    folds = make_folds(data, 3, 0)
+    splits = [data.subset(folds != fold) for fold in range(3)]
+    fits = list(model.fits(splits, Schema.of(data.frame), "cpu"))
+    leaves = {(fit.fold, fit.start): fit.predictor.apply(data.frame) for fit in fits}
+    chosen = {fit.fold: leaves[fit.fold, fit.start] for fit in fits if fit.chosen}
+    for (fold, start), leaf in leaves.items():
+        rows = table[(table["fold"] == fold) & (table["start"] == start) & (table["part"] == "test")]
+        found, inside = rows.set_index("metric")["value"], folds == fold
+        train = data.time[~inside], data.event[~inside], leaf[~inside]
+        expected = metrics.concordance_of_groups(
+            data.time[inside], data.event[inside], leaf[inside], train=train
+        )
+        assert found["c_groups"] == expected
+        assert found["n_groups"] == sum((leaf[inside] == k).mean() >= 0.05 for k in range(4))
+        others = [adjusted_rand_score(leaf, chosen[k]) for k in range(3) if k != fold]
+        assert found["ari"] == pytest.approx(np.mean(others))
+
+
+@pytest.mark.parametrize("prediction", ["hbp", "mixture"])
+def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetConfig, prediction: str) -> None:
+    data = cohort.load()
+    folds = make_folds(data, 3, 0)
+    train, test = data.subset(folds != 0), data.subset(folds == 0)
+    (model,) = soft_tree_models(
+        clone(ESTIMATOR).set_params(prediction=prediction), {"tree": {"leaf": "weibull"}}
+    )
+    splits = [data.subset(folds != fold) for fold in range(3)]
+    fit = next(iter(model.fits(splits, Schema.of(data.frame), "cpu")))
+    found = score_predictor(fit.predictor, test, train)
+    tree = clone(model.estimator)
+    tree.adopt(train_batch(splits, tree.settings(), Schema.of(data.frame)), train, 0, 0)
+    expected = score_tree(tree, test, train)
+    for name, value in expected.items():
+        assert found[name].value == pytest.approx(value, rel=1e-9), name
+    grid = np.unique(np.r_[metrics.evaluation_times(test.time, train.time), test.time])
+    table = metrics.evaluate((tree.falling_curves(test.frame, grid), grid), train, test)
+    for name in ("c_uno", "ici", "d_calibration_p"):
+        assert found[name].value == pytest.approx(table["value"][name], rel=1e-9), name
+    whole, thin = score_predictor(tree, train, train), score_predictor(tree, train, train, thin=True)
+    assert thin["c_harrell"] == whole["c_harrell"]
+    for name in ("ibs_graf", "ibs_sksurv", "cd_auc"):
+        assert thin[name].value == pytest.approx(whole[name].value, abs=6e-3), name
+
+
+@pytest.mark.nightly
+def test_two_processes_give_the_results_of_one(cohort: DatasetConfig, tmp_path: Path) -> None:
+    _run(cohort, tmp_path / "one")
+    told = _run(cohort, tmp_path / "two", Processes(("cpu", "cpu")))
+    assert len(told) == 4
+    assert ResultStore(tmp_path / "two").table().equals(ResultStore(tmp_path / "one").table())
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    """A baseline that fails until a file is there."""
+
+    file: Path
+    name: str = "broken"
+
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def check_rows(self, rows: SurvivalData) -> None:
+        """All can be used."""
+
+    def settings(self) -> dict:
+        return {"file": str(self.file)}
+
+    def versions(self) -> dict:
+        return {}
+
+    def fit(self, train: SurvivalData, schema: Schema, seed: int) -> SoftSurvivalTree:
+        if not self.file.exists():
+            raise DataError("the file is not there yet")
+        return clone(ESTIMATOR).set_params(depth=0).fit(train.frame, (train.time, train.event))
+
+
+def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
+    cohort: DatasetConfig, tmp_path: Path
+) -> None:
+    from sstorch.bench import BaselineModel
+
+    store, told = ResultStore(tmp_path / "study"), []
+    models = [
+        BaselineModel("broken", Broken(tmp_path / "file"), 0),
+        *baseline_models({"kaplan_meier": {}}, 0),
+    ]
+    tasks = plan([cohort], models, 3, 0, store)
+    (failed,) = run(tasks, store, Serial(), told.append)
+    assert failed.failure is not None
+    assert failed.failure.error == "DataError: the file is not there yet"
+    assert "in fit" in failed.failure.traceback
+    assert [store.holds(task.key) for task in tasks] == [False, True]
+    (tmp_path / "file").touch()
+    assert run(tasks, store, Serial(), told.append) == []
+    assert [outcome.task.key.model for outcome in told] == ["broken", "kaplan_meier", "broken"]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: soft_tree_models(ESTIMATOR, {"a": {"deep": 1}}), r"soft_trees\.a: .*'deep'.*mean 'depth'"),
+        (lambda: soft_tree_models(ESTIMATOR, {"a": {"leaf": "weibul"}}), "weibul"),
+        (lambda: baseline_models({"coxx": {}}, 0), "coxx"),
+        (lambda: make_engine("threads", 1, "cpu"), r"study\.engine must be"),
+        (lambda: make_engine("processes", 0, "cpu"), r"study\.n_jobs must be at least 1"),
+    ],
+)  # fmt: skip
+def test_what_does_not_exist_is_refused(build, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match=message):
+        build()
+
+
+def test_what_cannot_be_done_is_refused_before_any_work(cohort: DatasetConfig, tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "study")
+    twice = soft_tree_models(ESTIMATOR, {"tree": {"depth": [1, 1]}})
+    bad = soft_tree_models(ESTIMATOR, {"tree": {"ridge": -1.0}})
+    for models, folds, message in (
+        (twice, 3, "two models"),
+        ([], 3, "nothing to do"),
+        (bad, 3, "ridge"),
+        (_models(), 200, "folds"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            plan([cohort], models, folds, 0, store)
+    assert not store.path.exists()
+
+
+def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no Rscript
+    # What another test has found out of this machine's R is not to be known here.
+    monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
+    with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
+        assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
+    with pytest.raises(ConfigError, match="install R with"):
+        baseline_models({"rpart": {"depth": 2}}, 0)[0].check()
+
+
+def test_a_grid_names_its_models() -> None:
+    models = soft_tree_models(ESTIMATOR, {"tree": {"ridge": [0.1, 1.0], "depth": [0, 1]}})
+    assert [(model.name, model.depth) for model in models] == [
+        ("tree,ridge=0.1", 0), ("tree,ridge=0.1", 1), ("tree,ridge=1.0", 0), ("tree,ridge=1.0", 1),
+    ]  # fmt: skip
+
+
+TASKS = """
+import os, signal, time
+
+def end(task, device):
+    if task == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == "wrong":
+        raise ValueError("no")
+    time.sleep(0.05)
+    return f"{task} on {device}"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_engines_hand_back_failures_and_tell_of_killed_processes(
+    n_processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine_tasks.py").write_text(TASKS)
+    others = multiprocessing.active_children()  # of libraries, which keep theirs
+    monkeypatch.syspath_prepend(tmp_path)
+    end = importlib.import_module("engine_tasks").end
+    names = ["a", "wrong", "b", "c"]
+    several = Processes(("cpu",) * n_processes)
+    for engine in (Serial("cpu"), several):
+        results = {task: result for task, result, _ in engine.carry_out(end, iter(names))}
+        assert results["a"] == "a on cpu"
+        assert results["wrong"].error == "ValueError: no"
+        assert isinstance(results["wrong"], Failure)
+        assert set(results) == set(names)
+    with pytest.raises(RuntimeError, match="was killed"):
+        list(several.carry_out(end, iter(["a", "killed", "b"])))
+    taken = []
+    stream = Processes(("cpu",)).carry_out(end, (taken.append(name) or name for name in names))
+    next(stream)
+    assert len(taken) <= 2  # tasks are taken when there is somewhere to carry them out
+    stream.close()
+    assert set(multiprocessing.active_children()) <= set(others)

@@ -1,0 +1,31 @@
+"""What a process loads that fits, predicts, validates and exports."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+import numpy, pandas, scipy, sklearn, torch  # pandas loads pyarrow where it is installed
+before = set(sys.modules)
+import sstorch
+rng = numpy.random.default_rng(0)
+X = pandas.DataFrame({"age": rng.normal(60, 9, 120), "grade": rng.choice(["I", "II"], 120)})
+y = rng.exponential(numpy.exp(-X["age"].to_numpy() / 30)), rng.random(120) < 0.8
+tree = sstorch.SoftSurvivalTree(depth=1, numeric="linear").fit(X, y)
+tree.predict_survival_function(X)
+sstorch.OptimalSurvivalTree(max_depth=1).fit(X, y).predict(X)
+sstorch.validate(tree, X, y, horizon=0.1, n_resamples=0)
+tree.export_calculator(sys.argv[1])
+tree.export_code("python")
+print(*sorted(set(sys.modules) - before))
+"""
+OF_THE_BENCH = {"hydra", "omegaconf", "lifelines", "pycox", "tensorboard", "pyarrow"}
+
+
+def test_fit_predict_validate_export_load_nothing_of_the_bench(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "page.html")]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert "sstorch.soft.tree" in loaded
+    assert "sstorch.bench" not in loaded
+    assert not OF_THE_BENCH & {name.partition(".")[0] for name in loaded}

@@ -1,0 +1,102 @@
+"""The external validation of McLernon et al. (2023), Annals of Internal Medicine 176, 105-114.
+
+Numbers with many digits are those of R on the same rows, by rotterdam_gbsg.R.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lifelines import CoxPHFitter
+from scipy.stats import norm
+
+from sstorch import validate
+from sstorch.metrics.cox import fit_cox
+from tests.validation.rotterdam import HORIZON, cohorts, followed
+
+IN_R = json.loads((Path(__file__).parent / "rotterdam_gbsg_in_r.json").read_text())
+LIMITS = ["value", "lower", "upper"]
+
+
+class EfronCox:
+    """The same model with the baseline hazard of R, Efron's; that of lifelines is Breslow's."""
+
+    def __init__(self, X: np.ndarray, time: np.ndarray, event: np.ndarray) -> None:
+        self.fitted = fit_cox(time, event, X)
+
+    def predict_survival_function(self, X: object, times: np.ndarray) -> np.ndarray:
+        hazards = [self.fitted.cumulative_hazard(np.asarray(X), t)[0] for t in times]
+        return np.exp(-np.column_stack(hazards))
+
+
+def test_the_printed_numbers_with_the_model_of_lifelines() -> None:
+    fit, check = cohorts()
+    model = CoxPHFitter().fit(followed(fit), "time", "event")
+    report = validate(
+        model, check.X, (check.time, check.event), horizon=HORIZON, thresholds=[0.23], n_resamples=0
+    )
+    table = report.to_frame()
+    printed = {
+        "c_harrell": (2, 0.65, 0.62, 0.69),
+        "c_uno": (2, 0.64, 0.60, 0.67),
+        "calibration_slope": (3, 1.056, 0.816, 1.297),
+        "ici": (3, 0.030),
+        "e50": (3, 0.026),
+        "e90": (3, 0.075),
+        "e_max": (3, 0.075),
+        "auc": (2, 0.68),
+        "brier": (2, 0.22),
+        "scaled_brier": (2, 0.10),
+        "net_benefit(0.23)": (3, 0.362),
+        # Published 1.017 (0.906 to 1.143): the baseline is Efron's there.
+        "oe_ratio": (3, 1.018, 0.906, 1.143),
+    }
+    for name, (digits, value, *limits) in printed.items():
+        assert round(table["value"][name], digits) == value, name
+        assert [round(table[end][name], digits) for end in ("lower", "upper")[: len(limits)]] == limits, name
+    # The published AUC and its limits are those at 4.99 years, since its rows are cut at 5.
+    at_499 = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
+    auc = at_499.loc["auc", LIMITS].astype(float)
+    assert auc.round(2).tolist() == [0.68, 0.62, 0.73]
+
+
+def test_the_digits_of_r_with_the_baseline_of_r() -> None:
+    fit, check = cohorts()
+    rows = followed(fit)
+    model = EfronCox(fit.X.to_numpy(), rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool))
+    np.testing.assert_allclose(model.fitted.coefficients, IN_R["coefficients"], atol=1e-9)
+    y = check.time, check.event
+    report = validate(model, check.X, y, horizon=HORIZON, thresholds=[0.23, 0.4, 0.6], n_resamples=0)
+    np.testing.assert_allclose(report.predictions.survival[:3], IN_R["survival"], atol=1e-9)
+    table = report.to_frame()
+    errors = (table["upper"] - table["value"]) / norm.ppf(0.975)
+    for name in ("c_harrell", "calibration_slope"):
+        np.testing.assert_allclose([table["value"][name], errors[name]], IN_R[name], atol=1e-8)
+    np.testing.assert_allclose(table.loc["oe_ratio", LIMITS].astype(float), IN_R["oe_ratio"], atol=1e-8)
+    assert table["value"]["c_uno"] == pytest.approx(IN_R["c_uno"][0], abs=1e-10)
+    assert errors["c_uno"] == pytest.approx(IN_R["c_uno"][1], rel=2e-3)  # which takes the weights as known
+    distances = table.loc[["ici", "e50", "e90", "e_max"], "value"].astype(float)
+    np.testing.assert_allclose(distances, IN_R["calibration_errors"], atol=1e-7)
+    np.testing.assert_allclose(distances, IN_R["calibration_errors_rms"], atol=2e-4)
+    np.testing.assert_allclose(table["value"].iloc[-3:], IN_R["net_benefit"], atol=1e-10)
+    curve = report.calibration_curve()
+    for name in ("observed", "lower", "upper"):
+        at = np.interp(
+            IN_R["survival"], curve["predicted"], curve[name]
+        )  # between quantiles of the predictions
+        np.testing.assert_allclose(at, IN_R[name], atol=1e-4)
+
+
+def test_riskregression_at_499() -> None:
+    """Errors differ by less than 1e-3: a risk set with and without the row that is censored there."""
+    fit, check = cohorts()
+    rows = followed(fit)
+    model = EfronCox(fit.X.to_numpy(), rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool))
+    table = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
+    errors = (table["upper"] - table["value"]) / norm.ppf(0.975)
+    for name in ("auc", "brier"):
+        value, error, *_ = IN_R[f"{name}_at_4.99"]
+        assert table["value"][name] == pytest.approx(value, abs=1e-8)
+        assert errors[name] == pytest.approx(error, rel=1e-3)
+    assert table["value"]["scaled_brier"] == pytest.approx(IN_R["brier_at_4.99"][2], abs=1e-8)

@@ -1,0 +1,214 @@
+"""The report of a validation: its table, what it refuses, its page, its checklist and comparisons."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import CoxPHFitter
+
+from sstorch import validate
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import calibration_errors, net_benefit
+from sstorch.validation import ValidationReport
+
+T = 1.2
+NAMES = ["c_harrell", "c_uno", "auc", "oe_ratio", "calibration_intercept", "calibration_slope", "ici", "e50"]
+NAMES += ["e90", "e_max", "brier", "scaled_brier"]
+
+
+class Known:
+    """A model of one column, right up to a factor of its hazard and a factor of its score."""
+
+    time_unit_ = "years"
+
+    def __init__(self, slope: float = 1.0, level: float = 1.0) -> None:
+        self.slope, self.level = slope, level
+
+    def predict_survival_function(self, X: pd.DataFrame, times: Any) -> np.ndarray:
+        hazard = self.level * np.exp(self.slope * X["x"].to_numpy())
+        return np.exp(-hazard[:, None] * np.asarray(times))
+
+
+def _rows(n: int = 250, seed: int = 3) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-x)), rng.exponential(2.0, n)
+    X = pd.DataFrame({"x": x, "stage": np.where(rng.random(n) < 0.1, np.nan, 1.0)})
+    return X, (np.minimum(failed, left), failed <= left)
+
+
+@pytest.fixture(scope="module")
+def report() -> ValidationReport:
+    X, y = _rows()
+    return validate(Known(), X, y, horizon=T, thresholds=[0.5, 0.2], n_resamples=40)
+
+
+def test_every_measure_has_limits_around_it(report: ValidationReport) -> None:
+    table = report.to_frame()
+    assert table.index.tolist() == [*NAMES, "net_benefit(0.2)", "net_benefit(0.5)"]
+    assert (table["lower"] < table["upper"]).all()
+    inside = (table["lower"] <= table["value"]) & (table["value"] <= table["upper"])
+    assert inside.drop(["ici", "e50", "e90", "e_max"]).all()  # a resample is never as calibrated as its rows
+    assert (table["reason"] == "").all()
+    for name, ideal in (("oe_ratio", 1.0), ("calibration_slope", 1.0), ("calibration_intercept", 0.0)):
+        assert table["lower"][name] < ideal < table["upper"][name]
+
+
+def test_it_shows_its_numbers(report: ValidationReport) -> None:
+    text = repr(report)
+    assert text.startswith("Known on 250 rows, ")
+    assert f"{report.table['value']['brier']:.3f}" in text
+
+
+def test_limits_of_the_bootstrap_are_quantiles_over_resampled_rows(report: ValidationReport) -> None:
+    X, (time, event) = _rows()
+    survival = Known().predict_survival_function(X, [T])[:, 0]
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(40):
+        rows = rng.integers(0, time.size, time.size)
+        part = time[rows], event[rows], survival[rows]
+        benefit = net_benefit(*part, t=T, thresholds=[0.5])["net_benefit"].item()
+        drawn.append((calibration_errors(*part, t=T).e90, benefit))
+    for name, values in zip(("e90", "net_benefit(0.5)"), np.transpose(drawn), strict=True):
+        limits = report.table.loc[name, ["lower", "upper"]].astype(float)
+        np.testing.assert_allclose(limits, np.quantile(values, [0.025, 0.975]), atol=1e-12)
+
+
+def test_a_model_of_lifelines_and_its_curves_are_the_same() -> None:
+    X, (time, event) = _rows()
+    X = X[["x"]]
+    model = CoxPHFitter().fit(X.assign(time=time, event=event), "time", "event")
+    report = validate(model, X, (time, event), horizon=T, n_resamples=0)
+    expected = model.predict_survival_function(X, times=[T]).to_numpy()[0]
+    np.testing.assert_array_equal(report.predictions.survival, expected)
+
+
+def test_predictions_all_alike_have_reasons_in_place_of_a_slope() -> None:
+    X, y = _rows()
+    table = validate(Known(slope=0.0), X, y, horizon=T, n_resamples=20).to_frame()
+    for name in ("calibration_slope", "ici", "e50", "e90", "e_max"):
+        assert np.isnan(table["value"][name])
+        assert "all predictions are equal" in table["reason"][name]
+    assert table["value"]["auc"] == pytest.approx(0.5, abs=1e-12)
+    assert np.isfinite(table["value"]["brier"])
+
+
+def test_without_resamples_there_are_no_limits_by_bootstrap() -> None:
+    X, y = _rows()
+    table = validate(Known(), X, y, horizon=T, n_resamples=0).to_frame()
+    by_bootstrap = table["method"] == "bootstrap"
+    assert table["lower"][by_bootstrap].isna().all()
+    assert table["lower"][~by_bootstrap].notna().all()
+    assert (table["reason"] == "").all()
+
+
+def test_comparison_with_another_model(report: ValidationReport) -> None:
+    X, y = _rows()
+    worse = validate(Known(slope=-1.0, level=0.3), X, y, horizon=T, thresholds=[0.5], n_resamples=0)
+    table = report.compare(worse, n_resamples=20)
+    assert table.index.tolist() == [*NAMES, "net_benefit(0.5)"]
+    np.testing.assert_allclose(table["first"] - table["second"], table["difference"], atol=1e-12)
+    assert table["lower"]["auc"] > 0
+    assert table["upper"]["brier"] < 0
+    other_rows = validate(Known(), *_rows(seed=1), horizon=T, n_resamples=0)
+    with pytest.raises(DataError, match="a report of the same rows"):
+        report.compare(other_rows)
+    with pytest.raises(ConfigError, match=r"expected the horizon 1.2; got 1"):
+        report.compare(validate(Known(), X, y, horizon=1.0, n_resamples=0))
+
+
+def test_the_page_needs_no_other_file(report: ValidationReport, tmp_path: Path) -> None:
+    path = report.to_html(tmp_path / "page.html")
+    page = path.read_text(encoding="utf-8")
+    assert not re.findall(r"(?:src|href)=[\"'](?!data:|#)|<script|@import|url\(", page)
+    assert page.count("<img") == 2
+    for text in ("Known on 250 rows", "1.2 years", "calibration slope", "TRIPOD+AI", "stage", "threshold"):
+        assert text in page, text
+    table = report.to_frame()
+    assert f"{table['value']['c_harrell']:.3f}"[1:] in page
+    assert page.count("<tr>") >= len(table) + 50
+
+
+def test_a_page_without_a_calibration_curve_says_why(tmp_path: Path) -> None:
+    X, y = _rows()
+    report = validate(Known(slope=0.0), X, y, horizon=T, n_resamples=0)
+    page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "There is no curve. survival: all predictions are equal" in page
+    assert page.count("<img") == 1
+
+
+def test_the_checklist_has_every_item_and_tells_what_it_knows(report: ValidationReport) -> None:
+    items = report.tripod()
+    assert {int(re.match(r"\d+", number)[0]) for number in items.index} == set(range(1, 28))  # type: ignore[index]
+    assert len(items) == 52
+    _, (time, event) = _rows()
+    assert (
+        f"{event.sum()} events, {(event & (time <= T)).sum()} of them up to 1.2 years" in items["told"]["21"]
+    )
+    assert "stage" in items["told"]["11"]
+    assert items["told"]["17"] == ""
+    assert (items["left"] != "").all()
+
+
+def test_figures(report: ValidationReport) -> None:
+    ax = report.plot_decision_curve()
+    everybody, nobody, model = (line.get_ydata() for line in ax.get_lines())
+    curve = report.decision_curve()
+    np.testing.assert_array_equal(model, curve["net_benefit"])
+    np.testing.assert_array_equal(everybody, curve["treat_all"])
+    assert not np.any(nobody)
+    observed = report.plot_calibration().get_lines()[1]
+    np.testing.assert_array_equal(observed.get_ydata(), report.calibration_curve()["observed"])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": Known}, DataError, "model: expected a fitted estimator"),
+        ({"model": object()}, DataError, "model: expected a fitted estimator"),
+        ({"horizon": 99.0}, DataError, "horizon: expected a time within the observed ones"),
+        ({"horizon": 0.0}, ConfigError, "horizon: expected one finite time"),
+        ({"thresholds": [1.2]}, ConfigError, "thresholds: expected risks in"),
+        ({"n_resamples": 5}, ConfigError, "n_resamples: expected 0 or at least 20"),
+        ({"confidence": 2.0}, ConfigError, "confidence"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    X, y = _rows(30)
+    given = {"model": Known(), "X": X, "y": y, "horizon": T, **change}
+    with pytest.raises(error, match=message):
+        validate(**given)
+
+
+def test_a_model_that_predicts_another_number_of_rows() -> None:
+    class Odd:
+        def predict_survival_function(self, X: Any, times: Any) -> np.ndarray:
+            return np.full((3, 1), 0.5)
+
+    X, y = _rows(30)
+    with pytest.raises(DataError, match=r"for each of 30 rows, shape \(30, 1\); got \(3, 1\)"):
+        validate(Odd(), X, y, horizon=T)
+
+
+def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> None:
+    """Ties, few events, all censored, certain, equal and extreme predictions; warnings are errors."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        n = int(rng.integers(2, 30))
+        time = np.round(rng.exponential(size=n), int(rng.integers(1, 4))) + 0.01
+        event = rng.random(n) < rng.choice([0.0, 0.1, 0.5, 1.0])
+        score = rng.normal(size=n) * rng.choice([0.0, 1.0, 30.0])
+        survival = np.round(np.exp(-np.exp(np.clip(score, -700.0, 6.5))), int(rng.choice([0, 1, 300])))
+
+        class Given:
+            def predict_survival_function(self, X: Any, times: Any, survival: Any = survival) -> np.ndarray:
+                return np.asarray(survival)[:, None]
+
+        report = validate(
+            Given(), np.zeros((n, 1)), (time, event), horizon=float(rng.choice(time)), n_resamples=0
+        )
+        table = report.to_frame()
+        assert ((table["reason"] != "") == table["value"].isna()).all()
