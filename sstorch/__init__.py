@@ -7,7 +7,7 @@ from sstorch._version import __version__
 
 if TYPE_CHECKING:
     from sstorch import metrics
-    from sstorch.data import SurvivalData, interval, list_datasets, load_dataset
+    from sstorch.data import Surv, SurvivalData, list_datasets, load_dataset
     from sstorch.exact.estimators import (
         OptimalCompetingRisksTree,
         OptimalPolicyTree,
@@ -29,9 +29,9 @@ __all__ = [
     "OptimalTreeRegressor",
     "SoftSurvivalTree",
     "SoftSurvivalTreeCV",
+    "Surv",
     "SurvivalData",
     "__version__",
-    "interval",
     "list_datasets",
     "load_dataset",
     "metrics",
@@ -41,7 +41,7 @@ __all__ = [
 
 # Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
 _HOMES = {
-    **dict.fromkeys(("SurvivalData", "interval", "list_datasets", "load_dataset"), "sstorch.data"),
+    **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     **dict.fromkeys(
         ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"

@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, rows_text
-from sstorch.data import Causes, Schema, SurvivalData
+from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
+from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
@@ -73,10 +74,12 @@ class SurvivalEstimator(FrameEstimator):
         event_times_: distinct training event times, original units, increasing; of intervals the upper
             bounds.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
     """
 
     event_times_: FloatArray
     zero_time_: float
+    outcome_type_: OutcomeType
 
     @property
     def unique_times_(self) -> FloatArray:
@@ -356,7 +359,7 @@ class SurvivalEstimator(FrameEstimator):
         shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
         return np.unique(np.quantile(events, shares, method="inverted_cdf"))
 
-    def score(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
 
         Curves are compared at every distinct event time, up to 2^27 values (rows x times), and beyond at the
@@ -364,41 +367,36 @@ class SurvivalEstimator(FrameEstimator):
 
         Args:
             X: rows with the training columns.
-            y: their times and events, as in ``fit``.
-            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
-            entry: (n,), times from which rows were observed (left truncation); pairs count that were at risk
-                together. None if all were from time zero.
+            y: their outcome, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights. With left truncation
+                pairs count that were at risk together.
 
         Raises:
             DataError: the data cannot be used, or no two rows can be compared.
         """
-        data = self._scored(X, y, entry, sample_weight)
+        data = self._scored(X, y, sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data))
         curves = self.falling_curves(data.frame, times)
-        weight = None if sample_weight is None else data.sample_weight
         return metrics.concordance_harrell(
-            data.time, data.event, curves, times, sample_weight=weight, entry=data.entry
+            data.time, data.event, curves, times, sample_weight=data.uneven_weight, entry=data.entry
         )
 
-    def _scored(
-        self,
-        X: object,
-        y: object,
-        entry: object = None,
-        sample_weight: object = None,
-        id: object = None,
-    ) -> SurvivalData:
+    def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
+        """Rows with an outcome of the kind that the model was trained on.
+
+        Raises:
+            DataError: the data cannot be used, or the outcome lacks the entry, id or causes of training.
+        """
         check_is_fitted(self)
+        outcome = outcome_of(self, y)
         frame = self._schema.frame_of(X)
         return SurvivalData(
             # The numbered rows of an array are no labels that those of y could contradict.
             frame if isinstance(X, pd.DataFrame) else X,
-            y,
+            outcome,
             sample_weight=sample_weight,
-            entry=entry,
-            id=id,
             require_events=False,
             zero_time=self.zero_time_,
         )
@@ -409,13 +407,11 @@ class IncidenceEstimator(SurvivalEstimator):
 
     Attributes:
         causes_: names of the K causes.
-        coding_: the same by their values in ``y``.
         horizon_: median of the observed event times, at which :meth:`predict` gives incidences.
         time_unit_: unit of the times; None if not known.
     """
 
     causes_: tuple[str, ...]
-    coding_: dict[str, str]
     horizon_: float
     time_unit_: str | None
 
@@ -429,7 +425,7 @@ class IncidenceEstimator(SurvivalEstimator):
 
     def _set_causes(self, data: SurvivalData) -> None:
         """Take over what training rows say of causes and times."""
-        self.causes_, self.coding_ = data.cause_names, dict(data.causes.coding if data.causes else {})
+        self.causes_, self.outcome_type_ = data.cause_names, data.outcome_type
         self.horizon_ = median_event_time(data)
 
     @overload
@@ -514,9 +510,9 @@ class IncidenceEstimator(SurvivalEstimator):
 
     def _number(self, cause: int | str) -> int:
         """Number of a cause, 1 .. K."""
-        return Causes(self.coding_, np.zeros(0, dtype=np.int64)).number(cause)
+        return cause_number(cause, self.causes_)
 
-    def score(self, X: object, y: object, sample_weight: object = None, entry: object = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Mean over causes of the cause-specific concordance of their incidences.
 
         Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
@@ -525,27 +521,25 @@ class IncidenceEstimator(SurvivalEstimator):
 
         Args:
             X: rows with the training columns.
-            y: their times and causes, as in ``fit``.
-            sample_weight: (n,), >= 0; a pair counts with the product of its weights.
-            entry: (n,), times from which rows were observed (left truncation); pairs count that were at risk
-                together.
+            y: their outcome, as in ``fit``.
+            sample_weight: (n,), >= 0; a pair counts with the product of its weights. With left truncation
+                pairs count that were at risk together.
 
         Raises:
             DataError: the data cannot be used, or no two rows can be compared.
         """
-        data = self._scored(X, y, entry, sample_weight)
+        data = self._scored(X, y, sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
         incidence = self.predict_cumulative_incidence(data.frame, times)
-        weight = None if sample_weight is None else data.sample_weight
         scores = [
             metrics.concordance_harrell(
                 data.time,
                 data.cause == k,
                 1 - incidence[:, k - 1],
                 times,
-                sample_weight=weight,
+                sample_weight=data.uneven_weight,
                 entry=data.entry,
             )
             for k in range(1, len(self.causes_) + 1)
@@ -553,34 +547,12 @@ class IncidenceEstimator(SurvivalEstimator):
         ]
         return float(np.mean(scores))
 
-    def _scored(
-        self,
-        X: object,
-        y: object,
-        entry: object = None,
-        sample_weight: object = None,
-        id: object = None,
-    ) -> SurvivalData:
-        check_is_fitted(self)
-        frame = self._schema.frame_of(X)
-        return SurvivalData(
-            # The numbered rows of an array are no labels that those of y could contradict.
-            frame if isinstance(X, pd.DataFrame) else X,
-            y,
-            sample_weight=sample_weight,
-            entry=entry,
-            id=id,
-            require_events=False,
-            zero_time=self.zero_time_,
-            causes=self.coding_,
-        )
-
     def group_table(self, X: object, y: object, horizons: npt.ArrayLike | None = None) -> pd.DataFrame:
         """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
 
         Args:
             X: rows, best others than those of training: gates were placed where these differ.
-            y: their times and causes, as in ``fit``.
+            y: their outcome, as in ``fit``.
             horizons: times of the incidences; if None two times that divide the training event times into
                 three.
 

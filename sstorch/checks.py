@@ -398,11 +398,12 @@ def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None
 
 
 def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Names of the first two pandas objects that have the same row labels in different orders.
+    """Names of the first two objects that have the same row labels in different orders.
 
-    What is no Series and no DataFrame is passed over.
+    What has no row labels, as pandas objects and outcomes of them have, is passed over.
     """
-    indexed = {name: part.index for name, part in parts.items() if isinstance(part, pd.DataFrame | pd.Series)}
+    labels = {name: getattr(part, "index", None) for name, part in parts.items()}
+    indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
     if len(indexed) < 2:
         return None
     (first_name, first), *others = indexed.items()

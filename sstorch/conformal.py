@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch._types import FloatArray
 from sstorch.base import SurvivalEstimator
 from sstorch.checks import blocks, check_integer, is_number_of
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Schema, SurvivalData, as_surv
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import KaplanMeier, censoring_distribution
@@ -121,14 +121,20 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features, a DataFrame or an array (n, p).
-            y: times and events, as :func:`sstorch.data.parse_target` accepts them.
+            y: right-censored outcome, a :class:`~sstorch.Surv` or a (time, event) tuple.
 
         Raises:
             DataError: the data cannot be used, or too few rows can calibrate.
             ConfigError: a parameter has a value that does not exist.
         """
         self._check()
-        data = SurvivalData(X, y)
+        outcome = as_surv(y)
+        if outcome.type != "right":
+            raise DataError(
+                f"conformal bounds need right-censored times, and y is {outcome.type}: their weights come "
+                "from the censoring distribution of subjects observed from time zero"
+            )
+        data = SurvivalData(X, outcome)
         self._schema = Schema.of(data.frame)
         held = self._calibration_rows(data.event)
         train, rows = data.subset(~held), data.subset(held)

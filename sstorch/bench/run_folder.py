@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
@@ -222,9 +221,7 @@ class RunFolder:
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
-        coding = ["0", *result.model.coding_]
-        causes = np.array(coding, dtype=object)[data.cause]
-        axes = plot_incidence(result.model, data.frame, (data.time, causes), entry=data.entry)
+        axes = plot_incidence(result.model, data.frame, data.y)
         figure = axes[0].get_figure(root=True)
         assert figure is not None
         figure.savefig(folder / "incidence.png", dpi=120)

@@ -88,7 +88,7 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
         for name in SCORES
         if name in METRICS
     }
-    return scores | {"log_likelihood": tree.log_likelihood(rows.frame, (rows.time, rows.event), rows.entry)}
+    return scores | {"log_likelihood": tree.log_likelihood(rows.frame, rows.y)}
 
 
 def score_predictor(
@@ -202,8 +202,7 @@ def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
     if likelihood is None:
         return Score(np.nan, "the model has no density")
     try:
-        entry = (rows.entry,) if rows.entry.any() else ()
-        value = float(likelihood(rows.frame, (rows.time, rows.event), *entry))
+        value = float(likelihood(rows.frame, rows.y))
     except DataError as error:
         return Score(np.nan, str(error))
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")

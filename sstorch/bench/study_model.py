@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 from torch import Tensor
@@ -58,11 +56,9 @@ class EncodedTree:
         """Leaf of each row's most probable path, (n,)."""
         return self._tree.apply(self._encode(X))
 
-    def log_likelihood(
-        self, X: pd.DataFrame, y: tuple[FloatArray, npt.NDArray[np.bool_]], entry: FloatArray | None = None
-    ) -> float:
+    def log_likelihood(self, X: pd.DataFrame, y: object) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        return self._tree.log_likelihood(self._encode(X), *y, entry)
+        return self._tree.log_likelihood(self._encode(X), SurvivalData(X, y, require_events=False))
 
 
 @dataclass(frozen=True)

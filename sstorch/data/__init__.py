@@ -2,8 +2,9 @@
 
 from sstorch.data.causes import Causes, parse_causes
 from sstorch.data.datasets import list_datasets, load_dataset, load_file
-from sstorch.data.intervals import Intervals, interval
+from sstorch.data.intervals import Intervals
 from sstorch.data.preprocessing import Preprocessor, Schema
+from sstorch.data.surv import OutcomeType, Surv, as_surv, outcome_of
 from sstorch.data.survival_data import SurvivalData, stratified_folds
 from sstorch.data.target import Groups, parse_groups, parse_target
 
@@ -11,13 +12,16 @@ __all__ = [
     "Causes",
     "Groups",
     "Intervals",
+    "OutcomeType",
     "Preprocessor",
     "Schema",
+    "Surv",
     "SurvivalData",
-    "interval",
+    "as_surv",
     "list_datasets",
     "load_dataset",
     "load_file",
+    "outcome_of",
     "parse_causes",
     "parse_groups",
     "parse_target",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,17 +45,22 @@ class Causes:
         return Causes(self.coding, self.codes[index])
 
     def number(self, cause: int | str) -> int:
-        """Number of a cause, 1 .. K, by itself or by its name.
+        """As :func:`cause_number`."""
+        return cause_number(cause, self.names)
 
-        Raises:
-            ConfigError: there is no such cause.
-        """
-        if isinstance(cause, str) and cause in self.names:
-            return self.names.index(cause) + 1
-        if isinstance(cause, int | np.integer) and 1 <= cause <= len(self.names):
-            return int(cause)
-        known = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names, 1))
-        raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
+
+def cause_number(cause: int | str, names: Sequence[str]) -> int:
+    """Number of a cause, 1 .. K, by itself or by its name.
+
+    Raises:
+        ConfigError: there is no such cause.
+    """
+    if isinstance(cause, str) and cause in names:
+        return names.index(cause) + 1
+    if isinstance(cause, int | np.integer) and 1 <= cause <= len(names):
+        return int(cause)
+    known = ", ".join(f"{number} ({name})" for number, name in enumerate(names, 1))
+    raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
 
 
 def parse_causes(
@@ -64,7 +69,6 @@ def parse_causes(
     *,
     time: str = "time",
     cause: str = "cause",
-    require_all: bool = True,
 ) -> tuple[FloatArray, Causes]:
     """Read times and causes from any of the accepted forms of y.
 
@@ -77,7 +81,6 @@ def parse_causes(
             word ``censored``.
         time: column of the times.
         cause: column of the causes.
-        require_all: False where rows are only scored: some causes may then have ended none of them.
 
     Returns:
         times (n,) float64 >= 0, zeros kept, and the causes.
@@ -101,7 +104,7 @@ def parse_causes(
     )
     number = {censored: 0} | {value: k for k, value in enumerate(named, 1)}
     codes = np.array([number[word] for word in words], dtype=np.int64)
-    _check_names(tuple(named.values()), codes if require_all else None, where)
+    _check_names(tuple(named.values()), where)
     return times, Causes(named, codes)
 
 
@@ -139,16 +142,22 @@ def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[s
     return censored[0], {word: word for word in vocabulary(column) if word != censored[0]}
 
 
-def _check_names(names: tuple[str, ...], codes: IntArray | None, where: str) -> None:
+def _check_names(names: tuple[str, ...], where: str) -> None:
     if not names:
         raise DataError(f"{where} names no cause: all rows are censored")
     if len(set(names)) < len(names):
         raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
-    if codes is None:
-        return
-    counts = np.bincount(codes, minlength=len(names) + 1)[1:]
+
+
+def check_all_occur(causes: Causes, where: str = "y") -> None:
+    """Make sure that some row has each cause.
+
+    Raises:
+        DataError: No row has some cause.
+    """
+    counts = np.bincount(causes.codes, minlength=len(causes.names) + 1)[1:]
     if (absent := counts == 0).any():
         raise DataError(
-            f"no row of {where} has cause {names_text([names[k] for k in np.flatnonzero(absent)])}; "
+            f"no row of {where} has cause {names_text([causes.names[k] for k in np.flatnonzero(absent)])}; "
             "codes of causes are consecutive: 1 .. K"
         )

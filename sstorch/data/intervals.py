@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import rows_text
-from sstorch.data.columns import check_same_order, check_size, numeric_values, to_pandas
+from sstorch.data.columns import check_size, numeric_values, to_pandas
 from sstorch.exceptions import DataError
 
 _FIELDS = ("lower", "upper")
@@ -54,37 +53,25 @@ class Intervals:
         return Intervals(self.lower[index], self.upper[index])
 
 
-def interval(lower: object, upper: object) -> npt.NDArray[np.void]:
-    """A target of event times that are known up to an interval, as R's ``Surv(type = "interval2")``.
+def read_bounds(lower: object, upper: object) -> Intervals:
+    """Bounds of event times that are known up to an interval.
 
     Args:
-        lower: Last time at which the event had not come yet (n,), >= 0: 0 for a left-censored row.
-        upper: First time at which it had (n,): infinite for a right-censored row, equal to `lower` for an
-            exact time.
-
-    Returns:
-        Structured array (n,) with the fields ``lower`` and ``upper``; it splits by rows as any target does.
+        lower: Last time at which the event had not happened (n,), >= 0.
+        upper: First time at which it had (n,), >= 0 or infinite.
 
     Raises:
         DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed. Rows
             are given as 0-based positions.
-
-    >>> interval([0, 2, 3, 5], [4, 2, 7, np.inf])
-    array([(0.,  4.), (2.,  2.), (3.,  7.), (5., inf)],
-          dtype=[('lower', '<f8'), ('upper', '<f8')])
     """
-    check_same_order(("lower", lower), ("upper", upper))
-    bounds = [_bound(values, name) for name, values in zip(_FIELDS, (lower, upper), strict=True)]
-    if len(bounds[0]) != len(bounds[1]):
-        raise DataError(f"{len(bounds[0])} lower but {len(bounds[1])} upper bounds; give one of each a row")
-    low, high = bounds
+    low, high = (_bound(values, name) for name, values in zip(_FIELDS, (lower, upper), strict=True))
+    if len(low) != len(high):
+        raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
     if (bad := np.isinf(low)).any():
         raise DataError(f"lower is infinite in {rows_text(bad)}; a row censored from the left has lower = 0")
     if (bad := low > high).any():
         raise DataError(f"lower is above upper in {rows_text(bad)}; are the bounds swapped?")
-    target = np.empty(len(low), dtype=[(name, np.float64) for name in _FIELDS])
-    target["lower"], target["upper"] = low, high
-    return target
+    return Intervals(low, high)
 
 
 def _bound(values: object, name: str) -> FloatArray:
@@ -103,23 +90,8 @@ def _bound(values: object, name: str) -> FloatArray:
 
 
 def is_interval(y: object) -> bool:
-    """Whether a target holds intervals: a structured array or a frame with the fields of `interval` alone."""
+    """Whether a structured array or a frame has the fields ``lower`` and ``upper``, and no others."""
     if isinstance(y, np.ndarray):
         return y.dtype.names is not None and set(y.dtype.names) == set(_FIELDS)
     y = to_pandas(y)
     return isinstance(y, pd.DataFrame) and {str(name) for name in y.columns} == set(_FIELDS)
-
-
-def parse_intervals(y: object) -> Intervals:
-    """Read intervals.
-
-    Args:
-        y: A target for which :func:`is_interval` is true.
-
-    Raises:
-        DataError: As :func:`interval`.
-    """
-    values = to_pandas(y)
-    lower, upper = (values[name] for name in _FIELDS)  # type: ignore[index]
-    target = interval(lower, upper)
-    return Intervals(target["lower"].copy(), target["upper"].copy())

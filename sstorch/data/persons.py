@@ -17,6 +17,9 @@ from sstorch.exceptions import ConfigError, DataError
 
 # Ids that a message names.
 _IDS_SHOWN = 3
+# Rows that follow another of their value, and the share of them that begin where that one ends, from which a
+# column is taken for the subjects; gaps in a history are why the share is below one.
+_MIN_FOLLOWING, _FOLLOWING = 10, 0.9
 
 
 def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
@@ -93,6 +96,52 @@ def check_histories(
     names = names_text([str(ids[p]) for p in np.unique(person[one[gaps]])][:_IDS_SHOWN])
     text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a person, such as id {names}"
     return [Oddity(text, "nobody counts as at risk in a gap; close them if they were observed there")]
+
+
+def check_no_roles_left(
+    frame: pd.DataFrame, person: IntArray | None, entry: FloatArray, time: FloatArray
+) -> None:
+    """Refuse features of counting-process rows that are the subjects or the entry times.
+
+    Args:
+        frame: Features (n, p), cleaned.
+        person: Subject of each row (n,), or None.
+        entry: Entry times (n,).
+        time: Times (n,).
+
+    Raises:
+        DataError: A column equals the entry times, or identifies subjects: without `person`, almost every
+            row of a value begins where the row before of the same value ends.
+    """
+    late = bool(np.ptp(entry))
+    for name in frame.columns:
+        column = frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            values = column.cat.codes.to_numpy()
+        else:
+            values = column.to_numpy()
+            if late and np.array_equal(values, entry):
+                raise DataError(f"column {str(name)!r} of X holds the entry times; drop it from X")
+        if _identifies_subjects(values, person, entry, time):
+            remedy = "drop it from X"
+            if person is None:
+                remedy = f"give it as the subject, Surv(..., id=X[{str(name)!r}]), and {remedy}"
+            raise DataError(f"column {str(name)!r} of X identifies the subjects of start-stop rows; {remedy}")
+
+
+def _identifies_subjects(
+    values: npt.NDArray[Any], person: IntArray | None, entry: FloatArray, time: FloatArray
+) -> bool:
+    order = np.lexsort((entry, values))
+    same = values[order][1:] == values[order][:-1]
+    if same.sum() < _MIN_FOLLOWING:
+        return False
+    if person is not None:
+        # One value a subject, and one subject a value.
+        pairs = pd.DataFrame({"value": values, "person": person}).drop_duplicates()
+        return not (pairs["value"].duplicated().any() or pairs["person"].duplicated().any())
+    follows = (entry[order][1:] == time[order][:-1])[same]
+    return bool(follows.mean() >= _FOLLOWING and len(np.unique(values)) > 1)
 
 
 def join_rows(

@@ -10,21 +10,21 @@ import pandas as pd
 from sklearn.model_selection import StratifiedKFold
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
-from sstorch.data.causes import CauseNames, Causes, parse_causes
+from sstorch.checks import check_columns_exist, check_unique, option_text, wording
+from sstorch.data.causes import CauseNames, Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
     check_same_order,
     clean_features,
-    numeric_values,
     parse_weights,
     set_missing,
-    target_parts,
+    to_pandas,
 )
-from sstorch.data.intervals import Intervals, interval, is_interval, parse_intervals
+from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
-from sstorch.data.persons import check_histories, join_rows, parse_persons
-from sstorch.data.target import Groups, parse_groups, parse_target
+from sstorch.data.persons import check_histories, check_no_roles_left, join_rows, parse_persons
+from sstorch.data.surv import OutcomeType, Surv, as_surv
+from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -79,33 +79,25 @@ def stratified_folds(
 
 
 class SurvivalData:
-    """Survival data that passed all checks: exact and right-censored times, or intervals.
+    """Survival data that passed all checks: features, outcome, weights.
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
     half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
     training rows: identifiers, codes for missing values, categories spelled in several ways, columns that
-    tell the time, columns of more than 100 categories.
+    determine the time, columns of more than 100 categories.
 
     Args:
-        X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ...
-        y: Times and events in a form that `parse_target` accepts, or intervals, see `sstorch.interval`.
-        event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
-        sample_weight: Weight of each row (n,), >= 0; None means one each.
+        X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns of a frame
+            that `Surv.of` took into `y` are left out.
+        y: Outcome: a `Surv`, or a right-censored one in a form that `as_surv` accepts.
+        sample_weight: Weight of each row (n,), >= 0; None means those of `y`, or one each.
         zero_time: What replaces a time of zero, unless a positive time is as small; by default half the
             smallest positive time. Give that of the training rows where others are scored.
-        entry: Time from which each row was observed (n,), >= 0 and below its time: left truncation, also
-            called delayed entry. None means time zero for all.
         require_events: False for data that are only scored: they may then hold no event, one single row, or
             a column without values.
         sensitive: Group of each row (n,), for fairness, or the name of a column of `X`, which then is no
             feature.
-        causes: Asks for competing causes: `y` then holds times and causes. ``"auto"``, 0 for censored rows
-            and 1 .. K for causes, or names by value such as ``{1: "relapse", 2: "death"}``; see
-            `parse_causes`.
         time_unit: Unit of the times as texts and figures name it, such as ``"days"``; None if not known.
-        id: Person of each row (n,), where people have several, each from its `entry` to its time; columns may
-            change from one to the next. None if rows are persons.
-        recurrent: True if the event can happen to a person again, so that rows may come after one.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
@@ -114,15 +106,16 @@ class SurvivalData:
         intervals: What is known of each row's time where some are intervals; None where all are exact or
             right-censored.
         sample_weight: (n,) float64.
-        entry: (n,) float64 >= 0, 0 where a row was observed from the beginning.
+        entry: (n,) float64 >= 0, 0 where a row was at risk from the beginning.
         groups: Sensitive groups of the rows; None if not given.
-        causes: Cause of each row's event; None if they were not asked for.
+        causes: Cause of each row's event; None if there is one event.
         time_unit: Unit of the times; None if not known.
-        person: Of each row, (n,), 0 .. P - 1 in the order in which they first appear; None without `id`.
+        person: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
+        outcome_type: Type of the outcome, which a model keeps.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
-        ConfigError: `event_coding` does not exist, or `time_unit` is no text.
+        ConfigError: Weights are given twice, or `time_unit` is no text.
 
     >>> data = SurvivalData(np.array([[1.0], [2.0], [4.0]]), ([5.0, 3.0, 8.0], [1, 0, 1]))
     >>> data.describe()
@@ -134,6 +127,7 @@ class SurvivalData:
     event: BoolArray
     sample_weight: FloatArray
     entry: FloatArray
+    outcome_type: OutcomeType
     groups: Groups | None = None
     causes: Causes | None = None
     time_unit: str | None = None
@@ -145,78 +139,68 @@ class SurvivalData:
         X: object,
         y: object,
         *,
-        event_coding: str = "auto",
         sample_weight: object = None,
-        entry: object = None,
         require_events: bool = True,
         zero_time: float | None = None,
         sensitive: object = None,
-        causes: CauseNames | None = None,
         time_unit: str | None = None,
-        id: object = None,
-        recurrent: bool = False,
     ) -> None:
+        outcome = as_surv(y)
+        X = _without_outcome(X, outcome)
         self.time_unit = check_time_unit(time_unit)
-        frame = clean_features(X)
-        if causes is None and is_interval(y):
-            time, event = self._set_intervals(parse_intervals(y))
-        elif causes is None:
-            time, event = parse_target(y, event_coding=event_coding)
-        else:
-            time, self.causes = parse_causes(y, causes, require_all=require_events)
-            event = self.causes.codes > 0
-        self._set(frame, X, y, time, event, sample_weight, entry, require_events, zero_time)
-        # Rows that are only scored may be any part of a history.
-        odd = [] if id is None else self._set_persons(id, recurrent or not require_events)
+        odd = self._set(clean_features(X), X, outcome, sample_weight, require_events, zero_time)
         if require_events:
-            tell([*odd_columns(self.frame, time), *odd], strict=False, stacklevel=2)
+            tell([*odd_columns(self.frame, self.nominal_time), *odd], strict=False, stacklevel=2)
         if sensitive is not None:
-            check_same_order(
-                ("X", X),
-                *target_parts(y),
-                ("sample_weight", sample_weight),
-                ("entry", entry),
-                ("sensitive", sensitive),
-            )
+            check_same_order(("X", X), ("y", outcome), ("sensitive", sensitive))
             self._set_groups(sensitive, feature=False)
-
-    def _set_intervals(self, intervals: Intervals) -> tuple[FloatArray, BoolArray]:
-        """Take over intervals, if some are; nominal times and events."""
-        if intervals.censored.any():
-            self.intervals = intervals
-        return intervals.middle, intervals.event
 
     def _set(
         self,
         frame: pd.DataFrame,
         X: object,
-        y: object,
-        time: FloatArray,
-        event: BoolArray,
+        y: Surv,
         sample_weight: object,
-        entry: object,
         require_events: bool,
         zero_time: float | None = None,
-    ) -> None:
-        self.frame = frame
-        n = len(frame)
-        if n != len(time):
-            raise DataError(f"X has {n} rows but y has {len(time)}; give one target for every row")
+    ) -> list[Oddity]:
+        """Take over features and outcome; what is odd about the histories of subjects."""
+        self.frame, n = frame, len(frame)
+        if n != len(y):
+            raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        check_same_order(("X", X), *target_parts(y), ("sample_weight", sample_weight), ("entry", entry))
-        self.sample_weight = parse_weights(sample_weight, n)
-        self.entry = _entries(entry, time)
-        self.event = event
-        told = [time]
-        if self.intervals is not None:
-            _check_entered_before(self.intervals, self.entry)
-            told += [self.intervals.lower, self.intervals.upper]
+        check_same_order(("X", X), ("y", y), ("sample_weight", sample_weight))
+        if sample_weight is not None and y.weight is not None:
+            raise ConfigError("sample_weight and the weight of y say the same; leave one of them out")
+        self.sample_weight = parse_weights(y.weight if sample_weight is None else sample_weight, n)
+        self.outcome_type, self.causes = y.outcome_type, y.coded_causes
+        told: list[FloatArray] = []
+        if y.intervals is not None:
+            time, self.event = y.intervals.middle, y.intervals.event
+            if y.intervals.censored.any():
+                self.intervals, told = y.intervals, [y.intervals.lower, y.intervals.upper]
+        else:
+            assert y.time is not None
+            assert y.event is not None
+            time, self.event = y.time.copy(), y.event.copy()
+        self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
         if require_events:
-            _check_trainable(self.frame, time, event, self.sample_weight, told)
+            if self.causes is not None:
+                check_all_occur(self.causes)
+            _check_trainable(frame, time, self.event, self.sample_weight, [time, *told])
         self.nominal_time, self._moved = _positive(time, zero_time)
         if self.intervals is not None:
             self.intervals = self.intervals.moved(self._moved, self.nominal_time)
+        odd = []
+        if y.id is not None:
+            self.person, ids = parse_persons(y.id, n)
+            # Rows that are only scored may be any part of a history.
+            free = y.recurrent or not require_events
+            odd = check_histories(self.person, ids, self.entry, self.given_time, self.event, free)
+        if require_events and y.type in ("counting", "competing counting"):
+            check_no_roles_left(frame, self.person, self.entry, self.given_time)
+        return odd
 
     @classmethod
     def from_frame(
@@ -270,48 +254,33 @@ class SurvivalData:
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
-        if entry in (time, event):
-            raise ConfigError(f"column {entry!r} is both the entry and the time or event; name two columns")
-        if id is not None and id in (time, event, entry):
-            raise ConfigError(f"column {id!r} is both the id and a time or event; name two columns")
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left beside {time!r} and {event!r}")
         with wording(options=""):
-            frame = set_missing(frame, missing)
+            frame = set_missing(frame, missing).reset_index(drop=True)
+            y = Surv.of(
+                frame,
+                time,
+                event,
+                entry=entry,
+                id=id,
+                causes=causes,
+                recurrent=recurrent,
+                event_value=event_value,
+                event_coding=event_coding,
+            )
             data = cls.__new__(cls)
-            if causes is None:
-                times, events = parse_target(
-                    frame, time=time, event=event, event_coding=event_coding, event_value=event_value
-                )
-            else:
-                if event_value is not None or event_coding != "auto":
-                    raise ConfigError("causes say what values of the event column are; leave the others out")
-                times, data.causes = parse_causes(frame, causes, time=time, cause=event)
-                events = data.causes.codes > 0
             data.time_unit = check_time_unit(time_unit)
-            entries = None if entry is None else frame.iloc[:, names.index(entry)].reset_index(drop=True)
             features = frame.iloc[:, keep]
-            data._set(clean_features(features), features, None, times, events, None, entries, True)
-            oddities = odd_columns(data.frame, times)
+            oddities = data._set(clean_features(features), features, y, None, True)
+            oddities = odd_columns(data.frame, data.nominal_time) + oddities
             if id is None:
-                oddities += repeated_rows(data.frame, times, events)
-            else:
-                oddities += data._set_persons(frame.iloc[:, names.index(id)], recurrent)
+                oddities += repeated_rows(data.frame, data.nominal_time, data.event)
             if strict:
                 oddities = uninformative(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
         return data
-
-    def _set_persons(self, id: object, recurrent: bool) -> list[Oddity]:
-        """Take over who is who; what is odd about their histories."""
-        if self.intervals is not None:
-            raise DataError(
-                "rows with an id need exact or right-censored times: an event between two bounds cannot be "
-                "given to one of a person's rows"
-            )
-        self.person, ids = parse_persons(id, len(self))
-        return check_histories(self.person, ids, self.entry, self.given_time, self.event, recurrent)
 
     def joined(self) -> Self:
         """The same lives in as few rows as tell them.
@@ -399,11 +368,18 @@ class SurvivalData:
         return np.unique(time[self.event])
 
     @property
-    def y(self) -> tuple[FloatArray, BoolArray] | npt.NDArray[np.void]:
-        """The target in a form that is parsed as it was: times and events, or intervals."""
-        if self.intervals is not None:
-            return interval(self.intervals.lower, self.intervals.upper)
-        return self.nominal_time, self.event
+    def y(self) -> Surv:
+        """The outcome with times of zero moved, and without the weights."""
+        kind = self.outcome_type
+        return Surv._of_parts(
+            time=None if self.intervals is not None else self.nominal_time,
+            event=None if self.intervals is not None else self.event,
+            causes=self.causes,
+            entry=self.entry if kind.entry else None,
+            id=self.person,
+            intervals=self.intervals,
+            recurrent=kind.recurrent,
+        )
 
     def at_middles(self) -> Self:
         """The same rows as if each interval were an exact time in its middle.
@@ -412,7 +388,35 @@ class SurvivalData:
         """
         part = self.subset(np.arange(len(self)))
         part.intervals = None
+        part.outcome_type = part.y.outcome_type
         return part
+
+    @property
+    def uneven_weight(self) -> FloatArray | None:
+        """Weights (n,); None where all rows have the same one."""
+        return self.sample_weight if np.ptp(self.sample_weight) else None
+
+    @property
+    def time_varying(self) -> bool:
+        """Whether some subjects have several rows, whose covariates can differ."""
+        return self.person is not None and int(self.person.max()) + 1 < len(self)
+
+    def check_causes(self, wanted: bool) -> None:
+        """Make sure that there is one event, or that there are competing causes.
+
+        Raises:
+            DataError: It is the other way round.
+        """
+        if wanted and self.causes is None:
+            raise DataError(
+                "y has one event; a model of competing risks needs Surv(time, cause, causes=...), with 0 for "
+                "censored rows"
+            )
+        if not wanted and self.causes is not None:
+            raise DataError(
+                f"y has competing causes ({', '.join(self.cause_names)}): use CompetingRisksTree or "
+                "OptimalCompetingRisksTree, or Surv(time, cause == k) for the hazard of cause k alone"
+            )
 
     @property
     def n_moved(self) -> int:
@@ -463,7 +467,7 @@ class SurvivalData:
         if index.min() < -n or index.max() >= n:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = type(self).__new__(type(self))
-        part.time_unit = self.time_unit
+        part.time_unit, part.outcome_type = self.time_unit, self.outcome_type
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         part.nominal_time, part.event = self.nominal_time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
@@ -505,12 +509,13 @@ class SurvivalData:
         """
         part = self.subset(np.arange(len(self)))
         part.event, part.causes = self.cause == self._known_causes.number(cause), None
+        part.outcome_type = part.y.outcome_type
         return part
 
     @property
     def _known_causes(self) -> Causes:
         if self.causes is None:
-            raise DataError("the data tell no causes: ask for them with causes='auto', or names by value")
+            raise DataError("the data have one event; for causes give Surv(time, cause, causes=...)")
         return self.causes
 
     def reweighted(self, factor: npt.ArrayLike) -> Self:
@@ -555,32 +560,30 @@ class SurvivalData:
         )
 
 
-def _entries(entry: object, time: FloatArray) -> FloatArray:
-    if entry is None:
-        return np.zeros(len(time))
-    values = np.asarray(entry)
-    if values.shape != time.shape:
-        raise DataError(f"entry has shape {values.shape}; give one entry time for each of {len(time)} rows")
-    where = "entry"
-    if isinstance(entry, pd.Series) and entry.name is not None:
-        where = f"entry column {entry.name!r}"
-    entries = numeric_values(pd.Series(values), where)
-    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
-        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    if (bad := (entries >= time) & (entries > 0)).any():
-        raise DataError(
-            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
-        )
-    return entries
+def _without_outcome(X: object, y: Surv) -> object:
+    """Features without the columns that the outcome was taken from.
 
-
-def _check_entered_before(intervals: Intervals, entry: FloatArray) -> None:
-    late = intervals.censored & (entry > intervals.lower)
-    if late.any():
-        raise DataError(
-            f"entry is after the lower bound in {rows_text(late)}; who is observed from an entry on had no "
-            "event by then: raise the lower bound to it"
-        )
+    Raises:
+        DataError: The column of the times is another one than that of the outcome, or no feature is left.
+    """
+    frame = to_pandas(X)
+    if not y.columns or not isinstance(frame, pd.DataFrame):
+        return X
+    taken = set(y.columns.values())
+    keep = [str(name) not in taken for name in frame.columns]
+    if all(keep):
+        return frame
+    name = y.columns.get("time")
+    if name is not None and len(frame) == len(y) and name in frame.columns:
+        given = frame[name].to_numpy()
+        if not np.array_equal(np.asarray(given, dtype=np.float64), y.time):  # type: ignore[arg-type]
+            raise DataError(
+                f"column {name!r} of X is not the column of the times that y was taken from; rename it, or "
+                "give y of the same rows"
+            )
+    if not any(keep):
+        raise DataError(f"no feature column is left beside {', '.join(map(repr, sorted(taken)))}")
+    return frame.loc[:, keep]
 
 
 def _check_trainable(

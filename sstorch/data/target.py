@@ -28,16 +28,11 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.data.intervals import is_interval
 from sstorch.exceptions import ConfigError, DataError
 
 _FORMS = (
-    "give a pair (time, event), a DataFrame with a time and an event column, "
+    "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
     "or a structured array with a boolean and a float field"
-)
-_INTERVALS = (
-    "y holds intervals, which are not known here: exact or right-censored times are needed. SoftSurvivalTree "
-    "learns from intervals, and sstorch.metrics.evaluate_intervals scores them"
 )
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
@@ -181,8 +176,6 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
     y = to_pandas(y)
     if isinstance(y, pd.DataFrame):
-        if is_interval(y):
-            raise DataError(_INTERVALS)
         if time == event:
             raise ConfigError(f"time and event are both column {time!r}; name two columns")
         names = [str(c) for c in y.columns]
@@ -191,8 +184,6 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         columns = [y.iloc[:, names.index(name)] for name in (time, event)]
         return columns[0], f"column {time!r}", columns[1], f"column {event!r}"
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
-        if is_interval(y):
-            raise DataError(_INTERVALS)
         t, e = _field_names(y, time, event)
         return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
     if isinstance(y, np.ndarray):
@@ -203,7 +194,7 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
     check_same_order((time, y[0]), (event, y[1]))
-    return _column(y[0], time), time, _column(y[1], event), event
+    return _column(y[0], time), _where(y[0], time), _column(y[1], event), _where(y[1], event)
 
 
 def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, str]:
@@ -221,6 +212,12 @@ def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, s
         f"the structured array y has the fields {fields}; "
         f"give two fields, event boolean and time float, or call them {time!r} and {event!r}"
     )
+
+
+def _where(values: object, name: str) -> str:
+    """How messages call a part of a target: by the name of its column, if it has one."""
+    named = isinstance(values, pd.Series) and values.name is not None
+    return f"column {str(values.name)!r}" if named else name  # type: ignore[attr-defined]
 
 
 def _column(values: object, where: str) -> pd.Series:
@@ -294,9 +291,10 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
             f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
             f"say so with {coded}"
         )
+    named = option_text("causes", {1: "NAME", 2: "NAME"}, "Surv(time, cause, causes=...)")
     raise DataError(
-        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy} "
-        "(with competing events: 1 for the event of interest, 0 for the others)"
+        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. If the values are competing causes, "
+        f"say so with {named}"
     )
 
 

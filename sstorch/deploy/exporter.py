@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_entry
-from sstorch.data import parse_target
+from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     Calculator,
@@ -131,7 +130,6 @@ class DeployableTree:
         labels: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcome: str = "survival",
-        entry: npt.ArrayLike | None = None,
     ) -> None:
         """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
@@ -143,14 +141,13 @@ class DeployableTree:
             path: file, by convention ``*.html``.
             X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
                 training rows as a rule. A soft tree knows ranges and means of its own without them.
-            y: their times and events: Kaplan-Meier of the patient's group is drawn behind the curve.
+            y: their outcome, as in ``fit``: Kaplan-Meier of the patient's group is drawn behind the curve.
             title: of the page.
             horizons: times at which survival is shown; None takes round ones near the quartiles of the event
                 times.
             labels: names of columns as the page calls them.
             units: of numeric columns.
             outcome: what S(t) is called, such as ``"recurrence-free survival"``.
-            entry: times from which the rows were observed (left truncation), for Kaplan-Meier; None is zero.
 
         Raises:
             ConfigError: the file cannot be written, a name is no column, a horizon is beyond the last
@@ -171,7 +168,7 @@ class DeployableTree:
             frame = self._cleaned(X)
             fields = [_field_of_rows(field, frame[field.name]) for field in fields]
             if y is not None:
-                groups = _group_curves(groups, self.apply(X), *parse_target(y), last, entry)
+                groups = _group_curves(groups, self.apply(X), outcome_of(self, y), last)
         page = Calculator(
             title,
             f"{facts.kind}, {facts.rows}",
@@ -216,16 +213,13 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
 def _group_curves(
     groups: Sequence[PageGroup],
     leaf: IntArray,
-    time: FloatArray,
-    event: npt.NDArray[np.bool_],
+    y: Surv,
     last: float,
-    entry: npt.ArrayLike | None,
 ) -> list[PageGroup]:
     """With Kaplan and Meier's curves of the rows, as far as they go and are drawn."""
-    if len(time) != len(leaf):
-        raise DataError(f"X has {len(leaf)} rows and y {len(time)}; give those of the same people")
-    late = check_entry(entry, time)
-    since = np.zeros(len(time)) if late is None else np.maximum(late, 0.0)
+    if len(y) != len(leaf):
+        raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
+    time, event, since = y.right_censored("Kaplan-Meier")
     curves = []
     for number, group in enumerate(groups):
         inside = leaf == number

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.rounding import quantise
 from sstorch.exact.task import Entries
 from sstorch.exact.tree import Nested
 from sstorch.exceptions import DataError
 
-# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
-_BITS = 46
 _BASE_BITS = 8
-_LARGEST_SUM = 2.0**53
 # With fewer rows it takes longer to put the digits of sums together than it saves.
 MANY_ROWS = 1000
 
@@ -179,22 +177,6 @@ def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
     of_row = np.empty(len(order), dtype=np.int64)
     of_row[order] = np.cumsum(begins) - 1
     return order[begins].astype(np.int64), of_row
-
-
-def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
-
-    Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
-    """
-    whole = (values == np.rint(values)).all(axis=1)
-    if whole.all():
-        return values, np.ones(len(values))
-    size = np.abs(values)
-    largest = np.maximum(size.max(axis=1), 1e-300)
-    unit = np.exp2(np.ceil(np.log2(largest)) - _BITS)
-    coarsest = np.exp2(np.ceil(np.log2(np.maximum(size.sum(axis=1), 1e-300) / _LARGEST_SUM)))
-    unit = np.where(whole, 1.0, np.maximum(unit, coarsest))
-    return np.rint(values / unit[:, None]) * unit[:, None], unit
 
 
 @cache

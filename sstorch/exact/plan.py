@@ -12,8 +12,9 @@ import torch
 
 from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, Form, form_of
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.moments import Moments, Patterns, quantise
+from sstorch.exact.moments import Moments, Patterns
 from sstorch.exact.problem import Found, Problem, Work, branch_cost, check, estimate
+from sstorch.exact.rounding import quantise
 from sstorch.exact.search import TableSearch, search
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs

@@ -12,14 +12,13 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
-    check_entry,
     check_horizon,
     check_observed_horizon,
     check_same_order,
     check_survival,
     check_times,
 )
-from sstorch.data import SurvivalData, parse_target
+from sstorch.data import Surv, SurvivalData, as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.brier import kaplan_meier_curves
@@ -36,7 +35,7 @@ from sstorch.metrics.time_error import (
     rmst_error_up_to,
 )
 
-Rows = SurvivalData | tuple[Any, Any] | tuple[Any, Any, Any]
+Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
@@ -89,21 +88,19 @@ class ScoredRows:
         """
         known, given = split_rows(train, "train"), split_rows(test, "test")
         if isinstance(test, tuple):
-            y = test[1]
-            parts = {"y": y} if not isinstance(y, tuple) else {"time": y[0], "event": y[1]}
             curves = {"survival": model[0]} if _is_curves(model) else {}
-            check_same_order(X=given.X, **parts, **curves)
+            check_same_order(X=given.X, y=as_surv(test[1]), **curves)
         if _is_curves(model):
             grid = check_times(model[1])
-            survival = check_survival(model[0], given.time.size, grid.size)
+            survival = check_survival(model[0], len(given.y), grid.size)
             if after is not None:
                 survival, grid = _after(survival, grid, given.at_risk(after, "test"), after)
-        observed = np.unique(given.time)
+        observed = np.unique(given.parts[0])
         if after is not None:
             known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
-        X, time, event, entry = given
-        train_time, train_event = known.time, known.event
-        late = entry is not None or known.entry is not None
+        X, (time, event, entry) = given.X, given.parts
+        train_time, train_event, train_entry = known.parts
+        late = entry is not None or train_entry is not None
         if _is_curves(model):
             rows = (time, event)
             return cls(*rows, survival, grid, (train_time, train_event), {}, rows, entry, late)
@@ -187,12 +184,16 @@ def default_grids(
 
 
 class GivenRows(NamedTuple):
-    """Features, times and events of rows, and times of entry, 0 for the beginning; None if none was late."""
+    """Features and outcome of rows, exact or right-censored."""
 
     X: Any
-    time: FloatArray
-    event: BoolArray
-    entry: FloatArray | None
+    y: Surv
+
+    @property
+    def parts(self) -> tuple[FloatArray, BoolArray, FloatArray | None]:
+        """Times, events and entry times; None if no row entered late."""
+        time, event, entry = self.y.right_censored("this metric")
+        return time, event, entry if entry.any() else None
 
     def at_risk(self, after: float, name: str) -> IntArray:
         """Positions of those at risk at a time, see `at_landmark`.
@@ -200,8 +201,9 @@ class GivenRows(NamedTuple):
         Raises:
             DataError: there is none; the message has the argument's name.
         """
+        time, event, entry = self.parts
         try:
-            return at_landmark(self.time, self.event, after, entry=self.entry).rows
+            return at_landmark(time, event, after, entry=entry).rows
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
@@ -210,13 +212,13 @@ class GivenRows(NamedTuple):
         X = self.X
         if X is not None:
             X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        entry = None if self.entry is None else self.entry[rows]
-        return type(self)(X, self.time[rows], self.event[rows], entry)
+        return type(self)(X, self.y[rows])
 
     def from_landmark(self, after: float, name: str) -> Self:
         """Those at risk at a time, with times that count from it; they are observed from there on."""
         alive = self.take(self.at_risk(after, name))
-        return alive._replace(time=alive.time - after, entry=None)
+        time, event, _ = alive.parts
+        return alive._replace(y=Surv(time - after, event))
 
 
 def _after(
@@ -237,21 +239,19 @@ def split_rows(rows: Rows, name: str) -> GivenRows:
         DataError: another form; the message has the argument's name.
     """
     if isinstance(rows, SurvivalData):
-        return GivenRows(rows.frame, rows.time, rows.event, rows.entry if rows.entry.any() else None)
+        return GivenRows(rows.frame, rows.y)
     given: object = rows
-    if not isinstance(given, tuple) or len(given) not in (2, 3):
+    if not isinstance(given, tuple) or len(given) != 2:
         what = (
             f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
         )
-        raise DataError(
-            f"{name}: expected SurvivalData, or (X, (time, event)), or (X, (time, event), entry); got {what}."
-        )
+        raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
     try:
-        time, event = parse_target(rows[1])
+        y = as_surv(rows[1])
+        y.right_censored("this metric")
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    late = check_entry(rows[2], time, f"{name} entry") if len(rows) == 3 else None
-    return GivenRows(rows[0], time, event, None if late is None else np.maximum(late, 0.0))
+    return GivenRows(rows[0], y)
 
 
 def _is_curves(model: object) -> TypeGuard[Curves]:
@@ -440,7 +440,7 @@ def evaluate(
             lifelines or scikit-survival, asked once, at the grids of all conventions; or the pair (survival,
             times) of curves of the test rows, which every metric then reads on that grid.
         train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData`, or
-            (X, (time, event)), or (X, (time, event), entry) with the times from which rows were observed.
+            or (X, y) with y a `Surv` or (time, event).
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
         metrics: names; None takes all, "negative_log_likelihood" where the estimator has it.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
@@ -490,9 +490,8 @@ def evaluate(
         given = split_rows(test, "test")
         if after is not None:
             given = given.take(given.at_risk(after, "test"))
-            given = given._replace(entry=np.full(given.time.size, after))
-        entry = () if given.entry is None else (given.entry,)
-        return -float(likelihood(given.X, (given.time, given.event), *entry))
+            given = given._replace(y=given.y.entering(after))
+        return -float(likelihood(given.X, given.y))
 
     table = []
     for name in names:

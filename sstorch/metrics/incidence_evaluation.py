@@ -20,7 +20,7 @@ from sstorch.checks import (
     check_time_cause,
     check_times,
 )
-from sstorch.data import Causes, SurvivalData, parse_causes
+from sstorch.data import Causes, Surv, SurvivalData, as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.evaluation import check_names
 from sstorch.metrics.incidence import aalen_johansen
@@ -170,9 +170,7 @@ def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, Flo
     """
     if isinstance(rows, SurvivalData):
         if rows.causes is None:
-            raise DataError(
-                f"{name}: the data tell no causes; make them with causes='auto', or names by value"
-            )
+            raise DataError(f"{name}: the data have one event; give Surv(time, cause, causes=...)")
         X, time, causes = rows.frame, rows.time, rows.causes
     else:
         given: object = rows
@@ -183,9 +181,9 @@ def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, Flo
         X, y = rows
         try:
             if known is None:
-                time, causes = parse_causes(y)
+                time, causes = _time_and_causes(as_surv(y))
             else:
-                time, causes = parse_causes(y, known.coding, require_all=False)
+                time, causes = _time_and_causes(as_surv(y).recoded(known.names))
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
         check_same_order(X=X, y=y)
@@ -195,6 +193,13 @@ def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, Flo
             f"{', '.join(causes.names)}."
         )
     return X, time, causes
+
+
+def _time_and_causes(y: Surv) -> tuple[FloatArray, Causes]:
+    causes = y.coded_causes
+    if causes is None:
+        raise DataError("y has no causes; give Surv(time, cause, causes=...)")
+    return y.right_censored("a score of incidences")[0], causes
 
 
 def _up_to(

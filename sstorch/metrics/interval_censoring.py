@@ -20,8 +20,7 @@ from sstorch.checks import (
     check_times,
     check_vector,
 )
-from sstorch.data import SurvivalData, interval, parse_target
-from sstorch.data.intervals import is_interval, parse_intervals
+from sstorch.data import Intervals, Surv, SurvivalData, as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
@@ -199,7 +198,7 @@ def _coverage(
     return float(np.nanmean(inside))
 
 
-def _rows_of(rows: object, name: str) -> tuple[Any, npt.NDArray[np.void]]:
+def _rows_of(rows: object, name: str) -> tuple[Any, Intervals]:
     """Features and target of rows in one of the accepted forms; all times as intervals."""
     if isinstance(rows, SurvivalData):
         X, y = rows.frame, rows.y
@@ -207,15 +206,15 @@ def _rows_of(rows: object, name: str) -> tuple[Any, npt.NDArray[np.void]]:
         X, y = rows
         check_same_order(X=X, y=y if isinstance(y, pd.DataFrame) else None)
     else:
-        raise DataError(f"{name}: expected SurvivalData, or (X, sstorch.interval(lower, upper)).")
+        raise DataError(f"{name}: expected SurvivalData, or (X, Surv.interval(lower, upper)).")
     try:
-        if is_interval(y):
-            known = parse_intervals(y)
-            return X, interval(known.lower, known.upper)
-        time, event = parse_target(y)
+        outcome = as_surv(y)
+        if outcome.intervals is not None:
+            return X, outcome.intervals
+        time, event, _ = outcome.right_censored("")
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    return X, interval(time, np.where(event, time, np.inf))
+    return X, Intervals(time, np.where(event, time, np.inf))
 
 
 def evaluate_intervals(
@@ -227,7 +226,7 @@ def evaluate_intervals(
         model: a fitted estimator with ``predict_survival_function(X, times)``, for the likelihood also
             ``log_likelihood(X, y)``, for the coverage ``predict_quantile(X, q)``.
         train: training rows, from which Turnbull's curve comes: `SurvivalData`, or (X, y) with y of
-            `sstorch.interval`.
+            `Surv.interval`.
         test: test rows, likewise. Weights are not used.
         times: over which the Brier score is averaged, (n_times,); by default the finite bounds of the test
             rows up to the last one at which the training rows have mass left.
@@ -244,8 +243,8 @@ def evaluate_intervals(
     """
     check_share(confidence, "confidence", "a share of the rows in (0, 1)", closed=False)
     known, (X, y) = _rows_of(train, "train")[1], _rows_of(test, "test")
-    curve = TurnbullCurve.fit(known["lower"], known["upper"])
-    low, high = y["lower"], y["upper"]
+    curve = TurnbullCurve.fit(known.lower, known.upper)
+    low, high = y.lower, y.upper
     if times is None:
         bounds = np.unique(np.concatenate([low, high[np.isfinite(high)]]))
         grid = thinned(bounds[(bounds > 0) & (curve.at(bounds) > 0)], low.size)
@@ -259,7 +258,7 @@ def evaluate_intervals(
     reference = np.broadcast_to(curve.at(grid), curves.shape)
     table: dict[str, tuple[float, bool | None]] = {}
     if callable(likelihood := getattr(model, "log_likelihood", None)):
-        table["negative_log_likelihood"] = -float(likelihood(X, y)), False
+        table["negative_log_likelihood"] = -float(likelihood(X, Surv.interval(low, high))), False
     table["ibs"] = brier, False
     table["scaled_ibs"] = 1 - brier / _mean_over(_brier(alive, reference, grid), grid), True
     if callable(quantile := getattr(model, "predict_quantile", None)):

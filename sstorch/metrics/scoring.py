@@ -26,12 +26,17 @@ from sklearn.metrics import get_scorer_names
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon
-from sstorch.data import Causes, parse_causes, parse_target
-from sstorch.data.columns import check_same_order, target_parts
+from sstorch.data import Causes, as_surv
+from sstorch.data.columns import check_same_order
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
 from sstorch.metrics.evaluation import METRICS, ScoredRows, score
-from sstorch.metrics.incidence_evaluation import INCIDENCE_METRICS, ScoredIncidences, score_incidence
+from sstorch.metrics.incidence_evaluation import (
+    INCIDENCE_METRICS,
+    ScoredIncidences,
+    _time_and_causes,
+    score_incidence,
+)
 
 RISK_METRICS = ("c_harrell", "c_uno")
 
@@ -138,8 +143,9 @@ class RiskScore:
         Raises:
             DataError: as `concordance_harrell_risk` and `concordance_uno_risk`, or rows not among `all_rows`.
         """
-        time, event = parse_target(y_true)
-        check_same_order(*target_parts(y_true), ("y_pred", y_pred), ("sample_weight", sample_weight))
+        outcome = as_surv(y_true)
+        time, event, _ = outcome.right_censored("a concordance of risks")
+        check_same_order(("y_true", outcome), ("y_pred", y_pred), ("sample_weight", sample_weight))
         if self.metric == "c_harrell":
             return concordance_harrell_risk(time, event, y_pred, tau=self.tau, sample_weight=sample_weight)
         train = _training_rows(y_true, self.train, self.all_rows)
@@ -180,11 +186,10 @@ class IncidenceScorer:
 
     Examples:
         >>> from sklearn.model_selection import cross_val_score
-        >>> from sstorch import CompetingRisksTree
+        >>> from sstorch import CompetingRisksTree, Surv
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=(200, 1))
-        >>> rows = zip(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 200))
-        >>> y = np.array(list(rows), dtype=[("time", float), ("cause", int)])
+        >>> y = Surv(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 200), causes="auto")
         >>> scorer = IncidenceScorer("ibs", all_rows=y, cause=1)
         >>> cross_val_score(CompetingRisksTree(depth=0), x, y, cv=2, scoring=scorer).round(1).tolist()
         [-0.2, -0.2]
@@ -198,7 +203,7 @@ class IncidenceScorer:
 
     def __post_init__(self) -> None:
         check_choice(self.metric, "metric", tuple(INCIDENCE_METRICS))
-        _check_options(self.train, self.all_rows, self.tau, parse_causes)
+        _check_options(self.train, self.all_rows, self.tau, as_surv)
         if self.cause is not None:
             self._known()[1].number(self.cause)
 
@@ -210,8 +215,9 @@ class IncidenceScorer:
                 known not to be fitted on all the others.
         """
         known_time, causes = self._known()
-        time, scored = parse_causes(y, causes.coding, require_all=False)
-        check_same_order(("X", X), *target_parts(y))
+        outcome = as_surv(y).recoded(causes.names)
+        time, scored = _time_and_causes(outcome)
+        check_same_order(("X", X), ("y", outcome))
         train = known_time, causes.codes
         if self.all_rows is not None:
             left_time, left = _not_scored(train, (time, scored.codes), "cause")
@@ -224,11 +230,11 @@ class IncidenceScorer:
 
     def _known(self) -> tuple[FloatArray, Causes]:
         """Times and causes of the rows that were given."""
-        return parse_causes(self.train if self.all_rows is None else self.all_rows)
+        return _time_and_causes(as_surv(self.train if self.all_rows is None else self.all_rows))
 
 
 def _check_options(
-    train: Any, all_rows: Any, tau: float | None, parse: Callable[[Any], object] = parse_target
+    train: Any, all_rows: Any, tau: float | None, parse: Callable[[Any], object] = as_surv
 ) -> None:
     if (train is None) == (all_rows is None):
         raise ConfigError(
@@ -275,9 +281,14 @@ def _check_fitted_on(estimator: Any, time: FloatArray, event: BoolArray) -> None
 
 def _training_rows(y: Any, train: Any, all_rows: Any) -> tuple[FloatArray, BoolArray]:
     if all_rows is None:
-        return parse_target(train)
-    time, event = _not_scored(parse_target(all_rows), parse_target(y), "event")
+        return _time_and_event(train)
+    time, event = _not_scored(_time_and_event(all_rows), _time_and_event(y), "event")
     return time, event > 0.0
+
+
+def _time_and_event(y: Any) -> tuple[FloatArray, BoolArray]:
+    time, event, _ = as_surv(y).right_censored("this score")
+    return time, event
 
 
 def _not_scored(

@@ -14,8 +14,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_entry
-from sstorch.data.target import parse_target
+from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots.curves import TreeWithCurves
@@ -36,7 +35,6 @@ def plot_groups(
     figure: Figure | SubFigure | None = None,
     confidence: float = 0.95,
     unit: str | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -47,22 +45,18 @@ def plot_groups(
     Args:
         tree: fitted.
         X: rows, best others than those of training: on these the groups look further apart than they are.
-        y: their times and events, as in ``fit``.
+        y: their outcome, as in ``fit``; with left truncation it counts in Kaplan-Meier and numbers at risk.
         figure: to draw on; a new one if None.
         confidence: of the limits.
         unit: of time, for the label of the axis; that of the tree if None.
-        entry: times from which rows were observed (left truncation), in Kaplan-Meier and the numbers at risk;
-            None is zero.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
 
     Raises:
-        DataError: not one time and event for each row, or an entry that is not before its time.
+        DataError: not one outcome for each row, interval-censored ones, or none of the kind of training.
     """
-    time, event = parse_target(y)
-    late = check_entry(entry, time)
-    since = np.zeros(len(time)) if late is None else np.maximum(late, 0.0)
+    time, event, since = outcome_of(tree, y).right_censored("Kaplan-Meier")
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")

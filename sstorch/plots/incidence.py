@@ -12,8 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_entry
-from sstorch.data import parse_causes
+from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
 from sstorch.plots.figures import COLOURS, new_figure, time_label
@@ -42,7 +41,6 @@ def plot_incidence(
     y: object,
     time_unit: str | None = None,
     end: float | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> list[Axes]:
     """Draw what happens to the people of each group: incidences of the causes, stacked, a panel a group.
 
@@ -53,10 +51,9 @@ def plot_incidence(
     Args:
         tree: fitted :class:`~sstorch.CompetingRisksTree`.
         X: rows, best others than those of training: on these the groups look further apart than they are.
-        y: their times and causes, as in ``fit``.
+        y: their outcome, as in ``fit``.
         time_unit: for the label of the axis; that of the training data if None.
         end: last time drawn; the 95 % quantile of the rows' times if None.
-        entry: times from which rows were observed (left truncation), for Aalen and Johansen; None is zero.
 
     Returns:
         An axes for each group, from those with the most events by the end to those with the fewest.
@@ -64,12 +61,14 @@ def plot_incidence(
     Raises:
         DataError: not one time and cause for each row.
     """
-    time, causes = parse_causes(y, tree.coding_, require_all=False)
+    outcome = outcome_of(tree, y)
+    time, _, since = outcome.right_censored("Aalen-Johansen")
+    cause = outcome.cause
+    if cause is None:
+        raise DataError("y has no causes; give Surv(time, cause, causes=...)")
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    late = check_entry(entry, time)
-    since = np.zeros(len(time)) if late is None else np.maximum(late, 0.0)
     last = float(np.quantile(time, 0.95)) if end is None else end
     grid = np.linspace(0.0, last, 121)
     predicted = tree.predict_cumulative_incidence(X, grid)
@@ -83,12 +82,10 @@ def plot_incidence(
         inside = group == number
         ax.stackplot(grid, predicted[inside].mean(axis=0), colors=colours, alpha=0.55, linewidth=0)
         seen = grid[grid <= time[inside].max()]
-        observed = aalen_johansen(
-            time[inside], causes.codes[inside], seen, len(tree.causes_), entry=since[inside]
-        )
+        observed = aalen_johansen(time[inside], cause[inside], seen, len(tree.causes_), entry=since[inside])
         for edge in np.cumsum(observed, axis=0):
             ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
-        counts = [int((causes.codes[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
+        counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
         said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
         ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5)
         ax.set(xlim=(0, last), ylim=(0, 1), xlabel=time_label(tree, time_unit))

@@ -124,15 +124,17 @@ def training_rows(
     X: object,
     y: object,
     sample_weight: object = None,
-    entry: object = None,
-    id: object = None,
     sensitive: object = None,
-    recurrent: bool = False,
+    causes: bool = False,
 ) -> SurvivalData:
-    """The rows of positive weight of what an estimator is fitted to."""
-    data = SurvivalData(
-        X, y, sample_weight=sample_weight, entry=entry, id=id, sensitive=sensitive, recurrent=recurrent
-    )
+    """The rows of positive weight of what an estimator is fitted to, with one event or with `causes`.
+
+    Raises:
+        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
+            other way round.
+    """
+    data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
+    data.check_causes(causes)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 

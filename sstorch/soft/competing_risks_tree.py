@@ -18,10 +18,8 @@ from typing_extensions import override
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, IncidenceEstimator, group_frame, median_event_time
 from sstorch.checks import check_device
-from sstorch.data import Schema, SurvivalData
-from sstorch.data.causes import CauseNames
+from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.encodings import NumericEncodings
-from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.data.time_unit import check_time_unit
@@ -29,7 +27,7 @@ from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import checksum, read_folder, reading, write_folder
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
 from sstorch.optim import Engine, distil_gates
-from sstorch.soft.batch import fit_preprocessors, gate_columns
+from sstorch.soft.batch import fit_preprocessors, gate_columns, training_rows
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.incidence import cumulative_incidence, log_time_panels
 from sstorch.soft.reading import rules_text, shown_leaves, slope_lines
@@ -85,8 +83,6 @@ class CompetingRisksTree(IncidenceEstimator):
         leaf: hazard family, for all causes or by name of the cause. ``"auto"`` is ``"spline_ph"`` for a cause
             of 150 events or more, whose curve is then free, and ``"log_logistic"`` for a rarer one. Families
             whose curves can rise are refused.
-        causes: how causes are coded in ``y``: ``"auto"`` (0 censored, 1 .. K), or names by value, such as
-            ``{1: "relapse", 2: "death"}``.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         fused: as in :class:`~sstorch.SoftSurvivalTree`, and so the following.
         numeric: what the leaves see of numeric columns.
@@ -108,7 +104,6 @@ class CompetingRisksTree(IncidenceEstimator):
     Attributes:
         trees_: tree of each cause, by name; its survival function is that of a world without the others.
         causes_: names of the K causes.
-        coding_: the same by their values in ``y``.
         event_times_: distinct times of any event, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored.
         time_unit_: unit of the times; None if not known.
@@ -123,12 +118,13 @@ class CompetingRisksTree(IncidenceEstimator):
         in the presence of competing risks", Biometrics 34, 541-554.
 
     >>> import numpy as np
+    >>> from sstorch import Surv
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 2))
     >>> first, second = rng.exponential(np.exp(x[:, 0])), rng.exponential(np.exp(x[:, 1]))
     >>> cause = np.where(first < second, 1, 2) * (np.minimum(first, second) < 2)
     >>> time = np.minimum(np.minimum(first, second), 2)
-    >>> tree = CompetingRisksTree(depth=1, causes={1: "relapse", 2: "death"}).fit(x, (time, cause))
+    >>> tree = CompetingRisksTree(depth=1).fit(x, Surv(time, cause, causes=("relapse", "death")))
     >>> incidence = tree.predict_cumulative_incidence(x[:3], times=[0.5, 1.0])
     >>> incidence.shape
     (3, 2, 2)
@@ -143,7 +139,6 @@ class CompetingRisksTree(IncidenceEstimator):
         self,
         depth: int = 2,
         leaf: str | HazardFamily | Mapping[str, str | HazardFamily] = "auto",
-        causes: CauseNames = "auto",
         ridge: float = 1e-3,
         fused: float | None = None,
         numeric: NumericEncodings | None = None,
@@ -163,7 +158,6 @@ class CompetingRisksTree(IncidenceEstimator):
     ) -> None:
         self.depth = depth
         self.leaf = leaf
-        self.causes = causes
         self.ridge = ridge
         self.fused = fused
         self.numeric = numeric
@@ -183,49 +177,21 @@ class CompetingRisksTree(IncidenceEstimator):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(
-        self,
-        X: object,
-        y: object = None,
-        sample_weight: object = None,
-        entry: object = None,
-        *,
-        duration_col: str | None = None,
-        event_col: str | None = None,
-        weights_col: str | None = None,
-        entry_col: str | None = None,
-    ) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Train the regressions of the causes, gates that divide by all of them, and leaves.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
                 array (n, p).
-            y: a (time, cause) tuple, a DataFrame with the columns ``time`` and ``cause``, or a structured
-                array with such fields; see ``causes``.
+            y: :class:`~sstorch.Surv` with ``causes``, and with ``entry`` and ``id`` for left truncation and
+                start-stop rows.
             sample_weight: (n,), >= 0.
-            entry: (n,), times from which rows were observed (left truncation); None if from time zero.
-            duration_col: column of X with the times, instead of ``y``; this and the next three as in
-                :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            event_col: column of the causes.
-            weights_col: column of the weights, instead of ``sample_weight``.
-            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or ``causes`` do not fit the data.
+            ConfigError: a parameter has a value that does not exist.
         """
-        X, y, sample_weight, entry, _ = split_columns(
-            X,
-            y,
-            sample_weight,
-            entry,
-            duration_col=duration_col,
-            event_col=event_col,
-            weights_col=weights_col,
-            entry_col=entry_col,
-        )
-        data = SurvivalData(X, y, sample_weight=sample_weight, entry=entry, causes=self.causes)
-        return self.fit_data(data if data.sample_weight.all() else data.subset(data.sample_weight > 0))
+        return self.fit_data(training_rows(X, y, sample_weight, causes=True))
 
     def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
         """:meth:`fit` to rows of positive weight whose causes are known.
@@ -234,6 +200,7 @@ class CompetingRisksTree(IncidenceEstimator):
             data: rows.
             schema: columns and vocabulary; taken from the rows if None.
         """
+        data = data.joined()
         schema = Schema.of(data.frame) if schema is None else schema
         parts = {name: data.of_cause(name) for name in data.cause_names}
         estimators = {name: self._estimator(name, parts) for name in parts}
@@ -264,7 +231,7 @@ class CompetingRisksTree(IncidenceEstimator):
             leaf = "spline_ph" if parts[cause].n_events >= MIN_EVENTS else "log_logistic"
         if make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
-        own = ("depth", "causes", "leaf", "min_leaf")
+        own = ("depth", "leaf", "min_leaf")
         shared = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         return SoftSurvivalTree(self.depth, leaf, min_leaf=self.min_leaf, **shared)
 
@@ -318,13 +285,12 @@ class CompetingRisksTree(IncidenceEstimator):
 
     # ------------------------------------------------------------------ score
 
-    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
-        """Mean log-likelihood per row, sum over causes of c_k log h_k - H_k + H_k(entry), original units."""
-        data = self._scored(X, y, entry)
+    def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Weighted mean log-likelihood per row, sum over causes of c_k log h_k - H_k + H_k(entry)."""
+        data = self._scored(X, y, sample_weight)
         return sum(
-            tree._tree.log_likelihood(tree._encode(data.frame), part.time, part.event, part.entry)
+            tree._tree.log_likelihood(tree._encode(data.frame), data.of_cause(name))
             for name, tree in self.trees_.items()
-            for part in [data.of_cause(name)]
         )
 
     # ------------------------------------------------------------------ read
@@ -399,7 +365,7 @@ class CompetingRisksTree(IncidenceEstimator):
             tree.save(folder / f"cause_{number}")
         table = self.group_table_
         state = {
-            "coding": [[value, name] for value, name in self.coding_.items()],
+            "outcome_type": self.outcome_type_.to_dict(),
             "horizon": self.horizon_,
             "trees_sha256": _checksums(folder, len(self.causes_)),
             "parameters": {"min_leaf": self.min_leaf},
@@ -425,8 +391,8 @@ class CompetingRisksTree(IncidenceEstimator):
         folder = Path(path)
         state, tensors = read_folder(folder, FORMAT, (FORMAT_VERSION,))
         with reading(folder):
-            coding = {str(value): str(name) for value, name in state["coding"]}
-            names = tuple(coding.values())
+            outcome = OutcomeType.from_dict(state["outcome_type"])
+            names = outcome.causes or ()
             if _checksums(folder, len(names)) != state["trees_sha256"]:
                 raise FormatError(f"{folder} holds the tree of another model")
             trees = [
@@ -435,13 +401,13 @@ class CompetingRisksTree(IncidenceEstimator):
             ]
             leaves = [tree.leaf for tree in trees]
             first = trees[0]
-            own = set(cls._get_param_names()) - {"leaf", "causes", "min_leaf"}
+            own = set(cls._get_param_names()) - {"leaf", "min_leaf"}
             shared = {name: value for name, value in first.get_params(deep=False).items() if name in own}
             same = all(repr(leaf) == repr(leaves[0]) for leaf in leaves)
             leaf = leaves[0] if same else dict(zip(names, leaves, strict=True))
-            estimator = cls(leaf=leaf, causes=coding, min_leaf=state["parameters"]["min_leaf"], **shared)
+            estimator = cls(leaf=leaf, min_leaf=state["parameters"]["min_leaf"], **shared)
             estimator.trees_ = dict(zip(names, trees, strict=True))
-            estimator.causes_, estimator.coding_ = names, coding
+            estimator.causes_, estimator.outcome_type_ = names, outcome
             estimator.event_times_ = tensors["event_times"].numpy()
             estimator.horizon_ = float(state["horizon"])
             table = state["group_table"]

@@ -18,7 +18,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import CurveKind
-from sstorch.data import Intervals, Preprocessor
+from sstorch.data import Preprocessor, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.memory import at_once, check_room
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
@@ -111,24 +111,17 @@ class FittedTree:
     def log_likelihood(
         self,
         x: Tensor,
-        time: FloatArray,
-        event: npt.NDArray[np.bool_],
-        entry: FloatArray | None = None,
-        sample_weight: FloatArray | None = None,
-        intervals: Intervals | None = None,
+        rows: SurvivalData,
     ) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x).
+        """Weighted mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x).
 
         Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
 
         Args:
-            x: encoded features, shape (n, p).
-            time: shape (n,).
-            event: shape (n,).
-            entry: shape (n,); None if all rows were observed from time zero.
-            sample_weight: shape (n,), >= 0; None weighs all rows alike.
-            intervals: of the times; None if all are exact or right-censored.
+            x: encoded features of the rows, shape (n, p).
+            rows: their outcome and weights.
         """
+        time, intervals = rows.nominal_time, rows.intervals
         within = np.zeros(len(time), dtype=bool) if intervals is None else intervals.censored
         start = time if intervals is None else np.where(within, intervals.lower, time)
         hazard = self.curves(x, start[:, None], "cumulative_hazard")[:, 0]
@@ -139,9 +132,9 @@ class FittedTree:
             chance = -np.expm1(hazard[within] - np.maximum(end[:, 0], hazard[within]))
             with np.errstate(divide="ignore"):  # a curve that is flat between the bounds: -inf
                 log_hazard[within] = np.log(chance)
-        if entry is not None and entry.any():
-            hazard = hazard - self.curves(x, entry[:, None], "cumulative_hazard")[:, 0]
-        return metrics.log_likelihood(event, hazard, log_hazard, sample_weight=sample_weight)
+        if rows.entry.any():
+            hazard = hazard - self.curves(x, rows.entry[:, None], "cumulative_hazard")[:, 0]
+        return metrics.log_likelihood(rows.event, hazard, log_hazard, sample_weight=rows.uneven_weight)
 
     def leaf_probability(self, x: Tensor) -> FloatArray:
         """Probability of each leaf, shape (n, L), leaves from left to right."""

@@ -88,9 +88,7 @@ class HeldOutRows:
         rows, x = self._rows, self._x.to(module.log_time_scale)
         tree = FittedTree(module, self._preprocessor, self._prediction)
         if scoring == "log_likelihood":
-            return tree.log_likelihood(
-                x, rows.nominal_time, rows.event, rows.entry, rows.sample_weight, rows.intervals
-            )
+            return tree.log_likelihood(x, rows)
         return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
 
     def concordance(self, module: SoftTree) -> float:

@@ -22,9 +22,8 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, SurvivalEstimator, Times, check_alive, check_times
 from sstorch.checks import check_after, check_device, check_integer
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
-from sstorch.data.named_columns import split_columns
 from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
 from sstorch.data.time_unit import check_time_unit, round_horizons
@@ -176,15 +175,21 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         check_alive(-self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0], times)
         return times
 
-    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+    def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
 
         Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
+
+        Args:
+            X: rows with the training columns.
+            y: their outcome, as in ``fit``.
+            sample_weight: (n,), >= 0; the mean is weighted.
+
+        Raises:
+            DataError: the data cannot be used, or the outcome lacks what that of training had.
         """
-        data = self._scored(X, y, entry)
-        return self._tree.log_likelihood(
-            self._encode(data.frame), data.nominal_time, data.event, data.entry, intervals=data.intervals
-        )
+        data = self._scored(X, y, sample_weight)
+        return self._tree.log_likelihood(self._encode(data.frame), data)
 
     # ------------------------------------------------------------------ trust
 
@@ -196,8 +201,6 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         n_resamples: int = 0,
         confidence: float = 0.95,
         sample_weight: object = None,
-        entry: object = None,
-        id: object = None,
         sample: TreeSample | None = None,
     ) -> pd.DataFrame:
         """How the groups fare: Kaplan-Meier medians and survival of the rows of each leaf, with intervals.
@@ -224,14 +227,12 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: rows; with ``n_resamples`` those of training.
-            y: their times and events, as in ``fit``.
+            y: their outcome, as in ``fit``.
             horizons: times at which survival is given; if None two round times that divide the training event
                 times into about three.
             n_resamples: for the correction, 50 or more; 0 for none.
             confidence: of the intervals.
             sample_weight: (n,), >= 0: how often a row counts, for the intervals, too.
-            entry: (n,), times from which rows were observed.
-            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
                 already, instead of ``n_resamples``.
 
@@ -251,7 +252,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
             American Statistical Association 88, 457-467, who correct split statistics likewise.
         """
-        data = self._rows(X, y, sample_weight, entry, id)
+        data = self._rows(X, y, sample_weight)
         if horizons is None:
             horizons = round_horizons(self.event_times_, self._tree.time_unit, (1 / 3, 2 / 3))
         if sample is None and check_integer("n_resamples", n_resamples, 0):
@@ -269,7 +270,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: rows, best others than those of training.
-            y: their times and events, as in ``fit``.
+            y: their outcome, as in ``fit``.
             train: X and y of the training rows.
 
         Raises:
@@ -287,8 +288,6 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         y: object,
         n_resamples: int = 50,
         sample_weight: object = None,
-        entry: object = None,
-        id: object = None,
         sample: TreeSample | None = None,
     ) -> Stability:
         """Whether trees of resampled rows make the same groups of the rows, by the same columns.
@@ -298,11 +297,9 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: training rows.
-            y: their times and events.
+            y: their outcome, as in ``fit``.
             n_resamples: number of resamples.
             sample_weight: (n,), >= 0, as in ``fit``.
-            entry: (n,), as in ``fit``.
-            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
                 already, instead of ``n_resamples``.
 
@@ -315,7 +312,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             Rusch, Hornik and Strobl (2018), "Measuring the stability of results from supervised statistical
             learning", Journal of Computational and Graphical Statistics 27, 685-700.
         """
-        data = self._rows(X, y, sample_weight, entry, id)
+        data = self._rows(X, y, sample_weight)
         sample = self._resampled(data, n_resamples) if sample is None else sample
         self._alike.stability_ = stability(self._tree, data.frame, sample)
         return self._alike.stability_
@@ -326,8 +323,6 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         y: object,
         n_folds: int = 5,
         sample_weight: object = None,
-        entry: object = None,
-        id: object = None,
         random_state: int = 0,
     ) -> GroupValidation:
         """Whether groups that are made as these are differ on rows that they were not made on.
@@ -339,11 +334,9 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: training rows.
-            y: their times and events.
+            y: their outcome, as in ``fit``.
             n_folds: number of folds, stratified by event.
             sample_weight: (n,), >= 0, as in ``fit``.
-            entry: (n,), as in ``fit``.
-            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             random_state: seed of the folds.
 
         Raises:
@@ -355,7 +348,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             of survival risk classifiers based on high-dimensional data", Briefings in Bioinformatics 12,
             203-214.
         """
-        data = self._rows(X, y, sample_weight, entry, id)
+        data = self._rows(X, y, sample_weight)
         tree = self._alike
         tree.group_validation_ = cross_validated_groups(
             tree.settings(), tree.prediction, data, n_folds, random_state
@@ -368,10 +361,9 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         y: object,
         how: Recalibrate = "intercept",
         sample_weight: object = None,
-        entry: object = None,
     ) -> SoftSurvivalTree:
         """See :func:`sstorch.recalibrate`."""
-        data, old = self._rows(X, y, sample_weight, entry), self._alike
+        data, old = self._rows(X, y, sample_weight), self._alike
         module, report = recalibrated(old._tree, data, how)
         new = copy.copy(old)
         rules = old._gate_rules
@@ -388,16 +380,13 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
     def _alike(self) -> SoftSurvivalTree:
         """The estimator with the parameters of the tree, by which resamples are trained."""
 
-    def _rows(
-        self, X: object, y: object, sample_weight: object = None, entry: object = None, id: object = None
-    ) -> SurvivalData:
+    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """The rows of positive weight, with the training columns alone."""
-        data = self._scored(X, y, entry, sample_weight, id)
+        data = self._scored(X, y, sample_weight)
         return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
-        weight, entry = data.sample_weight, data.entry
-        return bootstrap_trees(self._alike, data.frame, data.y, n_resamples, weight, entry, data.person)
+        return bootstrap_trees(self._alike, data.frame, data.y, n_resamples, data.sample_weight)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
@@ -453,8 +442,6 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         leaf: int | None = None,
         parameters: Tested = "all",
         sample_weight: object = None,
-        entry: object = None,
-        id: object = None,
         n_flips: int = 999,
         trim: float = 0.1,
         random_state: int = 0,
@@ -476,13 +463,11 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: rows, best those of training; of each leaf those whose most probable path ends there.
-            y: their times and events, as in ``fit``.
+            y: their outcome, as in ``fit``.
             leaf: number of the leaf to test; None for all that have rows.
             parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
                 intercept and shapes alone, slopes being free but shared.
             sample_weight: (n,), >= 0, as in ``fit``.
-            entry: (n,), as in ``fit``.
-            id: person of each row (n,), if people have several: see :meth:`SoftSurvivalTree.fit`.
             n_flips: sets of signs.
             trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
             random_state: seed of the signs.
@@ -499,7 +484,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
             testing", for the p values adjusted for the search over columns.
         """
-        data = self._scored(X, y, entry, sample_weight, id)
+        data = self._scored(X, y, sample_weight)
         return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
 
 
@@ -602,7 +587,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         time_unit_: unit of the times; None if not known.
-        time_varying_: whether it was trained on people with several rows, whose columns change.
+        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
+        time_varying_: whether it was trained on subjects with several rows, whose covariates change.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
         metrics_: scores by name that are to be kept with the tree, such as those of a cross-validation; empty
@@ -739,43 +725,26 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         X: object,
         y: object = None,
         sample_weight: object = None,
-        entry: object = None,
+        *,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         sensitive: object = None,
-        *,
-        id: object = None,
-        duration_col: str | None = None,
-        event_col: str | None = None,
-        weights_col: str | None = None,
-        entry_col: str | None = None,
-        id_col: str | None = None,
-        recurrent: bool = False,
     ) -> Self:
         """Train ``n_starts`` trees and keep the one with the lowest training objective.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
-                array (n, p).
-            y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
-                columns ``time`` and ``event``; or intervals, see :func:`sstorch.interval`.
+                array (n, p). Columns that :meth:`Surv.of <sstorch.Surv.of>` took into ``y`` are no features.
+            y: :class:`~sstorch.Surv`: right-censored, left-truncated (``entry``), start-stop rows of subjects
+                (``entry`` and ``id``; covariates may change from row to row, and folds and resamples keep the
+                rows of a subject together), or interval-censored. A right-censored outcome may also be a
+                (time, event) tuple, a structured array with an event and a time field, or a DataFrame with
+                the columns ``time`` and ``event``.
             sample_weight: (n,), >= 0.
-            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
-                all were from time zero.
             checkpoint: file that is written after every pass of the training. If it is there already, from a
                 call with the same parameters and data that was cut short, training goes on from it and ends
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
             sensitive: group of each row (n,), for ``fairness``; or the name of a column of ``X``, which then
                 is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
-            id: person of each row (n,), where people have several rows, each from its ``entry`` to its time:
-                columns may change from one to the next. Folds and resamples keep a person's rows together.
-            duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
-                of features and of the columns named here, and predictions take it as it is.
-            event_col: column of the events; None if every row has one.
-            weights_col: column of the weights, instead of ``sample_weight``.
-            entry_col: column of the entry times, instead of ``entry``.
-            id_col: column of the persons, instead of ``id``.
-            recurrent: True if the event can happen to a person again, so that rows may come after one: what
-                is learned is the hazard of the next one.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -783,20 +752,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 parameters or data.
             FormatError: the checkpoint is truncated or altered.
         """
-        rows = split_columns(
-            X,
-            y,
-            sample_weight,
-            entry,
-            id,
-            duration_col=duration_col,
-            event_col=event_col,
-            weights_col=weights_col,
-            entry_col=entry_col,
-            id_col=id_col,
-        )
-        data = training_rows(*rows, sensitive=sensitive, recurrent=recurrent)
-        return self.fit_data(data, checkpoint=checkpoint)
+        return self.fit_data(training_rows(X, y, sample_weight, sensitive), checkpoint=checkpoint)
 
     def fit_data(
         self,
@@ -847,7 +803,8 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.objective_ = float(batch.objective[position])
         self.event_times_ = data.event_times
         self.zero_time_ = data.zero_time
-        self.time_varying_ = data.person is not None and int(data.person.max()) + 1 < len(data)
+        self.outcome_type_ = data.outcome_type
+        self.time_varying_ = data.time_varying
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
@@ -963,6 +920,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             "zero_time": self.zero_time_,
             "time_unit": self.time_unit_,
             "time_varying": self.time_varying_,
+            "outcome_type": self.outcome_type_.to_dict(),
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
@@ -999,6 +957,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             estimator.zero_time_ = float(state["zero_time"])
             estimator.time_unit = estimator.time_unit_ = check_time_unit(state.get("time_unit"))
             estimator.time_varying_ = bool(state.get("time_varying", False))
+            estimator.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             if "gate_rules" in state:  # files of before there were rules with as few digits have none
@@ -1041,7 +1000,6 @@ def recalibrate(
     y: object,
     how: Recalibrate = "intercept",
     sample_weight: object = None,
-    entry: object = None,
 ) -> SoftSurvivalTree:
     """A fitted soft tree for another place: groups are unchanged, survival in them is estimated anew.
 
@@ -1054,10 +1012,9 @@ def recalibrate(
     Args:
         tree: fitted, or a search, whose chosen tree is taken.
         X: rows of the new place, with the columns of the tree.
-        y: their times and events, as in ``fit``.
+        y: their outcome, as in ``fit``.
         how: see above.
         sample_weight: (n,), >= 0.
-        entry: (n,), times from which rows were observed; None if all were from time zero.
 
     Raises:
         ConfigError: ``how`` does not exist, or the curves of the leaves can rise.
@@ -1078,7 +1035,7 @@ def recalibrate(
         observed / expected events 0.427 before, 0.975 after
         log-likelihood of a row -4.2268 before, -4.0009 after
     """
-    return tree.recalibrated(X, y, how, sample_weight, entry)
+    return tree.recalibrated(X, y, how, sample_weight)
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:

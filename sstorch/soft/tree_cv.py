@@ -17,7 +17,6 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.encodings import NumericEncodings
-from sstorch.data.named_columns import split_columns
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
@@ -226,60 +225,21 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(
-        self,
-        X: object,
-        y: object = None,
-        sample_weight: object = None,
-        entry: object = None,
-        *,
-        id: object = None,
-        duration_col: str | None = None,
-        event_col: str | None = None,
-        weights_col: str | None = None,
-        entry_col: str | None = None,
-        id_col: str | None = None,
-        recurrent: bool = False,
-    ) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Choose a candidate and train it on all rows.
 
         Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
-                array (n, p).
-            y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
-                columns ``time`` and ``event``; or intervals, see :func:`sstorch.interval`.
+            X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            y: likewise; with entry times not for ``scoring="ibs"`` or a function, which do not support left
+                truncation.
             sample_weight: (n,), >= 0; scores are weighted, too.
-            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
-                all were from time zero. Not with ``scoring="ibs"`` or a function, which take no entry.
-            id: person of each row (n,), where people have several rows, each from its ``entry`` to its time:
-                columns may change from one to the next. Folds and resamples keep a person's rows together.
-            duration_col: column of X with the times, instead of ``y``; this and the next three as in
-                :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            event_col: column of the events; None if every row has one.
-            weights_col: column of the weights, instead of ``sample_weight``.
-            entry_col: column of the entry times, instead of ``entry``.
-            id_col: column of the persons, instead of ``id``.
-            recurrent: True if the event can happen to a person again.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.
             ConfigError: a parameter has a value that does not exist.
             TrainingError: no candidate has a finite score.
         """
-        rows = split_columns(
-            X,
-            y,
-            sample_weight,
-            entry,
-            id,
-            duration_col=duration_col,
-            event_col=event_col,
-            weights_col=weights_col,
-            entry_col=entry_col,
-            id_col=id_col,
-        )
-        data = training_rows(*rows, recurrent=recurrent)
-        return self.fit_data(data)
+        return self.fit_data(training_rows(X, y, sample_weight))
 
     def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
         """:meth:`fit` to rows of positive weight.
@@ -505,7 +465,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
     def _take_over(self) -> Self:
         """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
-        times = ("event_times_", "zero_time_", "time_unit_", "time_varying_")
+        times = ("event_times_", "zero_time_", "time_unit_", "time_varying_", "outcome_type_")
         for name in (*times, "feature_names_in_", "n_features_in_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         return self

@@ -30,8 +30,6 @@ def bootstrap_trees(
     y: object,
     n_resamples: int = 200,
     sample_weight: object = None,
-    entry: object = None,
-    id: object = None,
 ) -> TreeSample:
     """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
 
@@ -42,7 +40,7 @@ def bootstrap_trees(
     nothing of the bias of penalties or leaf.
 
     ``estimator`` has the parameters of the trees and is not fitted itself; ``n_resamples`` is K; rows,
-    targets, weights, entry times and ids are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
+    outcomes and weights are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
         DataError: the data cannot be used, or hold so few events that a resample has none.
@@ -62,8 +60,7 @@ def bootstrap_trees(
     """
     settings = estimator.settings()
     count = check_integer("n_resamples", n_resamples, 1)
-    # Events that are none the last were allowed, or refused, when the tree itself was trained.
-    data = training_rows(X, y, sample_weight=sample_weight, entry=entry, id=id, recurrent=True)
+    data = training_rows(X, y, sample_weight)
     draws = np.random.default_rng((settings.seed, count))
     n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
     shares = np.full(n_drawn, 1 / n_drawn)
@@ -81,13 +78,11 @@ def bootstrap_trees(
     return TreeSample(batch, members, estimator.prediction, counts)
 
 
-def start_trees(
-    estimator: Trainable, X: object, y: object, sample_weight: object = None, entry: object = None
-) -> TreeSample:
+def start_trees(estimator: Trainable, X: object, y: object, sample_weight: object = None) -> TreeSample:
     """Train the tree and keep all its starts, to see how much the curves depend on where training began.
 
     Starts that a race has dropped, or that have no finite objective, are left out. ``estimator`` has the
-    parameters of the trees and is not fitted itself; rows, targets, weights and entry times are those of
+    parameters of the trees and is not fitted itself; rows, outcomes and weights are those of
     :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
@@ -95,7 +90,7 @@ def start_trees(
         ConfigError: a parameter has a value that does not exist.
         TrainingError: no start has a finite objective.
     """
-    data = training_rows(X, y, sample_weight=sample_weight, entry=entry)
+    data = training_rows(X, y, sample_weight)
     batch = train_batch([data], estimator.settings())
     batch.best_start(0)
     finite, dropped = batch.criterion.isfinite().tolist(), batch.history.dropped()

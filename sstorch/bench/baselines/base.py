@@ -29,7 +29,7 @@ _LARGEST_LOG = 700.0
 class Curves(Protocol):
     """A fitted baseline.
 
-    Parametric ones also have ``log_likelihood(X, y, entry)``, the mean per row in the unit of the data;
+    Parametric ones also have ``log_likelihood(X, y)``, the mean per row in the unit of the data;
     curves that are step functions have no density and no such method.
     """
 

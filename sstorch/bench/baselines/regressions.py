@@ -309,12 +309,12 @@ class AFTCurves:
         with np.errstate(over="ignore"):  # an infinite hazard gives S = 0
             return np.exp(-self.model.cumulative_hazard(z))
 
-    def log_likelihood(self, X: object, y: object, entry: object = None) -> float:
+    def log_likelihood(self, X: object, y: object) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit.
 
         Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
         """
-        data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time, entry=entry)
+        data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
         location = self._location(data.frame)
 
         def hazard(time: FloatArray) -> FloatArray:

@@ -267,7 +267,7 @@ def _groups(run: Run) -> Section | None:
     leaf = model.apply(data.frame)
     picture = Picture(
         "groups",
-        detached(plot_groups(model, data.frame, (data.time, data.event), entry=data.entry)),
+        detached(plot_groups(model, data.frame, data.y)),
         "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
         "curves over it, and how many rows are still observed. The gates were placed on these rows, which "
         "makes groups look further apart than they are.",

@@ -17,7 +17,6 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, IncidenceEstimator, group_frame
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
-from sstorch.data.causes import CauseNames
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
@@ -118,7 +117,6 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         self,
         max_depth: int = 3,
         max_nodes: int | None = None,
-        causes: CauseNames = "auto",
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
@@ -142,20 +140,16 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
             lookahead,
             verbose,
         )
-        self.causes = causes
         self.min_events = min_events
         self.time_unit = time_unit
 
-    def fit(self, X: object, y: object, *, entry: object = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Search for the tree; all rows count alike.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
-            y: a (time, cause) tuple, a DataFrame with the columns ``time`` and ``cause``, or a structured
-                array with such fields; see ``causes``.
-            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
-                all were from time zero.
+            y: :class:`~sstorch.Surv` with ``causes``, and with ``entry`` for left truncation.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -164,7 +158,8 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         """
         settings: CompetingRisksSettings = self._check()
         unit = check_time_unit(self.time_unit)
-        data = SurvivalData(X, y, entry=entry, causes=self.causes)
+        data = SurvivalData(X, y)
+        data.check_causes(True)
         data.warn_of_few_events()
         questions = settings.questions(data.frame, outcome(data))
         task = CompetingLogLikelihood(data.time, data.cause, len(data.cause_names), entry=late_entry(data))

@@ -17,7 +17,6 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, SurvivalEstimator, check_alive
 from sstorch.checks import check_after, check_integer
 from sstorch.data import SurvivalData
-from sstorch.data.named_columns import split_columns
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
@@ -389,39 +388,22 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         self.min_events = min_events
         self.n_buckets = n_buckets
 
-    def fit(
-        self,
-        X: object,
-        y: object = None,
-        *,
-        entry: object = None,
-        duration_col: str | None = None,
-        event_col: str | None = None,
-        entry_col: str | None = None,
-    ) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Search for the tree; all rows count alike.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
-            y: structured array with an event and a time field, a (time, event) tuple, or a DataFrame with the
-                columns ``time`` and ``event``.
-            entry: (n,), times from which rows were observed (left truncation), below their own times; None if
-                all were from time zero. With ``objective="log_likelihood"``, see
+            y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
+                array or a DataFrame. Left truncation (``entry``) with ``objective="log_likelihood"``, see
                 :class:`~sstorch.exact.LogLikelihood`; the curves of leaves are those of rows at risk.
-            duration_col: column of X with the times, instead of ``y``, as lifelines has it; X then is a frame
-                of features and of the columns named here, and predictions take it as it is.
-            event_col: column of the events; None if every row has one.
-            entry_col: column of the entry times, instead of ``entry``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist; an objective that takes no late entry;
                 or there are too many questions for the depth: the message estimates memory and time.
         """
-        X, y, _, entry, _ = split_columns(
-            X, y, None, entry, duration_col=duration_col, event_col=event_col, entry_col=entry_col
-        )
-        data = SurvivalData(X, y, entry=entry)
+        data = SurvivalData(X, y)
+        data.check_causes(False)
         data.warn_of_few_events()
         return self._set_search(self._check().search(data))

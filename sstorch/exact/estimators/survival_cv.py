@@ -15,7 +15,6 @@ from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData, stratified_folds
-from sstorch.data.named_columns import split_columns
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.search import answers
 from sstorch.exact.estimators.survival import (
@@ -127,16 +126,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         self.random_state = random_state
         self.time_unit = time_unit
 
-    def fit(
-        self,
-        X: object,
-        y: object = None,
-        *,
-        entry: object = None,
-        duration_col: str | None = None,
-        event_col: str | None = None,
-        entry_col: str | None = None,
-    ) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
 
         A scorer of scikit-learn takes no entry: where rows entered late, ``scoring="loss"`` alone will do.
@@ -145,10 +135,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         if settings.max_nodes is None:
             # A number: trees of all sizes are to be compared.
             settings = replace(settings, max_nodes=2 ** min(settings.max_depth, MAX_EXACT_DEPTH) - 1)
-        X, y, _, entry, _ = split_columns(
-            X, y, None, entry, duration_col=duration_col, event_col=event_col, entry_col=entry_col
-        )
-        data = SurvivalData(X, y, entry=entry)
+        data = SurvivalData(X, y)
+        data.check_causes(False)
         if self.scoring != "loss" and data.entry.any():
             raise ConfigError(
                 "scoring: a scorer takes every row as observed from time zero, and some entered later: use "

@@ -1,0 +1,627 @@
+"""Surv: the outcome of survival data as one object, with a type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_columns_exist, check_unique, rows_text
+from sstorch.data.causes import CauseNames, Causes, parse_causes
+from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
+from sstorch.data.intervals import Intervals, is_interval, read_bounds
+from sstorch.data.persons import parse_persons
+from sstorch.data.target import parse_target
+from sstorch.exceptions import ConfigError, DataError
+
+OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
+# Outcomes that a text shows of many.
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class OutcomeType:
+    """What kind of outcome a model was trained on, kept with the model.
+
+    Attributes:
+        name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
+            truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
+        entry: Whether rows have entry times.
+        id: Whether rows are assigned to subjects.
+        causes: Names of the competing causes; None where there is one event.
+        recurrent: Whether the event can happen to a subject again.
+    """
+
+    name: OutcomeName = "right"
+    entry: bool = False
+    id: bool = False
+    causes: tuple[str, ...] | None = None
+    recurrent: bool = False
+
+    def check(self, y: Surv) -> None:
+        """Make sure that an outcome holds all that the training outcome held.
+
+        Raises:
+            DataError: Entry times, subjects or causes are missing, or there are causes where the model has
+                one event; the message has the remedy.
+        """
+        lacking = [
+            part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
+        ]
+        if lacking:
+            given = "=..., ".join(lacking)
+            raise DataError(
+                f"y has no {' and no '.join(lacking)}, and the model was trained on {self.name} data with "
+                f"{' and '.join(lacking)}: give y=Surv(time, event, {given}=...)"
+            )
+        if self.causes is None and y.causes is not None:
+            raise DataError(
+                "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
+                "to look at the hazard of cause k, or train a model of competing risks"
+            )
+        if self.causes is not None and y.causes is None:
+            raise DataError(
+                f"y has one event, and the model was trained on competing causes ({', '.join(self.causes)}): "
+                "give y=Surv(time, cause, causes=...)"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        causes = None if self.causes is None else list(self.causes)
+        return {
+            "name": self.name,
+            "entry": self.entry,
+            "id": self.id,
+            "causes": causes,
+            "recurrent": self.recurrent,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`."""
+        causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
+        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, values["recurrent"])
+
+
+class Surv:
+    """Outcome of survival data: times, events and what else is known of them, as R's ``Surv``.
+
+    It cannot be changed. It is indexed by rows as an array is, so that ``cross_val_score``, ``GridSearchCV``,
+    ``train_test_split`` and ``joblib`` take it as ``y``. ``(time, event)`` tuples, structured arrays and
+    frames are accepted wherever a Surv is, and mean right-censored times.
+
+    Args:
+        time: Time of the event or of censoring (n,), >= 0, in the unit of the data.
+        event: Whether the event was observed (n,): boolean or 0/1, 1 = event; with `causes` the cause of
+            each event. None if every row has an event.
+        entry: Time from which each row was at risk (n,), >= 0 and below its time: left truncation (late
+            entry), or the start of a start-stop row. None if all were at risk from time zero.
+        id: Subject of each row (n,), where subjects have several rows, each from its `entry` to its `time`.
+        causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``; names by value,
+            such as ``{1: "relapse", 2: "death"}``; or ``"auto"``: 0 is censored and 1 .. K are causes, the
+            first level of a categorical column is censored, or the word ``censored``. None for one event.
+        recurrent: Whether the event can happen to a subject again, so that rows may follow an event.
+        event_value: Value of `event` that stands for an event, such as ``"dead"``; all others are censored.
+        event_coding: ``"auto"``, or ``"1/2"`` where 1 = censored and 2 = event.
+        weight: Weight of each row (n,), >= 0: `sample_weight` of whatever takes this outcome.
+
+    Attributes:
+        time: (n,) float64; None for interval-censored times.
+        event: (n,) bool; None for interval-censored times.
+        cause: (n,) int, 1 .. K, 0 = censored; None without causes.
+        entry: (n,) float64, or None.
+        id: (n,), as given, or None.
+        lower: (n,) float64, last time at which the event had not happened; None unless interval-censored.
+        upper: (n,) float64, first time at which it had, infinite if it never was seen; None likewise.
+        weight: (n,) float64, or None.
+        columns: Columns of the frame that :meth:`of` has taken, by their role.
+
+    Raises:
+        DataError: A value is missing, negative, infinite or text, lengths differ, or an entry is not before
+            its time; rows are given as 0-based positions.
+        ConfigError: `causes` gives two values one name, or arguments exclude each other.
+
+    References:
+        Therneau and Grambsch (2000), Modeling Survival Data, section 3.7: counting-process data.
+
+    >>> Surv([5, 3, 8], [1, 0, 1])
+    Surv([5, 3+, 8], right, 2 events in 3 rows)
+    >>> Surv([2, 7, 4], [0, 1, 0], entry=[0, 2, 0], id=["a", "a", "b"])[:2]
+    Surv([(0, 2+], (2, 7]], counting, 1 event in 2 rows)
+    >>> Surv([5, 3, 8], [1, 0, 2], causes=("relapse", "death"))
+    Surv([5:relapse, 3+, 8:death], competing, 2 events in 3 rows)
+    >>> Surv.interval([0, 2, 3, 5], [4, 2, 7, np.inf])
+    Surv([4-, 2, (3, 7], 5+], interval, 3 events in 4 rows)
+    """
+
+    __slots__ = (
+        "_causes",
+        "columns",
+        "entry",
+        "event",
+        "id",
+        "index",
+        "intervals",
+        "recurrent",
+        "time",
+        "weight",
+    )
+
+    columns: Mapping[str, str]
+    entry: FloatArray | None
+    event: BoolArray | None
+    id: npt.NDArray[Any] | None
+    index: pd.Index | None
+    intervals: Intervals | None
+    recurrent: bool
+    time: FloatArray | None
+    weight: FloatArray | None
+    _causes: Causes | None
+
+    def __init__(
+        self,
+        time: object,
+        event: object = None,
+        *,
+        entry: object = None,
+        id: object = None,
+        causes: CauseNames | Sequence[str] | None = None,
+        recurrent: bool = False,
+        event_value: object = None,
+        event_coding: str = "auto",
+        weight: object = None,
+    ) -> None:
+        if event is None:
+            event = np.ones(np.asarray(time).shape, dtype=bool)
+        check_same_order(("time", time), ("event", event), ("entry", entry), ("weight", weight), ("id", id))
+        known = None
+        if causes is None:
+            times, events = parse_target((time, event), event_coding=event_coding, event_value=event_value)
+        elif event_value is not None or event_coding != "auto":
+            raise ConfigError("causes say what the values of event are; leave event_value, event_coding out")
+        else:
+            names = causes if isinstance(causes, str | Mapping) else dict(enumerate(causes, 1))
+            times, known = parse_causes((time, event), names, cause="event")
+            events = known.codes > 0
+        self._set(
+            time=times,
+            event=events,
+            causes=known,
+            entry=parse_entry(entry, times),
+            id=_ids(id, len(times)),
+            weight=None if weight is None else parse_weights(weight, len(times)),
+            recurrent=recurrent,
+            index=_index_of(time, event, entry, id, weight),
+        )
+
+    @classmethod
+    def interval(cls, lower: object, upper: object, *, entry: object = None, weight: object = None) -> Self:
+        """Event times known up to an interval, as R's ``Surv(type = "interval2")``.
+
+        Args:
+            lower: Last time at which the event had not happened (n,), >= 0: 0 for a left-censored row.
+            upper: First time at which it had (n,): infinite for a right-censored row, equal to `lower` for an
+                exact time.
+            entry: Time from which each row was at risk (n,), at most its lower bound; None for time zero.
+            weight: As for the class.
+
+        Raises:
+            DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed.
+        """
+        check_same_order(("lower", lower), ("upper", upper), ("entry", entry), ("weight", weight))
+        bounds = read_bounds(lower, upper)
+        entries = parse_entry(entry, bounds.middle)
+        if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
+            raise DataError(
+                f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
+                "had no event by then: raise the lower bound to it"
+            )
+        n = len(bounds.lower)
+        return cls._of_parts(
+            intervals=bounds,
+            entry=entries,
+            weight=None if weight is None else parse_weights(weight, n),
+            index=_index_of(lower, upper, entry, weight),
+        )
+
+    @classmethod
+    def of(
+        cls,
+        frame: object,
+        time: str | None = None,
+        event: str | None = None,
+        *,
+        entry: str | None = None,
+        id: str | None = None,
+        weight: str | None = None,
+        lower: str | None = None,
+        upper: str | None = None,
+        causes: CauseNames | Sequence[str] | None = None,
+        recurrent: bool = False,
+        event_value: object = None,
+        event_coding: str = "auto",
+    ) -> Self:
+        """Take the outcome from columns of a frame, which then are no features.
+
+        An estimator that is given the same frame as `X` leaves these columns out.
+
+        Args:
+            frame: DataFrame of features and of the columns named here.
+            time: Column of the times.
+            event: Column of the events, or with `causes` of the causes; None if every row has an event.
+            entry: Column of the entry times.
+            id: Column of the subjects.
+            weight: Column of the weights.
+            lower: Column of the lower bounds, with `upper` in place of `time` and `event`.
+            upper: Column of the upper bounds.
+            causes: As for the class.
+            recurrent: As for the class.
+            event_value: As for the class.
+            event_coding: As for the class.
+
+        Raises:
+            DataError: `frame` is no DataFrame or lacks a column, or its values cannot be used.
+            ConfigError: A column has two roles, or neither `time` nor bounds are named.
+
+        >>> frame = pd.DataFrame({"age": [61, 54], "days": [300, 210], "died": [True, False]})
+        >>> Surv.of(frame, time="days", event="died")
+        Surv([300, 210+], right, 1 event in 2 rows)
+        """
+        roles = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}
+        roles |= {"lower": lower, "upper": upper}
+        named = {role: str(name) for role, name in roles.items() if name is not None}
+        table = to_pandas(frame)
+        if not isinstance(table, pd.DataFrame):
+            raise DataError(f"frame is a {type(frame).__name__}; give a DataFrame that has the columns named")
+        names = [str(name) for name in table.columns]
+        check_unique(names)
+        check_columns_exist(tuple(named.values()), names)
+        if len(set(named.values())) < len(named):
+            twice = next(name for name in named.values() if list(named.values()).count(name) > 1)
+            both = " and ".join(role for role, name in named.items() if name == twice)
+            raise ConfigError(f"column {twice!r} is named as {both}; name different columns")
+        taken = {role: table.iloc[:, names.index(name)] for role, name in named.items()}
+        if (lower is None) != (upper is None) or (time is None) == (lower is None):
+            raise ConfigError("name the column of the times (time=), or of both bounds (lower=, upper=)")
+        if time is None:
+            if extra := {"event", "id"} & set(named):
+                raise ConfigError(f"{min(extra)} does not go with bounds: lower and upper say what is known")
+            y = cls.interval(
+                taken["lower"], taken["upper"], entry=taken.get("entry"), weight=taken.get("weight")
+            )
+        else:
+            y = cls(
+                taken["time"],
+                taken.get("event"),
+                entry=taken.get("entry"),
+                id=taken.get("id"),
+                causes=causes,
+                recurrent=recurrent,
+                event_value=event_value,
+                event_coding=event_coding,
+                weight=taken.get("weight"),
+            )
+        object.__setattr__(y, "columns", named)
+        return y
+
+    @classmethod
+    def _of_parts(cls, **parts: Any) -> Self:
+        """An outcome of checked parts."""
+        y = cls.__new__(cls)
+        y._set(**parts)
+        return y
+
+    def _set(
+        self,
+        *,
+        time: FloatArray | None = None,
+        event: BoolArray | None = None,
+        causes: Causes | None = None,
+        entry: FloatArray | None = None,
+        id: npt.NDArray[Any] | None = None,
+        intervals: Intervals | None = None,
+        weight: FloatArray | None = None,
+        recurrent: bool = False,
+        index: pd.Index | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        values = {
+            "time": time,
+            "event": event,
+            "_causes": causes,
+            "entry": entry,
+            "id": id,
+            "intervals": intervals,
+            "weight": weight,
+            "recurrent": recurrent,
+            "index": index,
+            "columns": {} if columns is None else dict(columns),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _parts(self) -> dict[str, Any]:
+        """The parts that :meth:`_set` takes."""
+        return {name.removeprefix("_"): getattr(self, name) for name in self.__slots__}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Surv cannot be changed: make a new one to set {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Surv cannot be changed: {name!r} stays")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._parts())
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def type(self) -> OutcomeName:
+        """``"right"``, ``"counting"``, ``"interval"``, ``"competing"`` or ``"competing counting"``."""
+        if self.intervals is not None:
+            return "interval"
+        counting = self.entry is not None or self.id is not None
+        if self._causes is not None:
+            return "competing counting" if counting else "competing"
+        return "counting" if counting else "right"
+
+    @property
+    def outcome_type(self) -> OutcomeType:
+        """The type with what a model keeps of it."""
+        return OutcomeType(
+            self.type, self.entry is not None, self.id is not None, self.causes, self.recurrent
+        )
+
+    def has(self, part: str) -> bool:
+        """Whether a part, such as ``"entry"`` or ``"id"``, is there."""
+        return getattr(self, part) is not None
+
+    @property
+    def cause(self) -> IntArray | None:
+        """Cause of each row's event (n,), 1 .. K, 0 = censored; None without causes."""
+        return None if self._causes is None else self._causes.codes
+
+    @property
+    def causes(self) -> tuple[str, ...] | None:
+        """Names of the K causes; None for one event."""
+        return None if self._causes is None else self._causes.names
+
+    @property
+    def coded_causes(self) -> Causes | None:
+        """Causes with their coding; None for one event."""
+        return self._causes
+
+    @property
+    def lower(self) -> FloatArray | None:
+        """Lower bounds (n,); None unless interval-censored."""
+        return None if self.intervals is None else self.intervals.lower
+
+    @property
+    def upper(self) -> FloatArray | None:
+        """Upper bounds (n,); None unless interval-censored."""
+        return None if self.intervals is None else self.intervals.upper
+
+    def right_censored(self, what: str) -> tuple[FloatArray, BoolArray, FloatArray]:
+        """Times, events (of any cause) and entry times, (n,) each; entry 0 where rows entered at time zero.
+
+        Args:
+            what: Name of the method that needs exact or right-censored times, for the message.
+
+        Raises:
+            DataError: Times are interval-censored.
+        """
+        if self.intervals is not None:
+            raise DataError(
+                f"{what} needs exact or right-censored times, and y has interval-censored ones: "
+                "sstorch.metrics.evaluate and log_likelihood score them"
+            )
+        assert self.time is not None
+        entry = np.zeros(len(self)) if self.entry is None else self.entry
+        return self.time, self._event, entry
+
+    @property
+    def n_events(self) -> int:
+        """Number of rows with an event."""
+        return int((self.intervals.event if self.intervals is not None else self._event).sum())
+
+    @property
+    def _event(self) -> BoolArray:
+        assert self.event is not None
+        return self.event
+
+    # ------------------------------------------------------------------ rows
+
+    def __len__(self) -> int:
+        return len(self.intervals.lower) if self.intervals is not None else len(self._event)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """``(n,)``, for tools that split arrays by rows."""
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        """1."""
+        return 1
+
+    def __getitem__(self, rows: object) -> Self:
+        """Some rows: a slice, a mask (n,), positions (m,), one position, or ``[rows, ...]``.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        if isinstance(rows, tuple):
+            if len(rows) != 2 or rows[1] is not Ellipsis:
+                raise IndexError("a Surv is indexed by rows alone: y[rows]")
+            rows = rows[0]
+        if not isinstance(rows, slice):
+            rows = np.atleast_1d(np.asarray(rows))
+            if rows.size == 0:
+                rows = rows.astype(np.int64)
+        place: Any = np.arange(len(self))[rows]
+        parts = self._parts()
+        for name in ("time", "event", "entry", "id", "weight", "index"):
+            if parts[name] is not None:
+                parts[name] = parts[name][place]
+        for name in ("causes", "intervals"):
+            if parts[name] is not None:
+                parts[name] = parts[name].subset(place)
+        return self._of_parts(**parts)
+
+    def entering(self, after: float) -> Self:
+        """The same outcome of rows at risk from a time on, all of which are at risk then."""
+        return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})
+
+    def recoded(self, names: Sequence[str]) -> Self:
+        """The same outcome with the causes in the order of a model, some of which may be absent here.
+
+        Raises:
+            DataError: A cause is none of `names`.
+        """
+        assert self._causes is not None
+        if self._causes.names == tuple(names):
+            return self
+        unknown = [name for name in self._causes.names if name not in names]
+        if unknown:
+            raise DataError(
+                f"y has the cause {', '.join(map(repr, unknown))}; the model knows {', '.join(names)}: name "
+                "the causes alike, Surv(time, cause, causes={value: name})"
+            )
+        codes = np.array([0, *(names.index(name) + 1 for name in self._causes.names)])[self._causes.codes]
+        values = {name: value for value, name in self._causes.coding.items()}
+        coding = {values.get(name, name): name for name in names}
+        return self._of_parts(**self._parts() | {"causes": Causes(coding, codes)})
+
+    # ------------------------------------------------------------------ other forms
+
+    def to_structured(self) -> npt.NDArray[np.void]:
+        """Structured array with the fields ``event`` and ``time``, as scikit-survival has it.
+
+        Raises:
+            DataError: The outcome is not right-censored, so that such an array would lose a part of it.
+        """
+        if self.type != "right":
+            raise DataError(f"a structured array of event and time cannot hold {self.type} outcomes")
+        array = np.empty(len(self), dtype=[("event", np.bool_), ("time", np.float64)])
+        array["event"], array["time"] = self.event, self.time
+        return array
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[np.void]:
+        """See :meth:`to_structured`."""
+        return self.to_structured()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self[:_SHOWN]._texts()) + (", ..." if len(self) > _SHOWN else "")
+        n, k = len(self), self.n_events
+        return f"Surv([{shown}], {self.type}, {k} event{'s' * (k != 1)} in {n} row{'s' * (n != 1)})"
+
+    def _texts(self) -> list[str]:
+        """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""
+        if self.intervals is not None:
+            return [_bounds_text(low, high) for low, high in zip(self.lower, self.upper, strict=True)]  # type: ignore[arg-type]
+        names = self.causes
+        texts = []
+        for row in range(len(self)):
+            text = f"{self.time[row]:g}" + "+" * (not self._event[row])  # type: ignore[index]
+            if self.entry is not None:
+                text = f"({self.entry[row]:g}, {text}]"
+            if names is not None and self._event[row]:
+                text += f":{names[int(self.cause[row]) - 1]}"  # type: ignore[index]
+            texts.append(text)
+        return texts
+
+
+def _rebuild(kind: type[Surv], parts: dict[str, Any]) -> Surv:
+    return kind._of_parts(**parts)
+
+
+def _bounds_text(low: float, high: float) -> str:
+    if low == high:
+        return f"{low:g}"
+    if np.isinf(high):
+        return f"{low:g}+"
+    return f"{high:g}-" if low == 0 else f"({low:g}, {high:g}]"
+
+
+def _index_of(*parts: object) -> pd.Index | None:
+    """Row labels of the first part that has some."""
+    return next((part.index for part in parts if isinstance(part, pd.Series)), None)
+
+
+def _ids(id: object, n: int) -> npt.NDArray[Any] | None:
+    """Subjects (n,), in their own type."""
+    if id is None:
+        return None
+    parse_persons(id, n)
+    return id.to_numpy() if isinstance(id, pd.Series) else np.asarray(id)
+
+
+def parse_entry(entry: object, time: FloatArray) -> FloatArray | None:
+    """Entry times (n,), >= 0 and before the times; None if there are none.
+
+    Raises:
+        DataError: Lengths differ, or an entry is negative, missing, infinite or not before its time.
+    """
+    if entry is None:
+        return None
+    values = np.asarray(entry)
+    if values.shape != time.shape:
+        raise DataError(f"entry has shape {values.shape}; give one entry time for each of {len(time)} rows")
+    where = "entry"
+    if isinstance(entry, pd.Series) and entry.name is not None:
+        where = f"entry column {entry.name!r}"
+    entries = numeric_values(pd.Series(values), where)
+    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
+        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    if (bad := (entries >= time) & (entries > 0)).any():
+        raise DataError(
+            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
+        )
+    return entries
+
+
+def as_surv(y: object) -> Surv:
+    """Any accepted form of an outcome as a :class:`Surv`.
+
+    Args:
+        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``, or ``lower``
+            and ``upper``; or a structured array, whose fields are found by these names or by type.
+
+    Raises:
+        DataError: Another form, or values that cannot be used.
+    """
+    if isinstance(y, Surv):
+        return y
+    if is_interval(y):
+        bounds: Any = to_pandas(y)
+        return Surv.interval(bounds["lower"], bounds["upper"])
+    time, event = parse_target(y)
+    parts = [y] if not isinstance(y, tuple) else list(y)
+    index = next((part.index for part in parts if isinstance(part, pd.DataFrame | pd.Series)), None)
+    return Surv._of_parts(time=time, event=event, index=index)
+
+
+def outcome_of(model: object, y: object) -> Surv:
+    """An outcome that a fitted model is to be compared with, of the kind that the model was trained on.
+
+    Args:
+        model: Fitted; models without ``outcome_type_``, such as those of other packages, take any outcome.
+        y: In a form of :func:`as_surv`.
+
+    Returns:
+        The outcome, with causes in the order of the model.
+
+    Raises:
+        DataError: As :func:`as_surv` and :meth:`OutcomeType.check`, or a cause that the model does not know.
+    """
+    outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
+    if isinstance(trained, OutcomeType):
+        trained.check(outcome)
+        if trained.causes is not None:
+            outcome = outcome.recoded(trained.causes)
+    return outcome
