@@ -308,7 +308,7 @@ def evaluate_incidence(
     Args:
         model: with ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times), asked once, at
             `incidence_times` of the training rows; or the pair (incidence, times) of curves of the test rows.
-        train: training rows: `SurvivalData` with causes, or (X, (time, cause)).
+        train: training rows: `SurvivalData` with causes, or (X, y) with y a `Surv` with causes.
         test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
         metrics: names; None takes all.
         tau: the horizon; if None, the last of `incidence_times`, or of the times that are given.
@@ -324,7 +324,8 @@ def evaluate_incidence(
         ConfigError: an unknown name, or tau is no time > 0.
 
     Examples:
-        >>> rows = (None, ([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]))
+        >>> from sstorch import Surv
+        >>> rows = (None, Surv([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], causes="auto"))
         >>> first, second = [[0.4, 0.6], [0.1, 0.2], [0.3, 0.5], [0.1, 0.1]], [[0.2, 0.3]] * 4
         >>> incidence = np.stack([first, second], axis=1)
         >>> model = (incidence, [1.5, 3.5])

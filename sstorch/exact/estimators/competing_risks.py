@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, IncidenceEstimator, group_frame
 from sstorch.checks import check_integer
-from sstorch.data import SurvivalData
+from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
@@ -49,8 +49,6 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
     Args:
         max_depth: most questions on a path, 0 (a single leaf) to 5.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
-        causes: how causes are coded in ``y``: ``"auto"`` (0 censored, 1 .. K), or names by value, such as
-            ``{1: "relapse", 2: "death"}``.
         leaf_penalty: loss that each leaf costs, >= 0.
         min_leaf: least number of training rows of a leaf.
         min_events: least number of training events of a leaf, of any cause.
@@ -71,7 +69,6 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
         gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         causes_: names of the K causes.
-        coding_: the same by their values in ``y``.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
         incidence_: of each leaf and cause at `event_times_`, (L, K, T).
         curves_: survival and cumulative hazard of any event, of each leaf.
@@ -93,13 +90,14 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         141-150.
 
     >>> import numpy as np
+    >>> from sstorch import Surv
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 2))
     >>> first, second = rng.exponential(np.exp(x[:, 0])), rng.exponential(np.exp(x[:, 1]))
     >>> cause = np.where(first < second, 1, 2) * (np.minimum(first, second) < 2)
     >>> time = np.minimum(np.minimum(first, second), 2)
-    >>> tree = OptimalCompetingRisksTree(max_depth=2, causes={1: "relapse", 2: "death"}, min_leaf=30)
-    >>> tree = tree.fit(x, (time, cause))
+    >>> tree = OptimalCompetingRisksTree(max_depth=2, min_leaf=30)
+    >>> tree = tree.fit(x, Surv(time, cause, causes=("relapse", "death")))
     >>> tree.certified_, tree.predict_cumulative_incidence(x[:3], times=[0.5, 1.0]).shape
     (True, (3, 2, 2))
     """
@@ -248,7 +246,7 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
     def _state(self) -> dict[str, Any]:
         table = self.group_table_
         return super()._state() | {
-            "coding": [[value, name] for value, name in self.coding_.items()],
+            "outcome_type": self.outcome_type_.to_dict(),
             "time_unit": self.time_unit_,
             "group_columns": [list(column) for column in table.columns],
         }
@@ -277,8 +275,8 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
-        self.coding_ = {str(value): str(name) for value, name in state["coding"]}
-        self.causes_, self.causes = tuple(self.coding_.values()), self.coding_
+        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+        self.causes_ = self.outcome_type_.causes or ()
         self.time_unit_ = state["time_unit"]
         if self.incidence_.shape[1] != len(self.causes_):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
