@@ -343,7 +343,7 @@ class Surv:
             "columns": {} if columns is None else dict(columns),
         }
         for name, value in values.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
 
     def _parts(self) -> dict[str, Any]:
         """The parts that :meth:`_set` takes."""
@@ -534,6 +534,13 @@ class Surv:
                 text += f":{names[int(self.cause[row]) - 1]}"  # type: ignore[index]
             texts.append(text)
         return texts
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same values that cannot be written to from here."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _rebuild(kind: type[Surv], parts: dict[str, Any]) -> Surv:

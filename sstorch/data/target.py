@@ -293,8 +293,8 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
         )
     named = option_text("causes", {1: "NAME", 2: "NAME"}, "Surv(time, cause, causes=...)")
     raise DataError(
-        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. If the values are competing causes, "
-        f"say so with {named}"
+        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. If the values are competing "
+        f"causes, say so with {named}"
     )
 
 

@@ -1,0 +1,400 @@
+"""Surv: one outcome with a type, split by rows by the tools of scikit-learn."""
+
+import copy
+import pickle
+from typing import Any
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch.data import OutcomeType, as_surv, outcome_of
+from sstorch.exceptions import ConfigError, DataError
+
+TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]
+COUNTING = Surv([2, 7, 4, 9], [0, 1, 0, 1], entry=[0, 2, 0, 4], id=["a", "a", "b", "b"])
+COMPETING = Surv(TIME, [1, 0, 2, 1], causes=("relapse", "death"))
+INTERVAL = Surv.interval([0, 2, 3, 5], [4, 2, 7, np.inf])
+
+
+def rows(n: int = 120) -> tuple[pd.DataFrame, Surv]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=n)
+    time = rng.exponential(np.exp(-x)) + 0.01
+    return pd.DataFrame({"x": x, "z": rng.normal(size=n)}), Surv(time, rng.random(n) < 0.7)
+
+
+def assert_same(one: Surv, two: Surv) -> None:
+    assert one.type == two.type
+    assert repr(one) == repr(two)
+    for name in ("time", "event", "entry", "id", "cause", "lower", "upper", "weight"):
+        mine, other = getattr(one, name), getattr(two, name)
+        assert (mine is None) == (other is None), name
+        if mine is not None:
+            assert np.array_equal(mine, other), name
+
+
+# ---------------------------------------------------------------------- types and parts
+
+
+@pytest.mark.parametrize(
+    ("y", "kind"),
+    [
+        (Surv(TIME, EVENT), "right"),
+        (Surv(TIME, EVENT, entry=[0, 0, 0, 0]), "counting"),
+        (Surv(TIME, EVENT, id=[1, 2, 3, 4]), "counting"),
+        (INTERVAL, "interval"),
+        (COMPETING, "competing"),
+        (Surv(TIME, [1, 0, 2, 1], entry=[0, 1, 0, 0], causes="auto"), "competing counting"),
+    ],
+)
+def test_type_follows_from_the_parts(y: Surv, kind: str) -> None:
+    assert y.type == kind
+    assert y.outcome_type.name == kind
+    assert y[1:3].type == kind
+
+
+def test_absent_parts_are_none() -> None:
+    y = Surv(TIME, EVENT)
+    assert [y.entry, y.id, y.cause, y.causes, y.lower, y.upper, y.weight] == [None] * 7
+    assert INTERVAL.time is None
+    assert INTERVAL.event is None
+
+
+def test_event_none_means_that_every_row_has_one() -> None:
+    assert Surv(TIME).event.all()  # type: ignore[union-attr]
+
+
+def test_causes_by_names_by_value_and_by_levels() -> None:
+    assert COMPETING.causes == ("relapse", "death")
+    assert COMPETING.cause.tolist() == [1, 0, 2, 1]  # type: ignore[union-attr]
+    by_value = Surv(TIME, ["r", "none", "d", "r"], causes={"r": "relapse", "d": "death"})
+    assert_same(by_value, COMPETING)
+    levels = pd.Categorical(["r", "c", "d", "r"], categories=["c", "r", "d"])
+    assert Surv(TIME, pd.Series(levels), causes="auto").causes == ("r", "d")
+
+
+def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
+    y = Surv(TIME, [1, 0, 1, 1], causes=("relapse", "death"))
+    assert y.causes == ("relapse", "death")
+    with pytest.raises(DataError, match="no row of y has cause 'death'"):
+        SurvivalData(np.arange(4.0)[:, None] % 3, y)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Surv(TIME, [1, 0, 2, 1]), r"event is 2 in 1 row .*Surv\(time, cause, causes=\.\.\.\)"),
+        (lambda: Surv([-1.0, 2.0], [1, 0]), "negative"),
+        (lambda: Surv([np.nan, 2.0], [1, 0]), "missing in 1 row"),
+        (lambda: Surv(TIME, [1, 0, 1]), "4 times but 3 events"),
+        (lambda: Surv(TIME, EVENT, entry=[0, 0]), "give one entry time for each of 4 rows"),
+        (lambda: Surv(TIME, EVENT, entry=[6, 0, 0, 0]), "entry is not before the time in 1 row"),
+        (lambda: Surv(TIME, EVENT, id=[1, None, 2, 3]), "id is missing in 1 row"),
+        (lambda: Surv(TIME, EVENT, weight=[1, -1, 1, 1]), "negative"),
+        (lambda: Surv.interval([3, 1], [2, 2]), "lower is above upper"),
+        (lambda: Surv.interval([1, 1], [2, 2], entry=[1.2, 0]), "entry is after the lower bound"),
+        (lambda: as_surv((TIME, EVENT, TIME)), r"y is a tuple of length 3; give sstorch\.Surv"),
+        (lambda: as_surv(None), "y to be passed"),
+    ],
+)
+def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_event_value_beside_causes_raises() -> None:
+    with pytest.raises(ConfigError, match="leave event_value"):
+        Surv(TIME, EVENT, causes="auto", event_value="dead")
+
+
+def test_it_cannot_be_changed() -> None:
+    y = Surv(TIME, EVENT)
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        y.time = np.zeros(4)
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del y.event
+    with pytest.raises(ValueError, match="read-only"):
+        y.time[0] = 1.0  # type: ignore[index]
+    given = np.array(TIME)
+    y = Surv(given, np.array(EVENT, dtype=bool))
+    given[0] = 99.0
+    assert y.time[0] == 5.0  # type: ignore[index]
+
+
+# ---------------------------------------------------------------------- columns of a frame
+
+FRAME = pd.DataFrame(
+    {
+        "age": [61, 54, 70, 48],
+        "days": TIME,
+        "died": EVENT,
+        "start": [0, 1, 0, 0],
+        "who": list("abcd"),
+        "w": 2.0,
+    }
+)
+
+
+def test_of_a_frame_is_the_same_as_of_its_columns() -> None:
+    y = Surv.of(FRAME, time="days", event="died", entry="start", id="who", weight="w")
+    assert_same(y, Surv(TIME, EVENT, entry=[0, 1, 0, 0], id=list("abcd"), weight=[2.0] * 4))
+    assert y.columns == {"time": "days", "event": "died", "entry": "start", "id": "who", "weight": "w"}
+    bounds = FRAME.assign(low=[0, 2, 3, 5], high=[4, 2, 7, np.inf])
+    assert_same(Surv.of(bounds, lower="low", upper="high"), INTERVAL)
+
+
+def test_columns_of_the_outcome_leave_the_features() -> None:
+    y = Surv.of(FRAME, time="days", event="died", entry="start", id="who", weight="w")
+    data = SurvivalData(FRAME, y)
+    assert data.feature_names == ["age"]
+    assert data.sample_weight.tolist() == [2.0] * 4
+    assert SurvivalData(FRAME.iloc[[0, 2]], y[[0, 2]], require_events=False).feature_names == ["age"]
+
+
+def test_another_column_of_the_same_name_raises() -> None:
+    y = Surv.of(FRAME, time="days", event="died")
+    with pytest.raises(DataError, match="'days' of X is not the column of the times"):
+        SurvivalData(FRAME.assign(days=[1.0, 2.0, 3.0, 4.0]), y)
+
+
+def test_no_feature_left_raises() -> None:
+    with pytest.raises(DataError, match="no feature column is left beside 'days', 'died'"):
+        SurvivalData(FRAME[["days", "died"]], Surv.of(FRAME, time="days", event="died"))
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "message"),
+    [
+        ({"time": "dayz"}, DataError, "dayz"),
+        ({"time": "days", "event": "days"}, ConfigError, "'days' is named as time and event"),
+        ({"event": "died"}, ConfigError, "name the column of the times"),
+        ({"time": "days", "lower": "start"}, ConfigError, "name the column of the times"),
+        ({"lower": "start", "upper": "days", "id": "who"}, ConfigError, "id does not go with bounds"),
+    ],
+)
+def test_columns_that_are_none_or_have_two_roles_raise(
+    names: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Surv.of(FRAME, **names)
+
+
+def test_weights_twice_raise() -> None:
+    with pytest.raises(ConfigError, match="sample_weight and the weight of y"):
+        SurvivalData(FRAME[["age"]], Surv(TIME, EVENT, weight=[1.0] * 4), sample_weight=[1.0] * 4)
+
+
+def test_weights_of_the_outcome_are_those_of_the_fit() -> None:
+    X, y = rows()
+    weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
+    weighted = Surv(y.time, y.event, weight=weight)
+    one, two = (SoftSurvivalTree(depth=0, numeric="linear") for _ in range(2))
+    one.fit(X, y, sample_weight=weight)
+    two.fit(X, weighted)
+    assert np.array_equal(one.predict(X), two.predict(X))
+    assert one.score(X, y, sample_weight=weight) == two.score(X, weighted) != two.score(X, y)
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("y", [Surv(TIME, EVENT, weight=[1, 2, 3, 4]), COUNTING, COMPETING, INTERVAL])
+@pytest.mark.parametrize(
+    "rows_of",
+    [slice(1, 3), [1, 2], np.array([1, 2]), np.array([False, True, True, False]), (np.array([1, 2]), ...)],
+)
+def test_rows_by_slice_mask_and_positions(y: Surv, rows_of: Any) -> None:
+    part = y[rows_of]
+    assert len(part) == 2
+    assert part.shape == (2,)
+    assert_same(part, y[1:3])
+    for name in ("time", "event", "entry", "id", "cause", "lower", "upper", "weight"):
+        whole: npt.NDArray[Any] | None = getattr(y, name)
+        if whole is not None:
+            assert np.array_equal(getattr(part, name), whole[1:3])
+
+
+def test_rows_that_do_not_exist_raise() -> None:
+    with pytest.raises(IndexError):
+        COUNTING[[7]]
+    with pytest.raises(IndexError, match="rows alone"):
+        COUNTING[0, 1]
+    assert len(COUNTING[[]]) == 0
+
+
+def test_copies_and_pickles_are_the_same() -> None:
+    for y in (COUNTING, COMPETING, INTERVAL):
+        assert_same(pickle.loads(pickle.dumps(y)), y)
+        assert_same(copy.deepcopy(y), y)
+
+
+def test_row_labels_in_another_order_raise() -> None:
+    X = pd.DataFrame({"x": [1.0, 2.0, 4.0]}, index=list("abc"))
+    y = Surv(pd.Series([3.0, 1.0, 2.0], index=list("cab")), pd.Series([1, 1, 0], index=list("cab")))
+    with pytest.raises(DataError, match="different order"):
+        SurvivalData(X, y)
+    assert len(SurvivalData(X, y[[1, 2, 0]])) == 3
+
+
+# ---------------------------------------------------------------------- text and other forms
+
+
+def test_it_prints_as_r_does() -> None:
+    assert repr(Surv(TIME, EVENT)) == "Surv([5, 3+, 8, 2], right, 3 events in 4 rows)"
+    assert repr(COUNTING) == "Surv([(0, 2+], (2, 7], (0, 4+], (4, 9]], counting, 2 events in 4 rows)"
+    assert repr(COMPETING) == "Surv([5:relapse, 3+, 8:death, 2:relapse], competing, 3 events in 4 rows)"
+    assert repr(INTERVAL) == "Surv([4-, 2, (3, 7], 5+], interval, 3 events in 4 rows)"
+    assert repr(Surv(np.arange(9.0))).startswith("Surv([0, 1, 2, 3, 4, 5, ...], right, 9 events")
+
+
+def test_structured_arrays_there_and_back() -> None:
+    y = Surv(TIME, EVENT)
+    array = y.to_structured()
+    assert array.dtype.names == ("event", "time")
+    assert_same(as_surv(array), y)
+    assert np.array_equal(np.asarray(y), array)
+    with pytest.raises(DataError, match="cannot hold counting outcomes"):
+        COUNTING.to_structured()
+
+
+def test_scikit_survival_takes_the_structured_array() -> None:
+    metrics = pytest.importorskip("sksurv.metrics", reason="scikit-survival is not installed")
+    y = Surv([1.0, 2.0, 3.0], [1, 1, 0]).to_structured()
+    assert metrics.concordance_index_censored(y["event"], y["time"], [3.0, 2.0, 1.0])[0] == 1.0
+
+
+def test_other_forms_are_read_as_right_censored() -> None:
+    expected = Surv(TIME, EVENT)
+    frame = pd.DataFrame({"time": TIME, "event": EVENT})
+    forms = [(TIME, EVENT), (pd.Series(TIME), np.array(EVENT, bool)), frame, expected]
+    for form in forms:
+        assert_same(as_surv(form), expected)
+    assert_same(
+        as_surv(pd.DataFrame({"lower": [0, 2], "upper": [4.0, np.inf]})), Surv.interval([0, 2], [4, np.inf])
+    )
+
+
+# ---------------------------------------------------------------------- tools of scikit-learn
+
+
+def test_cross_val_score_splits_it() -> None:
+    X, y = rows()
+    tree = SoftSurvivalTree(depth=0, numeric="linear")
+    expected = [
+        clone(tree).fit(X.iloc[train], y[train]).score(X.iloc[test], y[test])
+        for train, test in KFold(3).split(X, y)
+    ]
+    assert cross_val_score(tree, X, y, cv=3, error_score="raise").tolist() == expected
+
+
+def test_grid_search_pipeline_and_joblib_take_it() -> None:
+    X, y = rows()
+    pipeline = make_pipeline(StandardScaler(), SoftSurvivalTree(depth=0, numeric="linear"))
+    search = GridSearchCV(pipeline, {"softsurvivaltree__ridge": [1e-3, 1.0]}, cv=2, error_score="raise")
+    search.fit(X, y)
+    assert search.best_params_.keys() == {"softsurvivaltree__ridge"}
+    fit = joblib.delayed(SoftSurvivalTree(depth=0, numeric="linear").fit)
+    (tree,) = joblib.Parallel(n_jobs=1)([fit(X, y)])
+    assert tree.score(X, y) > 0.6
+
+
+def test_train_test_split_keeps_the_parts_together() -> None:
+    X = np.arange(4)
+    _, X_test, train, test = train_test_split(X, COUNTING, test_size=2, random_state=0)
+    assert_same(test, COUNTING[X_test])
+    assert len(train) == 2
+
+
+# ---------------------------------------------------------------------- a model keeps the type
+
+
+def test_a_model_refuses_an_outcome_without_what_training_had() -> None:
+    kind = OutcomeType("counting", entry=True, id=True)
+    assert OutcomeType.from_dict(kind.to_dict()) == kind
+    kind.check(COUNTING)
+    with pytest.raises(DataError, match=r"no entry and no id.*give y=Surv\(time, event, entry=..., id=...\)"):
+        kind.check(Surv(TIME, EVENT))
+    with pytest.raises(DataError, match="no id"):
+        kind.check(Surv(TIME, EVENT, entry=[0, 0, 0, 0]))
+
+
+def test_causes_and_one_event_are_not_taken_for_each_other() -> None:
+    with pytest.raises(DataError, match="trained on one event"):
+        OutcomeType().check(COMPETING)
+    with pytest.raises(DataError, match="trained on competing causes"):
+        COMPETING.outcome_type.check(Surv(TIME, EVENT))
+
+
+def test_causes_come_in_the_order_of_the_model() -> None:
+    class Model:
+        outcome_type_ = OutcomeType("competing", causes=("death", "relapse"))
+
+    assert outcome_of(Model(), COMPETING).cause.tolist() == [2, 0, 1, 2]  # type: ignore[union-attr]
+    other = Surv(TIME, [1, 0, 2, 1], causes=("relapse", "cure"))
+    with pytest.raises(DataError, match="'cure'; the model knows death, relapse"):
+        outcome_of(Model(), other)
+
+
+def test_estimators_refuse_the_other_kind_of_outcome() -> None:
+    X, y = rows()
+    cause = np.where(y.event, 1 + (X["z"] > 0), 0)
+    causes = Surv(y.time, cause, causes=("a", "b"))
+    with pytest.raises(DataError, match="competing causes"):
+        SoftSurvivalTree(depth=0).fit(X, causes)
+    with pytest.raises(DataError, match=r"one event; a model of competing risks needs Surv"):
+        CompetingRisksTree(depth=0).fit(X, y)
+    tree = CompetingRisksTree(depth=0, numeric="linear").fit(X, causes)
+    with pytest.raises(DataError, match="trained on competing causes"):
+        tree.score(X, y)
+
+
+# ---------------------------------------------------------------------- roles left among the features
+
+
+def start_stop() -> tuple[pd.DataFrame, npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    rng = np.random.default_rng(3)
+    subject = np.repeat(np.arange(30), 3)
+    stop = (np.cumsum(rng.uniform(0.5, 2.0, (30, 3)), axis=1)).ravel()
+    start = np.where(np.arange(90) % 3, np.roll(stop, 1), 0.0)
+    frame = pd.DataFrame({"x": rng.normal(size=90), "pid": subject, "start": start})
+    return frame, stop, (np.arange(90) % 3 == 2) & (rng.random(90) < 0.8)
+
+
+def test_a_column_that_identifies_subjects_raises() -> None:
+    frame, stop, event = start_stop()
+    X = frame[["x", "pid"]]
+    with pytest.raises(DataError, match=r"'pid' of X identifies the subjects.*id=X\['pid'\]"):
+        SurvivalData(X, Surv(stop, event, entry=frame["start"]))
+    with pytest.raises(DataError, match="'pid' of X identifies the subjects of start-stop rows; drop it"):
+        SurvivalData(X, Surv(stop, event, entry=frame["start"], id=frame["pid"]))
+    text = X.assign(pid=X["pid"].map("p{}".format))
+    with pytest.raises(DataError, match="'pid' of X identifies the subjects"):
+        SurvivalData(text, Surv(stop, event, entry=frame["start"]))
+
+
+def test_a_column_of_entry_times_raises() -> None:
+    frame, stop, event = start_stop()
+    with pytest.raises(DataError, match="'start' of X holds the entry times; drop it"):
+        SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
+
+
+def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:
+    frame, stop, event = start_stop()
+    X = frame[["x"]].assign(sex=frame["pid"] % 2, one=1.0)
+    assert len(SurvivalData(X, Surv(stop, event, entry=frame["start"], id=frame["pid"]))) == 90
+    assert len(SurvivalData(X, Surv(stop, event, entry=frame["start"]))) == 90
+
+
+def test_columns_named_in_the_outcome_are_no_roles_left() -> None:
+    frame, stop, event = start_stop()
+    table = frame.assign(stop=stop, event=event)
+    y = Surv.of(table, time="stop", event="event", entry="start", id="pid")
+    assert SurvivalData(table, y).feature_names == ["x"]
