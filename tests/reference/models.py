@@ -36,16 +36,16 @@ from sstorch.bench import (
     score_predictor,
     score_tree,
 )
+from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
-from sstorch.estimators import ConformalLowerBound, bootstrap_trees, start_trees
+from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
+from sstorch.exact.fronts import FairSurvival, solve_front
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.metrics import RiskScore, SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
-from sstorch.optimal import Binarizer, horizon_labels, policy_scores, solve
-from sstorch.optimal.fronts import FairSurvival, solve_front
-from sstorch.optimal.tasks import IntegratedBrier, LogLikelihood
+from sstorch.soft import bootstrap_trees, start_trees
 from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha
 
 Entry = dict[str, str]
