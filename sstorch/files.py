@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def write_folder(
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another folder") from error
 
 
-def read_folder(folder: Path, name: str, versions: Sequence[int]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read what :func:`write_folder` wrote: the state, and the tensors on the CPU.
 
     Raises:
@@ -156,10 +156,10 @@ def read_folder(folder: Path, name: str, versions: Sequence[int]) -> tuple[dict[
     with reading(folder):
         state: dict[str, Any] = json.loads(text)
         written = (state["format"], state["format_version"])
-        if written not in [(name, version) for version in versions]:
+        if written != (name, version):
             raise FormatError(
                 f"{folder / JSON_NAME} is of format {written[0]} version {written[1]}; this version of "
-                f"sstorch reads {name} version {' and '.join(map(str, versions))}"
+                f"sstorch reads {name} version {version}"
             )
         if checksum(blob) != state["tensors_sha256"]:
             raise FormatError(f"{folder / TENSOR_NAME} is truncated or altered: its checksum does not fit")

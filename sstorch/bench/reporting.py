@@ -28,7 +28,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
         path: of the folder.
 
     Raises:
-        ConfigError: the run is not completed, its data have changed, or it is of a version before reports.
+        ConfigError: the run is not completed, its data have changed, or a file is missing.
         DataError: its data cannot be read.
     """
     folder = RunFolder(path)
@@ -37,7 +37,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     if folder.status != "completed":
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: go on with it first")
     if not (path / "held_out.csv").is_file():
-        raise ConfigError(f"{path} holds a run of an earlier version, without held_out.csv: run it again")
+        raise ConfigError(f"{path} has no held_out.csv: run it again")
     show_warnings_as_notes("sstorch-report")
     config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
     if not isinstance(config, dict):

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,23 +22,9 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
-from sstorch.soft.settings import SETTINGS, completed
 
-# Settings of the trainer that earlier versions wrote, at the values that stand for what is done now. They
-# wrote those of all trainers, and refused other values for those that the chosen one does not read.
-_RETIRED = {
-    **{"annealing": None, "annealing_passes": 3, "precision": "double"},
-    **{"eps": "eps_paper", "macro_iterations": 10, "zeta": 0.8, "patience": None, "race": True},
-    **{"max_iterations": 1000, "epochs": 50, "batch_size": 256, "learning_rate": 0.02},
-}
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
-# Settings of the tree that earlier versions did not have, at the values that stand for what they did.
-_ADDED = {
-    **{name: SETTINGS[name].default for name in ("gate_numeric", "monotone", "roughness")},
-    **{"gate_features": SETTINGS["gate_features"].default, "min_leaf": 0.0, "gate_ridge_units": "range"},
-    **{"numeric": "linear", "interactions": [], "offset": 0.0, "fused_shape": 0.0},
-}
 
 
 @dataclass
@@ -101,7 +86,7 @@ class RunFolder:
         status = self._read_status()
         if status["status"] != "completed":
             return False
-        if status.get("data", checksum) != checksum:
+        if status["data"] != checksum:
             raise ConfigError(
                 f"{self.path} holds a completed run of this configuration on other data: they have changed. "
                 "Delete it, or set hydra.run.dir to another folder"
@@ -145,7 +130,7 @@ class RunFolder:
         """
         if not self.is_taken or (status := self._read_status())["status"] != "running":
             return None
-        return f"process {status.get('process', 'unknown')} on {status.get('host', 'an unknown machine')}"
+        return f"process {status['process']} on {status['host']}"
 
     def _read_status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
@@ -246,23 +231,4 @@ def _without_logger(config_text: str) -> dict[str, object]:
     for group, name in _SHOWN:
         if isinstance(settings := chosen.get(group), dict):
             chosen[group] = {key: value for key, value in settings.items() if key != name}
-    if isinstance(trainer := chosen.get("trainer"), dict):
-        chosen["trainer"] = {**_RETIRED, **trainer}
-    if isinstance(tree := chosen.get("tree"), dict):
-        chosen["tree"] = {**_ADDED, **_completed_tree(tree, chosen)}
     return chosen
-
-
-def _completed_tree(tree: dict[str, object], config: Mapping[str, object]) -> dict[str, object]:
-    """Settings of the tree with those that are null as start and trainer complete them."""
-    names = {}
-    for group in ("init", "trainer"):
-        chosen = config.get(group)
-        name = chosen.get("name") if isinstance(chosen, dict) else None
-        names[group] = None if name == "auto" else name
-    open_ones = ("fused", "offset", "fused_shape", "numeric", "min_leaf", "gate_ridge_units")
-    given = {**dict.fromkeys(open_ones), "n_starts": None, **tree, **names}
-    filled = completed(given)
-    if "gate_ridge_units" not in tree and filled["init"] != "distilled":
-        tree = tree | {"min_leaf": 0.0}  # when only distilled gates read it
-    return {name: filled.get(name, value) if value is None else value for name, value in tree.items()}

@@ -27,7 +27,7 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import unlock
 
 _TARGET = ("time_", "event_", "entry_", "weight_")
-# Raised when scores or folds change, so that results of before are not taken for those of now.
+# Increased when scores or folds change, so that stored results of another protocol are not reused.
 _PROTOCOL_VERSION = 1
 # How long to wait before looking again for tasks that another process is at, seconds.
 _PAUSE = 2.0

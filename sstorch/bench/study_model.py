@@ -377,7 +377,7 @@ def soft_search_models(
             hint = nearest_text(parameter, names)
             raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
         # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
-        # are compared with groups, or on request: studies of earlier versions go on as they were.
+        # are compared with groups, or on request.
         shared = {key: value for key, value in given.items() if key not in SEARCHED}
         without_groups = {"init", "trainer"} & {key for key, value in (shared | dict(entry)).items() if value}
         if given["numeric"] or without_groups:

@@ -391,7 +391,7 @@ class Preprocessor:
             new.fill_ = {str(k): float(v) for k, v in state["fill"].items()}
             new.mode_ = {str(k): None if v is None else str(v) for k, v in state["mode"].items()}
             p = len(new.schema.origins)
-            basis = state.get("basis")  # not there in files of before there were curves
+            basis = state["basis"]
             new.basis_ = None if basis is None else Basis.from_dict(basis, p)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FormatError(f"the saved preprocessing is incomplete or altered: {error}") from error

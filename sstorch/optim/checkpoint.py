@@ -36,9 +36,6 @@ _NAMED = 6
 def fingerprint(value: object, name: str) -> Fingerprint:
     """Settings or data by dotted names that begin with ``name``; tensors by dtype, shape and checksum.
 
-    A field of a dataclass that later versions have added names in its metadata, as ``unsaid``, the value that
-    stands for what was done before; at this value it is left out.
-
     Raises:
         ConfigError: beside plain values, functions, tensors, trees, other modules, and dataclasses, mappings
             and sequences of them there is something else, which need not look alike in two processes.
@@ -91,11 +88,7 @@ def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
     elif is_dataclass(value) and not isinstance(value, type):
         yield name, type(value).__name__
         for item in fields(value):
-            part = getattr(value, item.name)
-            if "unsaid" not in item.metadata or part != item.metadata["unsaid"]:
-                yield from _entries(part, f"{name}.{item.name}")
-        # See Trainer.retired.
-        yield from ((f"{name}.{key}", plain) for key, plain in getattr(value, "retired", {}).items())
+            yield from _entries(getattr(value, item.name), f"{name}.{item.name}")
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from _entries(part, f"{name}.{key}")

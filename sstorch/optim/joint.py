@@ -16,7 +16,7 @@ from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
-from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
+from sstorch.optim.run import Race, Trainer, TrainingRun
 from sstorch.optim.steps import JointStep, ShardedStep, freeze_except
 
 # The race of ``trainer=joint``: of eight starts one is left after three laps.
@@ -41,7 +41,6 @@ class Joint(Trainer):
     lap: int = 50
 
     compiled_from: ClassVar[int | None] = 1_000_000
-    retired: ClassVar[Mapping[str, str | None]] = RETIRED_MINIMIZER
 
     def __post_init__(self) -> None:
         check_integer("lap", self.lap, least=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -19,7 +19,7 @@ from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.run import RETIRED_MINIMIZER, Race, Trainer, TrainingRun
+from sstorch.optim.run import Race, Trainer, TrainingRun
 from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep, ShardedStep
 
 if TYPE_CHECKING:
@@ -183,7 +183,6 @@ class Nodec(Trainer):
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
 
     compiled_from: ClassVar[int | None] = 1_000_000
-    retired: ClassVar[Mapping[str, str | None]] = {"annealing": None, **RETIRED_MINIMIZER}
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:

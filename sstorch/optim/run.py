@@ -484,25 +484,17 @@ def _leaf_masses(tree: SoftTree, rows: Shards) -> Tensor:
 def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
     """Versions, device and engine, on which the last bits of a result depend beside settings and data."""
     where = {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
-    # Runs of before there was a choice say nothing of it.
-    return where | ({"engine": "compiled"} if compiled else {})
-
-
-# The only minimiser that is left of the choice that there was.
-RETIRED_MINIMIZER = {"minimizer": "sstorch.optim.sharded_step.minimize_step"}
+    return where | {"engine": "compiled" if compiled else "torch"}
 
 
 class Trainer(ABC):
     """Settings of a way to train a batch.
 
     Attributes:
-        retired: settings of earlier versions, each at the value that it would have now. They are part of the
-            fingerprint, so that checkpoints and studies of those versions are still recognised.
         compiled_from: rows, added up over the problems, from which ``engine="auto"`` is the compiled one:
             torch would then take about as long as the compiler; None if it cannot take these steps.
     """
 
-    retired: ClassVar[Mapping[str, str | None]] = {}
     compiled_from: ClassVar[int | None] = None
 
     @property

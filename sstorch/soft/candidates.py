@@ -175,8 +175,8 @@ def _meaningless(parameters: Mapping[str, Any], family: Family) -> dict[str, Any
 
 def _completed(init: str | None, trainer: object) -> dict[str, Any]:
     """What settings that depend on start and trainer are by default."""
-    unsaid = {name: None for name, item in SETTINGS.items() if item.default is None}
-    return completed(unsaid | {"init": init, "trainer": trainer})
+    missing = {name: None for name, item in SETTINGS.items() if item.default is None}
+    return completed(missing | {"init": init, "trainer": trainer})
 
 
 def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:

@@ -389,7 +389,7 @@ class CompetingRisksTree(IncidenceEstimator):
         """
         check_device(device)
         folder = Path(path)
-        state, tensors = read_folder(folder, FORMAT, (FORMAT_VERSION,))
+        state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
         with reading(folder):
             outcome = OutcomeType.from_dict(state["outcome_type"])
             names = outcome.causes or ()

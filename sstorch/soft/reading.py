@@ -389,7 +389,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
-    if _KM_MEDIAN[0] in table:  # files of before there were such columns have none
+    if _KM_MEDIAN[0] in table:  # interval-censored rows have Turnbull's estimate instead
         limits = table[list(_KM_MEDIAN)].itertuples(index=False)
         table = table.drop(columns=list(_KM_MEDIAN[1:])).assign(
             **{_KM_MEDIAN[0]: [interval_text(*each) for each in limits]}
@@ -491,7 +491,7 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
     """By node, a line on each leaf that has rows: its number, rows, events and median."""
     lines = {}
     for leaf, row in leaf_table(tree, nodes).iterrows():
-        rows, events, median = int(row["rows"]), int(row["events"]), float(row.get("median", math.nan))
+        rows, events, median = int(row["rows"]), int(row["events"]), float(row["median"])
         reached = median_text(median, tree.time_unit)
         lines[int(row["node"])] = (
             f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
@@ -535,9 +535,7 @@ class ReadableTree:
 
     @cached_property
     def _gate_rules(self) -> dict[int, GateRule]:
-        """Rules of the gates, as the training rows ask for; without these, of a file that has none, plain."""
-        if "_training_rows" not in vars(self):
-            return gate_rules(self._tree)
+        """Rules of the gates, with as few digits as separate the training rows."""
         self._make_node_table()
         return self._gate_rules
 

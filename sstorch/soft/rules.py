@@ -522,7 +522,7 @@ def to_numbers(tensor: Tensor) -> FloatArray:
     return numbers
 
 
-def gate_rules(tree: FittedTree, x: Tensor | None = None) -> dict[int, GateRule]:
+def gate_rules(tree: FittedTree, x: Tensor) -> dict[int, GateRule]:
     """The rules of all gates, by node.
 
     The most frequent category of a column among the rows at a gate is its reference, where none is missing:
@@ -531,11 +531,10 @@ def gate_rules(tree: FittedTree, x: Tensor | None = None) -> dict[int, GateRule]
     Args:
         tree: trained.
         x: encoded rows, (n, p), those of training: numbers have as few digits as send all of them the way
-            they go. Three digits, and no reference, if None.
+            they go.
     """
-    n_features = tree.module.n_gate_features
-    features = np.empty((0, n_features)) if x is None else to_numbers(x[:, :n_features])
-    leaf = np.empty(0, dtype=np.int64) if x is None else tree.apply(x) + 2**tree.module.topology.depth
+    features = to_numbers(x[:, : tree.module.n_gate_features])
+    leaf = tree.apply(x) + 2**tree.module.topology.depth
     rules = {}
     for node, score, here, left in _gates(tree, leaf):
         inside = score.values(features[here])

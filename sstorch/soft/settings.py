@@ -219,9 +219,9 @@ class Coefficients:
     fused: float = 0.0
     gate_sparsity: float = 0.0
     rho: float = 0.0
-    roughness: float = field(default=0.0, metadata={"unsaid": 0.0})
-    offset: float = field(default=0.0, metadata={"unsaid": 0.0})
-    fused_shape: float = field(default=0.0, metadata={"unsaid": 0.0})
+    roughness: float = 0.0
+    offset: float = 0.0
+    fused_shape: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,19 +333,15 @@ class BatchSettings:
         """Every setting that training reads but the trainer, by name, for comparison with another run's.
 
         The engine is none: results agree but for the path that rounding leads a minimisation along.
-        The leaf is there as a family. Encodings are left out where all columns stay as they are: so are those
-        of runs from before there were any.
+        The leaf is a family object. Settings without effect are left out.
         """
         silent = ["trainer", "prediction", "engine"]
         if self.encodings.are_linear:
-            silent += ["numeric", "gate_numeric", "interactions", "roughness"]
-        if not self.monotone:
-            silent.append("monotone")
+            silent.append("roughness")
         if self.init != "distilled":
-            silent += ["gate_features"] + ["min_leaf"] * (self.min_leaf == 0)
-        if self.gate_ridge_units == "range" or isinstance(self.trainer, Leaves):  # gates that stay are free
+            silent.append("gate_features")
+        if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
             silent.append("gate_ridge_units")
-        silent += [name for name in ("offset", "fused_shape") if getattr(self, name) == 0]
         names = (name for name in SETTINGS if name not in silent)
         return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
 

@@ -51,7 +51,7 @@ from sstorch.soft.tree_sample import TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees
 
 FORMAT = "sstorch.soft_survival_tree"
-FORMAT_VERSION, READ_VERSIONS = 4, (3, 4)
+FORMAT_VERSION = 4
 CARD = "MODEL_CARD.md"
 
 
@@ -945,25 +945,22 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             ConfigError: torch does not see the device.
         """
         check_device(device)
-        state, tensors = read_folder(Path(path), FORMAT, READ_VERSIONS)
+        state, tensors = read_folder(Path(path), FORMAT, FORMAT_VERSION)
         with reading(Path(path)):
             parameters = state["parameters"] | {"fused": from_json(state["parameters"]["fused"])}
-            if "gate_ridge_units" not in parameters and parameters.get("init") != "distilled":
-                parameters["min_leaf"] = None  # when only distilled gates read it
             estimator = cls(leaf=leaf_of_state(state), device=device, **parameters)
             tree = FittedTree.from_state(state, tensors, device)
             estimator.module_, estimator.preprocessor_ = tree.module, tree.preprocessor
             estimator.event_times_ = np.array(state["event_times"], dtype=np.float64)
             estimator.zero_time_ = float(state["zero_time"])
-            estimator.time_unit = estimator.time_unit_ = check_time_unit(state.get("time_unit"))
-            estimator.time_varying_ = bool(state.get("time_varying", False))
+            estimator.time_unit = estimator.time_unit_ = check_time_unit(state["time_unit"])
+            estimator.time_varying_ = bool(state["time_varying"])
             estimator.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
-            if "gate_rules" in state:  # files of before there were rules with as few digits have none
-                rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
-                estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
-            estimator.metrics_ = {str(k): float(value) for k, value in state.get("metrics", {}).items()}
+            rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
+            estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
+            estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
             if "group_validation" in state:
                 estimator.group_validation_ = GroupValidation.from_dict(state["group_validation"])
             if "recalibration" in state:

@@ -345,18 +345,13 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
     def summary(self) -> str:
         """What was chosen and what the others score, the five best candidates, and the tree, as text."""
         tree, table = self.tree_, self.cv_results_
-        # Tables of files of earlier versions do not have all.
-        searched = [name for name in SEARCHED if name in table]
-        shown = [*searched, "mean_score", "standard_error"]
+        shown = [*SEARCHED, "mean_score", "standard_error"]
         best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)
         row = table.iloc[self.best_index_]
-        chosen = ", ".join(f"{name}={row[name]!s}" for name in searched)
+        chosen = ", ".join(f"{name}={row[name]!s}" for name in SEARCHED)
         n_folds = sum(str(name).startswith("fold_") for name in table)
         title = f"Chosen of {len(table)} candidates by {self.score_name_} on {n_folds} folds: {chosen}"
-        parts = [f"{title}\n{best}", tree.summary()]
-        if "families_" in vars(self):
-            parts.insert(0, self._families_text())
-        return "\n\n".join(parts)
+        return "\n\n".join([self._families_text(), f"{title}\n{best}", tree.summary()])
 
     def _families_text(self) -> str:
         """The families beside each other, a line for each."""
@@ -417,7 +412,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             ConfigError: torch does not see the device.
         """
         folder = Path(path)
-        state, tensors = read_folder(folder, FORMAT, (FORMAT_VERSION,))
+        state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
         tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
         with reading(folder):
             if _tree_checksum(folder) != state["tree_sha256"]:
@@ -426,9 +421,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
                 name: pd.Series(state["texts"].get(name, tensors.get(name)), dtype=dtype)
                 for name, dtype in state["columns"]
             }
-            # Files from before there were encodings have none: all columns were straight lines.
             chosen = {name: from_json(value) for name, value in state["best_params"].items()}
-            parameters = {"leaf": tree.leaf, "numeric": "linear", **chosen}
+            parameters = {"leaf": tree.leaf, **chosen}
             search = cls(**parameters)
             if state["scoring"] is not None:
                 search.scoring = state["scoring"]
@@ -438,8 +432,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             search.best_index_ = int(state["best_index"])
             search.folds_ = tensors["folds_"].numpy()
         search.cv_results_, search.best_estimator_ = pd.DataFrame(columns), tree
-        if "family" in columns:  # not in files of earlier versions
-            search.families_ = _families(search.cv_results_, search.best_index_)
+        search.families_ = _families(search.cv_results_, search.best_index_)
         return search._take_over()
 
     # ------------------------------------------------------------------ internals

@@ -316,43 +316,6 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
-def test_a_run_of_an_earlier_version_is_recognised_by_what_it_did(tmp_path: Path) -> None:
-    folder, now = RunFolder(tmp_path), "seed: 0\ntrainer:\n  name: nodec\n"
-    folder.begin(now, "data")
-    folder.write_status("completed")
-    (tmp_path / "config.yaml").write_text(
-        now + "  annealing: null\n  annealing_passes: 3\n  precision: double\n"
-    )
-    assert folder.is_completed(now, "data")
-    (tmp_path / "config.yaml").write_text(now + "  annealing: 0.1\n  annealing_passes: 3\n")
-    with pytest.raises(ConfigError, match=r"config.trainer.annealing is 0.1 there and None here"):
-        folder.is_completed(now, "data")
-    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.8\n  epochs: 50\n  batch_size: 256\n")
-    assert folder.is_completed(now + "  zeta: 0.8\n", "data")
-    (tmp_path / "config.yaml").write_text(now + "  zeta: 0.5\n  epochs: 50\n")
-    with pytest.raises(ConfigError, match=r"config.trainer.zeta is 0.5 there and 0.8 here"):
-        folder.is_completed(now + "  zeta: 0.8\n", "data")
-
-
-def test_a_run_of_before_there_were_curves_is_one_of_straight_lines(tmp_path: Path) -> None:
-    start = "trainer:\n  name: nodec\ninit:\n  name: random\n"
-    folder, before = RunFolder(tmp_path), start + "tree:\n  depth: 1\n"
-    folder.begin(before, "data")
-    folder.write_status("completed")
-    now = before + "  numeric: null\n  gate_numeric: linear\n  interactions: []\n"
-    now += "  monotone: null\n  roughness: 0.01\n  offset: null\n  fused_shape: null\n"
-    now += "  gate_features: 2\n  min_leaf: 0.1\n"
-    assert folder.is_completed(now, "data")
-    later = now.replace("  min_leaf: 0.1\n", "  min_leaf: null\n  gate_ridge_units: null\n")
-    assert folder.is_completed(later, "data")
-    with pytest.raises(ConfigError, match=r"config.tree.gate_ridge_units is range there and sd here"):
-        folder.is_completed(later.replace("units: null", "units: sd"), "data")
-    with pytest.raises(ConfigError, match=r"config.tree.min_leaf is 0.0 there and 0.1 here"):
-        folder.is_completed(later.replace("min_leaf: null", "min_leaf: 0.1"), "data")
-    with pytest.raises(ConfigError, match=r"config.tree.numeric is linear there and spline here"):
-        folder.is_completed(now.replace("  numeric: null", "  numeric: spline"), "data")
-
-
 @pytest.mark.parametrize(
     ("overrides", "parameters"),
     [
@@ -505,8 +468,6 @@ def test_a_run_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> Non
         assert other.status == "running"
     assert other.status == "killed"
     assert other.killed() == f"process {os.getpid()} on {platform.node()}"
-    (folder.path / "status.json").write_text('{"status": "running"}')  # of an earlier version
-    assert other.killed() == "process unknown on an unknown machine"
     folder.write_status("completed")
     assert other.status == "completed"
     assert other.killed() is None

@@ -151,4 +151,4 @@ def test_what_is_no_completed_run_is_refused(
     assert "is interrupted, not completed" in refusal(copy)
     (copy / "status.json").write_text(json.dumps(status))
     (copy / "held_out.csv").unlink()
-    assert "an earlier version, without held_out.csv: run it again" in refusal(copy)
+    assert "has no held_out.csv: run it again" in refusal(copy)

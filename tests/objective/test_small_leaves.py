@@ -94,5 +94,3 @@ def test_gates_that_stay_cannot_make_leaves_larger() -> None:
     assert not BatchSettings.check(trainer="nodec", min_leaf=0.2, depth=0).trains_small_leaves
     with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
         BatchSettings.check(trainer="leaves", init="greedy", min_leaf=0.2)
-    assert "min_leaf" not in BatchSettings.check(trainer="nodec").facts()
-    assert BatchSettings.check(trainer="nodec", min_leaf=0.2).facts()["min_leaf"] == 0.2

@@ -54,19 +54,6 @@ Case = Callable[[], Entry]
 N_ROWS = 120
 TIMES = [5.0, 40.0]
 HORIZON = 30.0
-SAVED = Path(__file__).parents[1] / "soft" / "saved"
-# Rows for the saved trees of earlier versions, which were fitted to such columns.
-SAVED_ROWS = pd.DataFrame(
-    {"age": [31.0, 64.5, None, 20.0], "stage": ["I", "III", None, "II"], "smoker": [True, False, True, False]}
-)
-SAVED_CLASSES = {
-    "sstorch.soft_survival_tree": SoftSurvivalTree,
-    "sstorch.soft_survival_tree_cv": SoftSurvivalTreeCV,
-    "sstorch.optimal_survival_tree": OptimalSurvivalTree,
-    "sstorch.optimal_tree_classifier": OptimalTreeClassifier,
-    "sstorch.optimal_tree_regressor": OptimalTreeRegressor,
-    "sstorch.optimal_policy_tree": OptimalPolicyTree,
-}
 
 
 @cache
@@ -519,14 +506,6 @@ def fair_survival() -> Entry:
     }
 
 
-def saved_model(folder: Path) -> Entry:
-    """Predictions of a model that an earlier version has written."""
-    kind = SAVED_CLASSES[json.loads((folder / "model.json").read_text())["format"]]
-    model: Any = kind.load(folder)
-    files = {f"file {file.name}": sha(file.read_bytes()) for file in sorted(folder.iterdir())}
-    return {**files, **predictions(model, SAVED_ROWS), "summary()": sha(model.summary())}
-
-
 def questions_case(preset: Any) -> Entry:
     """The questions that columns become."""
     table = questions(preset, 10_000)
@@ -600,8 +579,4 @@ EXACT: dict[str, Case] = {
         f"questions {p}": partial(questions_case, p)
         for p in ("surtree", "osst", "all", "quantiles", "boosted")
     },
-}
-LOADED: dict[str, Case] = {
-    file.parent.relative_to(SAVED).as_posix(): partial(saved_model, file.parent)
-    for file in sorted(SAVED.glob("*/model.json"))
 }

@@ -7,10 +7,10 @@ Both on the same machine: the values are exact, so other processors or other ver
 others. So no test runs it and no record is kept in the repository: record at one commit, check at another.
 
 Sections can be taken one by one (``--sections soft names``): ``soft`` (soft trees), ``selection`` (searches,
-cross-validation, scores, baselines), ``exact`` (exact trees), ``loaded`` (saved models of earlier versions),
-``metrics``, ``studies`` (the command line: runs, a study, and the tasks that the shipped studies plan) and
-``names`` (public names with their signatures). Numbers are in hexadecimal notation, in order; what is long is
-a checksum. Left out are versions, durations, dates and paths: of a saved model's JSON the versions and the
+cross-validation, scores, baselines), ``exact`` (exact trees), ``metrics``,
+``studies`` (the command line: runs, a study, and the tasks that the shipped studies plan) and ``names``
+(public names with their signatures). Numbers are in hexadecimal notation, in order; what is long is a
+checksum. Left out are versions, durations, dates and paths: of a saved model's JSON the versions and the
 checksums over them, of a search the seconds, of a study's facts versions, seconds and date.
 """
 
@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from sstorch.exceptions import DataWarning
 from tests.reference.exact_text import public_names
-from tests.reference.models import EXACT, LOADED, SELECTION, SOFT
+from tests.reference.models import EXACT, SELECTION, SOFT
 from tests.reference.scores import METRICS
 from tests.reference.studies import STUDIES
 
@@ -78,7 +78,6 @@ SECTIONS: dict[str, Mapping[str, Callable[[], Entry]]] = {
     "soft": SOFT,
     "selection": SELECTION,
     "exact": EXACT,
-    "loaded": LOADED,
     "metrics": METRICS,
     "studies": STUDIES,
     "names": {name: partial(public_names, name, MODULES[:k]) for k, name in enumerate(MODULES)},

@@ -1,4 +1,4 @@
-"""What is on disk: altered files are refused, old ones are read, exported ones run without this package."""
+"""What is on disk: altered files are refused, exported ones run without this package."""
 
 import hashlib
 import json
@@ -18,28 +18,38 @@ from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
 
-SAVED = Path(__file__).parent / "saved"
-ROWS = pd.DataFrame({"age": [31.0, 64.5, None], "stage": ["I", "III", None], "smoker": [True, False, True]})
-TIMES = [0.0, 2.5, 40.0, 400.0]
-KINDS = {
-    "soft_version_3": SoftSurvivalTree,
-    "soft_version_4": SoftSurvivalTree,
-    "exact_version_1": OptimalSurvivalTree,
+TREES = {
+    "soft": SoftSurvivalTree(
+        1,
+        "spline_po",
+        n_starts=2,
+        init="random",
+        missing_categories="most_frequent",
+        numeric={"age": "spline(3)"},
+        gate_numeric={"age": "log"},
+        interactions=[("age", "smoker")],
+    ),
+    "exact": OptimalSurvivalTree(2),
 }
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.name for path in SAVED.iterdir() if path.is_dir() and "version" in path.name)
-)
-def test_trees_of_every_format_version_predict_as_when_they_were_written(name: str) -> None:
-    tree = KINDS[name].load(SAVED / name)
-    expected = json.loads((SAVED / name / "expected.json").read_text())
-    assert tree.apply(ROWS).tolist() == expected["leaf"]
-    np.testing.assert_allclose(tree.predict(ROWS), expected["risk"], rtol=1e-9)
-    np.testing.assert_allclose(tree.predict_survival_function(ROWS, TIMES), expected["survival"], rtol=1e-9)
-    assert list(tree.feature_names_in_) == ["age", "stage", "smoker"]
-    assert "60 rows" in tree.summary()
-    assert "KM" not in tree.summary()  # they were written before there was Kaplan-Meier in the table of nodes
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a saved tree of each kind, of 60 rows with numbers, categories and missing values."""
+    folder, rng = tmp_path_factory.mktemp("saved"), np.random.default_rng(11)
+    frame = pd.DataFrame(
+        {
+            "age": rng.uniform(20, 90, 60).round(1),
+            "stage": rng.choice(["I", "II", "III"], 60),
+            "smoker": rng.uniform(size=60) < 0.4,
+        }
+    )
+    frame.loc[::9, "age"] = np.nan
+    time = (60 * rng.weibull(1.3, 60) * np.exp(-0.02 * frame["age"].fillna(50))).round(2) + 0.1
+    y = time.to_numpy(), rng.uniform(size=60) < 0.7
+    for name, tree in TREES.items():
+        clone(tree).fit(frame, y).save(folder / name)
+    return folder
 
 
 def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
@@ -57,9 +67,9 @@ def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     assert clone(tree).fit(x, later).objective_ == pytest.approx(again.objective_, rel=1e-6)
 
 
-def test_all_that_a_prediction_needs_is_kept(tmp_path: Path) -> None:
-    tree = SoftSurvivalTree.load(SAVED / "soft_version_3")
-    state = json.loads((SAVED / "soft_version_3" / "model.json").read_text())
+def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> None:
+    tree = SoftSurvivalTree.load(saved / "soft")
+    state = json.loads((saved / "soft" / "model.json").read_text())
     assert state["leaf"]["name"] == "spline_po"
     assert state["preprocessing"]["schema"]["categories"]["stage"] == ["I", "II", "III"]
     assert {"sstorch_version", "torch_version", "format_version", "objective", "node_table"} <= set(state)
@@ -75,11 +85,14 @@ def test_all_that_a_prediction_needs_is_kept(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.leaf_coefficients(), tree.leaf_coefficients())
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", TREES)
 @pytest.mark.parametrize("file", ["model.json", "tensors.safetensors"])
-def test_a_byte_that_is_flipped_anywhere_is_noticed(name: str, file: str, tmp_path: Path) -> None:
+def test_a_byte_that_is_flipped_anywhere_is_noticed(
+    name: str, file: str, saved: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SAVED / name, folder)
+    load = type(TREES[name]).load
+    shutil.copytree(saved / name, folder)
     whole = (folder / file).read_bytes()
     rng = np.random.default_rng(0)
     for at in np.unique(np.r_[0, 1, len(whole) - 1, rng.integers(0, len(whole), 400)]):
@@ -87,22 +100,22 @@ def test_a_byte_that_is_flipped_anywhere_is_noticed(name: str, file: str, tmp_pa
         altered[at] ^= 1 << int(rng.integers(8))
         (folder / file).write_bytes(altered)
         with pytest.raises(FormatError):
-            KINDS[name].load(folder)
+            load(folder)
     for length in (0, 1, 8, len(whole) // 2, len(whole) - 1):
         (folder / file).write_bytes(whole[:length])
         with pytest.raises(FormatError):
-            KINDS[name].load(folder)
+            load(folder)
     (folder / file).write_bytes(whole + b"\n")
     with pytest.raises(FormatError):
-        KINDS[name].load(folder)
+        load(folder)
     (folder / file).write_bytes(whole)
-    KINDS[name].load(folder)
+    load(folder)
 
 
-def _forged(folder: Path, tensors: bytes | None = None, **changes: object) -> Path:
+def _forged(saved: Path, folder: Path, tensors: bytes | None = None, **changes: object) -> Path:
     """A folder whose checksums fit although its content was changed."""
-    state = json.loads((SAVED / "soft_version_3" / "model.json").read_text()) | changes
-    blob = (SAVED / "soft_version_3" / "tensors.safetensors").read_bytes() if tensors is None else tensors
+    state = json.loads((saved / "soft" / "model.json").read_text()) | changes
+    blob = (saved / "soft" / "tensors.safetensors").read_bytes() if tensors is None else tensors
     state["tensors_sha256"] = hashlib.sha256(blob).hexdigest()
     del state["state_sha256"]
     content = json.dumps(state, sort_keys=True).encode()
@@ -113,13 +126,13 @@ def _forged(folder: Path, tensors: bytes | None = None, **changes: object) -> Pa
     return folder
 
 
-def test_forged_files_do_no_harm(tmp_path: Path) -> None:
-    SoftSurvivalTree.load(_forged(tmp_path))
+def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
+    SoftSurvivalTree.load(_forged(saved, tmp_path))
     huge = struct.pack("<Q", 2**62) + b"{}"
     outside = json.dumps({"../x": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()
     for blob in (huge, struct.pack("<Q", len(outside)) + outside, b""):
         with pytest.raises(FormatError, match="incomplete or altered"):
-            SoftSurvivalTree.load(_forged(tmp_path, tensors=blob))
+            SoftSurvivalTree.load(_forged(saved, tmp_path, tensors=blob))
     for changes in (
         {"leaf": {"name": "../../etc/passwd", "options": {}}},
         {"leaf": {"name": "weibull", "options": {}}},
@@ -130,7 +143,7 @@ def test_forged_files_do_no_harm(tmp_path: Path) -> None:
         {"node_table": {}},
     ):
         with pytest.raises(FormatError, match="incomplete or altered"):
-            SoftSurvivalTree.load(_forged(tmp_path, **changes))
+            SoftSurvivalTree.load(_forged(saved, tmp_path, **changes))
     (tmp_path / "model.json").write_bytes(b"[" * 200_000)
     with pytest.raises(FormatError, match="incomplete or altered"):
         SoftSurvivalTree.load(tmp_path)

@@ -13,9 +13,7 @@ from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
 from sstorch.data import Schema, stratified_folds
 from sstorch.data.encodings import Log, NaturalSpline, Piecewise
 from sstorch.exceptions import ConfigError
-from sstorch.files import read_folder, write_folder
 from sstorch.optim import Joint, LBFGSOptions
-from sstorch.soft import tree_cv
 from sstorch.soft.search import FoldSearch
 
 SMALL: dict[str, Any] = {
@@ -188,27 +186,6 @@ def test_a_saved_search_keeps_its_encodings(
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     assert again.best_params_["numeric"] == again.numeric == numeric
     assert again.summary() == found.summary()
-    np.testing.assert_array_equal(again.predict(small_data.frame), found.predict(small_data.frame))
-
-
-def test_searches_saved_before_there_were_encodings_are_read(
-    small_data: SurvivalData, tmp_path: Path
-) -> None:
-    found = _search(numeric="linear").fit(small_data.frame, (small_data.time, small_data.event))
-    found.save(tmp_path)
-    state, tensors = read_folder(tmp_path, tree_cv.FORMAT, (tree_cv.FORMAT_VERSION,))
-    state = {name: value for name, value in state.items() if not name.startswith(("format", "tensors"))}
-    new = ("numeric", "roughness")
-    state["columns"] = [own for own in state["columns"] if own[0] not in new]
-    for name in new:
-        state["best_params"].pop(name)
-        state["texts"].pop(name, None)
-        tensors.pop(name, None)
-    write_folder(tmp_path, tree_cv.FORMAT, tree_cv.FORMAT_VERSION, state, tensors)
-    again = SoftSurvivalTreeCV.load(tmp_path)
-    assert again.numeric == "linear"
-    assert not set(new) & set(again.cv_results_)
-    assert "numeric" not in again.summary().splitlines()[0]
     np.testing.assert_array_equal(again.predict(small_data.frame), found.predict(small_data.frame))
 
 

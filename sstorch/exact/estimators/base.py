@@ -271,7 +271,7 @@ class LoadableTree(ExactTree):
         """
         check_device(device)
         folder = Path(path)
-        state, tensors = read_folder(folder, cls._format, (FORMAT_VERSION,))
+        state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
         try:
             parameters = {**state["parameters"], "device": device}
             if isinstance(parameters["binarize"], dict):

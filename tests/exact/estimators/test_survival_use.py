@@ -247,7 +247,7 @@ def test_nodes_that_are_no_tree_are_refused_whatever_the_checksum_says(
 
     fitted.save(tmp_path / "good")
     name, version = OptimalSurvivalTree._format, FORMAT_VERSION
-    state, tensors = folder.read_folder(tmp_path / "good", name, (version,))
+    state, tensors = folder.read_folder(tmp_path / "good", name, version)
     state["tree"].update(change)
     folder.write_folder(tmp_path / "bad", name, version, state, tensors)
     with pytest.raises(FormatError, match=message):
