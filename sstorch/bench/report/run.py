@@ -125,8 +125,7 @@ def _verdict_of_groups(run: Run) -> str:
         return "The tree is one leaf, a regression: it makes no groups."
     p = "p < .0001" if found.p_value < 1e-4 else f"p = {found.p_value:.4f}"
     told = (
-        f"log-rank {p} over {found.n_folds} folds, "
-        f"concordance of the groups alone {number(found.c_groups)}"
+        f"log-rank {p} over {found.n_folds} folds, concordance of the groups alone {number(found.c_groups)}"
     )
     if found.differ:
         return f"On rows that the gates were not placed on, the groups differ: {told}."
