@@ -46,7 +46,7 @@ class History:
     start. ``macro_iterations`` has one row per problem and macro iteration, counted
     from 1 (0 is the initial solution), with the full objective, the best so far, whether the start was then
     dropped from the race and, in columns ``mass_<leaf>``, the share of training rows whose path ends in each
-    leaf. For trainers other than the decomposition a macro iteration is a pass: an epoch, or the one joint
+    leaf. For trainers other than the decomposition a macro iteration is a pass: the one joint
     minimisation, whose step is ``JOINT`` of the root.
     """
 

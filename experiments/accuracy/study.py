@@ -40,9 +40,7 @@ TRAINED["depth"] = (0, 1, 2, 3, 4)
 # Parameters of the search that one lever changes, beside "search" itself; for the ablation.
 LEVERS: dict[str, dict[str, object]] = {
     "search": {},
-    "grown": {"init": "grown", "n_starts": 2},
     "kmeans": {"init": "kmeans"},
-    "greedy": {"init": "greedy"},
     "one_start": {"n_starts": 1},
     "many_starts": {"n_starts": 32},
     "fused": {"fused": 0.1},

@@ -10,7 +10,7 @@ import torch
 
 from sstorch import SoftSurvivalTree
 
-TREE = SoftSurvivalTree(2, init="greedy", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2, gate_ridge=1e-5)
+TREE = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2, gate_ridge=1e-5)
 N_ROWS, N_TRUTH, LEAST = 300, 20_000, 0.05
 
 

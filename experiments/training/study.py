@@ -31,7 +31,6 @@ from sstorch.exceptions import DataWarning  # noqa: E402
 from sstorch.nn import SoftTree  # noqa: E402
 from sstorch.objective import Sample, TrainingObjective  # noqa: E402
 from sstorch.optim import (  # noqa: E402
-    Adam,
     Joint,
     LBFGSOptions,
     Nodec,
@@ -69,7 +68,6 @@ CHAINS: dict[str, tuple[tuple[str, Trainer], ...]] = {
     "nodec": (("nodec", Nodec()), ("nodec+joint", Joint())),
     "no reassignment": (("nodec, no reassignment", Nodec(eps=NEVER)),),
     "joint": (("joint", Joint()),),
-    "adam": (("adam", Adam()),),
 }
 LIMITS = (20, 50, 100)  # iterations a step; Nodec's own limit, 30, is in the chain "nodec"
 LIMITED = ("gbsg2", "veterans")

@@ -23,7 +23,6 @@ from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
 from sstorch.optim import (
     JOINT_RACE,
-    Adam,
     Engine,
     Joint,
     LBFGSOptions,
@@ -246,19 +245,6 @@ class NodecJointConfig(NodecConfig):
         return NodecJoint(self._nodec(), Joint(LBFGSOptions(max_iterations=self.max_iterations)))
 
 
-@dataclass
-class AdamConfig(TrainerConfig):
-    """:class:`sstorch.optim.Adam`: mini-batches, for very many rows."""
-
-    name: str = "adam"
-    epochs: int = setting(50, "passes over the rows")
-    batch_size: int = setting(256, "rows of a step")
-    learning_rate: float = setting(0.02, "size of a step")
-
-    def _trainer(self) -> Trainer:
-        return Adam(self.epochs, self.batch_size, self.learning_rate)
-
-
 # By the name of the option of the group ``trainer``.
 TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
     "auto": AutoConfig,
@@ -266,7 +252,6 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
     "nodec": NodecConfig,
     "joint": JointConfig,
     "nodec_joint": NodecJointConfig,
-    "adam": AdamConfig,
 }
 
 

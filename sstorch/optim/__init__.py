@@ -2,7 +2,7 @@
 
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.engine import ENGINES, Engine
-from sstorch.optim.joint import JOINT_RACE, Adam, Joint, NodecJoint
+from sstorch.optim.joint import JOINT_RACE, Joint, NodecJoint
 from sstorch.optim.lbfgs import (
     AutogradFunction,
     BatchedFunction,
@@ -24,22 +24,18 @@ from sstorch.optim.starts.distilled import (
     initialize_regression,
     set_gates,
 )
-from sstorch.optim.starts.grown import initialize_grown
-from sstorch.optim.starts.hard import HardTree, greedy_tree, initialize_greedy, initialize_hard
 from sstorch.optim.steps import minimize_step
 
 __all__ = [
     "ENGINES",
     "JOINT_RACE",
     "THRESHOLDS",
-    "Adam",
     "AutogradFunction",
     "BatchedFunction",
     "Checkpoint",
     "Distillation",
     "Engine",
     "GateColumns",
-    "HardTree",
     "Heats",
     "Joint",
     "LBFGSOptions",
@@ -53,12 +49,8 @@ __all__ = [
     "Trainer",
     "TrainingRun",
     "distil_gates",
-    "greedy_tree",
     "initialize_cox",
     "initialize_distilled",
-    "initialize_greedy",
-    "initialize_grown",
-    "initialize_hard",
     "initialize_kmeans",
     "initialize_random",
     "initialize_regression",

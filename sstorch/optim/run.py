@@ -500,7 +500,7 @@ class Trainer(ABC):
     @property
     @abstractmethod
     def n_passes(self) -> int:
-        """The most passes that are recorded: macro iterations, epochs, or one for a single minimisation."""
+        """The most passes that are recorded: macro iterations, or one for a single minimisation."""
 
     @abstractmethod
     def advance(self, run: TrainingRun) -> None:

@@ -40,8 +40,6 @@ from sstorch.optim import (
     Trainer,
     initialize_cox,
     initialize_distilled,
-    initialize_greedy,
-    initialize_grown,
     initialize_kmeans,
     initialize_random,
     initialize_regression,
@@ -261,10 +259,6 @@ def _train(
         set_gates(tree, gates.select(torch.arange(len(splits)).repeat_interleave(n_problems)))
     elif settings.init == "kmeans":
         initialize_kmeans(tree, plain, sample, seeds)
-    elif settings.init == "greedy":
-        initialize_greedy(tree, plain, sample, seeds)
-    elif settings.init == "grown":
-        initialize_grown(tree, plain, sample, seeds)
     elif settings.init == "distilled":
         columns = gate_columns(preprocessors[0])
         initialize_distilled(tree, plain, sample, columns, settings.distillation)

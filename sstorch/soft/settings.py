@@ -30,7 +30,6 @@ from sstorch.objective import FAIRNESS, L2Parity
 from sstorch.optim import (
     ENGINES,
     JOINT_RACE,
-    Adam,
     Distillation,
     Engine,
     Joint,
@@ -47,12 +46,11 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec": lambda: Nodec(race=Race()),
     "joint": lambda: Joint(race=JOINT_RACE),
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
-    "adam": Adam,
     "leaves": Leaves,
 }
 # Events from which numeric="auto" gives leaves splines, and logarithms below.
 MIN_EVENTS = 150
-INITS = ("kmeans", "random", "greedy", "grown", "cox", "distilled")
+INITS = ("kmeans", "random", "cox", "distilled")
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
 Rule = Callable[[str, Any], Any]
@@ -430,8 +428,6 @@ def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
             f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
             "fairness='l2_relaxed', or trainer='nodec'"
         )
-    if parity.pairs == "sum" and isinstance(trainer, Adam):
-        raise ConfigError("a sum over pairs depends on the batch size of trainer='adam': use pairs='mean'")
 
 
 def as_json(value: object) -> object:

@@ -507,14 +507,13 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
             object such as ``Spline(scale="odds", knots=3)``.
         n_starts: initial solutions tried; None for 1 where gates are distilled, and 10 otherwise.
         trainer: ``"leaves"`` (gates stay where the start has put them), ``"nodec"`` (node-based
-            decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"`` or ``"adam"``, or settings
-            such as ``Nodec(eps="eps_ordered", macro_iterations=5)``. The two names with a decomposition drop
-            the worse half of the starts after three macro iterations (``Race()``); ``Nodec()`` trains all to
-            the end. None for ``"leaves"`` where gates are distilled, and ``"nodec"`` for another ``init``.
-        init: initial solutions: ``"distilled"`` (see ``gate_features``), ``"random"``, ``"kmeans"``,
-            ``"greedy"`` (hard trees grown by log-rank splits), ``"grown"`` (level by level: leaves are split
-            where their own model fits worst, and all is trained before the next level), or ``"cox"`` for
-            spline leaves. None for ``"distilled"``, or ``"random"`` with a trainer that moves gates.
+            decomposition), ``"joint"`` (all parameters at once) or ``"nodec+joint"``, or settings such
+            as ``Nodec(eps="eps_ordered", macro_iterations=5)``. The two names with a decomposition drop the
+            worse half of the starts after three macro iterations (``Race()``); ``Nodec()`` trains all to the
+            end. None for ``"leaves"`` where gates are distilled, and ``"nodec"`` for another ``init``.
+        init: initial solutions: ``"distilled"`` (see ``gate_features``), ``"random"``, ``"kmeans"``, or
+            ``"cox"`` for spline leaves. None for ``"distilled"``, or ``"random"`` with a trainer that moves
+            gates.
         ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves, >= 0.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, >= 0.
         gate_ridge_units: of the columns that these weights are for: ``"range"``, all columns on [0, 1] as

@@ -31,7 +31,7 @@ from sstorch.installing import install_extra
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
-from sstorch.optim import JOINT_RACE, Adam, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import JOINT_RACE, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
@@ -596,7 +596,6 @@ def test_a_file_with_entry_times(
         (["leaf=spline_po", "leaf.options.knots=[30,20]"], "knots must be a number >= 0, or at least 2"),
         (["leaf=spline_po", "+leaf.options.order=3"], "leaf 'spline_po' has no option 'order'"),
         (["leaf=weibull", "init=cox"], "init='cox' is for spline leaves"),
-        (["trainer=adam", "trainer.epochs=0"], "epochs must be at least 1"),
     ],
 )
 def test_bad_leaves_and_trainers_are_refused_in_one_line(
@@ -667,7 +666,6 @@ def test_command_line_and_python_begin_with_the_same_tree() -> None:
         (["trainer=nodec"], Nodec),
         (["trainer=joint", "trainer.max_iterations=7"], Joint),
         (["trainer=nodec_joint", "trainer.zeta=0.9"], NodecJoint),
-        (["trainer=adam", "trainer.epochs=3"], Adam),
     ],
 )
 def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kind: type[Trainer]) -> None:
@@ -680,8 +678,6 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
         assert trainer.race == JOINT_RACE
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
-    if isinstance(trainer, Adam):
-        assert trainer.epochs == 3
 
 
 @pytest.mark.parametrize(

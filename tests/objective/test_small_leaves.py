@@ -93,4 +93,4 @@ def test_gates_that_stay_cannot_make_leaves_larger() -> None:
     assert BatchSettings.check(trainer="nodec", min_leaf=0.2).trains_small_leaves
     assert not BatchSettings.check(trainer="nodec", min_leaf=0.2, depth=0).trains_small_leaves
     with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
-        BatchSettings.check(trainer="leaves", init="greedy", min_leaf=0.2)
+        BatchSettings.check(trainer="leaves", init="kmeans", min_leaf=0.2)

@@ -12,7 +12,7 @@ import torch
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
-from sstorch.optim import Adam, Joint, Nodec, NodecJoint, Race, Trainer, initialize_random, problem_seed
+from sstorch.optim import Joint, Nodec, NodecJoint, Race, Trainer, initialize_random, problem_seed
 from tests.batches import random_sample
 
 CASES: dict[str, Trainer] = {
@@ -21,7 +21,6 @@ CASES: dict[str, Trainer] = {
     "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
     "joint": Joint(),
     "joint race": Joint(race=Race((1, 2)), lap=10),
-    "adam": Adam(epochs=6, batch_size=32),
 }
 
 

@@ -22,7 +22,6 @@ from sstorch.monitoring import ProgressBar
 from sstorch.nn import FAMILIES, SoftTree, make_family
 from sstorch.objective import Monotone, Sample, Shards, TrainingObjective
 from sstorch.optim import (
-    Adam,
     Engine,
     Joint,
     LBFGSOptions,
@@ -233,8 +232,14 @@ def test_rows_held_out_choose_the_point() -> None:
     np.testing.assert_allclose(last, loss, rtol=1e-10)
 
 
+class TorchOnly(Joint):
+    """A trainer without compiled steps."""
+
+    compiled_from = None
+
+
 REFUSED = [
-    (Adam(epochs=1), {}, {}, "Adam trains by torch alone"),
+    (TorchOnly(), {}, {}, "TorchOnly trains by torch alone"),
     (Nodec(), {"leaf": "generalized_gamma"}, {}, "leaf 'generalized_gamma' has no compiled loss"),
     (Nodec(), {"dtype": "float32"}, {}, "double precision alone: use dtype='float64'"),
     (Nodec(), {"n_shards": 2}, {}, "use n_shards=1"),

@@ -224,7 +224,7 @@ def test_what_is_none_depends_on_start_and_trainer() -> None:
         assert published.numeric.plain == "linear"
     trained = BatchSettings.check(init="distilled", trainer="joint")
     assert (trained.n_starts, trained.fused, trained.numeric.plain) == (1, 0.0, "linear")
-    assert BatchSettings.check(trainer="leaves", init="greedy").n_starts == 10
+    assert BatchSettings.check(trainer="leaves", init="kmeans").n_starts == 10
     assert BatchSettings.check(numeric="log", fused=0.5).fused == 0.5
 
 

@@ -104,7 +104,6 @@ MOMENTS = {
     "race": {"4.2": 3},
     "joint race": {"2.1": 1, "3.1": 2},
     "nodec+joint": {"4.1": 3},
-    "adam": {"4": 3},
 }
 
 
@@ -176,7 +175,7 @@ def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None
 def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
     def start(path: Path | None, *callbacks: Callback) -> SoftTree:
         tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
-        trainer = CASES["adam"]
+        trainer = CASES["joint race"]
         trainer.train(tree, OBJECTIVE, to_device(sample, device), callbacks, checkpoint=path)
         return tree
 
@@ -233,7 +232,7 @@ OTHERS: dict[str, tuple[Callable[[], _Run], str]] = {
         lambda: _run(trainer=Nodec(macro_iterations=1, lbfgs=LBFGSOptions(c2=0.5))),
         "trainer.lbfgs.c2 is 0.9 there and 0.5 here",
     ),
-    "trainer": (lambda: _run(trainer=CASES["adam"]), "trainer is Nodec there and Adam here"),
+    "trainer": (lambda: _run(trainer=CASES["joint"]), "trainer is Nodec there and Joint here"),
     "a coefficient": (
         lambda: _run(objective=TrainingObjective(2e-3, 1e-3)),
         "objective.leaf_penalties.0.coefficient is 0.001 there and 0.002 here",

@@ -11,7 +11,7 @@ import torch
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim import Adam, Checkpoint, LBFGSOptions, Nodec, minimize
+from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, minimize
 from sstorch.optim.nodec import THRESHOLDS, balancing_weights, classify, reassign
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, ShardedStep
 from tests.batches import random_sample, random_tree
@@ -101,8 +101,6 @@ def test_what_does_not_go_with_shards() -> None:
     for n_shards in (0, 31, 2.5, True):
         with pytest.raises(ConfigError, match="n_shards must be an integer from 1 to 30"):
             Nodec().train(tree, OBJECTIVE, sample, n_shards=n_shards)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="single shard"):
-        Adam(epochs=1).train(tree, OBJECTIVE, sample, n_shards=2)
     with pytest.raises(ConfigError, match="gate_sparsity needs all rows"):
         Nodec().train(tree, TrainingObjective(gate_sparsity=0.1), sample, n_shards=2)
 

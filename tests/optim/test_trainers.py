@@ -15,7 +15,6 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
-    Adam,
     Joint,
     LBFGSOptions,
     Nodec,
@@ -33,7 +32,7 @@ from tests.conftest import covering
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 SHORT = Nodec(macro_iterations=2)
-TRAINERS = [SHORT, Joint(), NodecJoint(SHORT), Adam(epochs=5, batch_size=32)]
+TRAINERS = [SHORT, Joint(), NodecJoint(SHORT)]
 
 
 def _start(n: int = 6, depth: int = 2, leaf: str = "log_logistic") -> tuple[SoftTree, Sample]:
@@ -118,38 +117,6 @@ def test_joint_restarts_leaves_that_overflow() -> None:
     assert history.steps["restarted"].all()
 
 
-def test_adam_reaches_the_optimum_of_a_convex_problem() -> None:
-    tree, sample = _start(depth=0, leaf="exponential")
-    twin, _ = _start(depth=0, leaf="exponential")
-    Joint().train(twin, OBJECTIVE, sample)
-    Adam(epochs=60, batch_size=24, learning_rate=0.05).train(tree, OBJECTIVE, sample)
-    torch.testing.assert_close(_value(tree, sample), _value(twin, sample), rtol=0, atol=2e-3)
-    assert (_value(tree, sample) >= _value(twin, sample) - 1e-9).all()
-
-
-def test_adam_trains_a_problem_alone_as_in_the_batch() -> None:
-    batch, sample = _start()
-    trainer = Adam(epochs=3, batch_size=50)
-    chosen = torch.tensor([4])
-    alone, own = batch.select(chosen), sample.select(chosen)
-    trainer.train(batch, OBJECTIVE, sample)
-    trainer.train(alone, OBJECTIVE, own)
-    for many, one in zip(batch.select(chosen).parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(many, one, rtol=1e-8, atol=1e-10)
-
-
-def test_adam_is_not_wrecked_by_one_problem_that_overflows() -> None:
-    tree, sample = _start(leaf="weibull")
-    with torch.no_grad():
-        tree.leaf(4).intercept[2] = -1e6
-    healthy, _ = _start(leaf="weibull")
-    trainer = Adam(epochs=2, batch_size=60)
-    trainer.train(tree, OBJECTIVE, sample)
-    trainer.train(healthy, OBJECTIVE, sample)
-    others = torch.tensor([0, 1, 3, 4, 5])
-    torch.testing.assert_close(_value(tree, sample)[others], _value(healthy, sample)[others])
-
-
 # ------------------------------------------------------------------ the race
 
 
@@ -230,18 +197,12 @@ def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
 
 
 def test_trainers_by_name(small_data: SurvivalData) -> None:
-    for name in ("joint", "nodec+joint", "adam"):
+    for name in ("joint", "nodec+joint"):
         tree = SoftSurvivalTree(1, n_starts=2, init="random", trainer=name)
         tree.fit(small_data.frame, (small_data.time, small_data.event))
         assert tree.score(small_data.frame, (small_data.time, small_data.event)) > 0.6
-    with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, adam"):
+    with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, leaves"):
         SoftSurvivalTree(trainer="newton").fit(small_data.frame, (small_data.time, small_data.event))
-
-
-@pytest.mark.parametrize("values", [{"epochs": 0}, {"batch_size": 1.5}, {"learning_rate": 0.0}])
-def test_adam_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError):
-        Adam(**values)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ rows held out

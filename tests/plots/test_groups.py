@@ -13,7 +13,7 @@ from sstorch.soft import Stability
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(2, init="greedy", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
+    tree = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 

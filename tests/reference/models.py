@@ -207,14 +207,11 @@ TREES: dict[str, dict[str, Any]] = {
     "leaf spline linear ancillary": {"leaf": Spline("hazard", knots=1, ancillary="linear")},
     **{
         f"trainer {name}": {"trainer": name, "depth": 2, "n_starts": 4}
-        for name in ("nodec", "joint", "nodec+joint", "adam")
+        for name in ("nodec", "joint", "nodec+joint")
     },
     "trainer nodec, published": {"trainer": Nodec.paper(), "depth": 2, "gate_ridge": 0.0},
     "trainer nodec, ordered, patience": {"trainer": Nodec(eps="eps_ordered", patience=4), "depth": 2},
-    **{
-        f"init {name}": {"init": name, "depth": 2, "trainer": "nodec"}
-        for name in ("random", "kmeans", "greedy", "grown")
-    },
+    **{f"init {name}": {"init": name, "depth": 2, "trainer": "nodec"} for name in ("random", "kmeans")},
     "init cox": {"init": "cox", "leaf": "spline_po", "depth": 2, "trainer": "nodec"},
     "init cox, hazard": {"init": "cox", "leaf": "spline_ph", "trainer": "nodec+joint"},
     "depth 0": {"depth": 0, "leaf": "weibull"},

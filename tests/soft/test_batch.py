@@ -10,7 +10,6 @@ from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Heats, Joint, LBFGSOptions, Nodec, Race
 from sstorch.optim.starts import clusters as initialization
-from sstorch.optim.starts import hard as hard_tree
 from sstorch.soft import Coefficients, train_batch
 
 GRID = [
@@ -81,19 +80,16 @@ def test_objective_of_each_problem_has_its_own_coefficients(small_data: Survival
 def test_settings_begin_from_the_same_partitions_found_once(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grown: list[int] = []
-    partition, grow = initialization._partition, hard_tree.greedy_tree
-    monkeypatch.setattr(initialization, "_partition", lambda *a: (grown.append(1), partition(*a))[1])
-    monkeypatch.setattr(hard_tree, "greedy_tree", lambda *a, **b: (grown.append(1), grow(*a, **b))[1])
-    for init, count in (("kmeans", 2 * 10), ("greedy", 2)):
-        grown.clear()
-        settings = SoftSurvivalTree(1, n_starts=2, init=init, trainer=Nodec(macro_iterations=1)).settings()
-        batch = train_batch([small_data], settings, coefficients=GRID)
-        assert len(grown) == count
-        first = batch.history.macro_iterations.query("macro_iteration == 0").set_index("problem")["mass_2"]
-        masses = first.to_numpy().reshape(len(GRID), 2)
-        np.testing.assert_array_equal(masses, np.broadcast_to(masses[0], masses.shape))
-        assert masses[0, 0] != masses[0, 1]
+    found: list[int] = []
+    partition = initialization._partition
+    monkeypatch.setattr(initialization, "_partition", lambda *a: (found.append(1), partition(*a))[1])
+    settings = SoftSurvivalTree(1, n_starts=2, init="kmeans", trainer=Nodec(macro_iterations=1)).settings()
+    batch = train_batch([small_data], settings, coefficients=GRID)
+    assert len(found) == 2 * 10
+    first = batch.history.macro_iterations.query("macro_iteration == 0").set_index("problem")["mass_2"]
+    masses = first.to_numpy().reshape(len(GRID), 2)
+    np.testing.assert_array_equal(masses, np.broadcast_to(masses[0], masses.shape))
+    assert masses[0, 0] != masses[0, 1]
 
 
 def test_starts_race_against_those_of_their_setting(small_data: SurvivalData) -> None:

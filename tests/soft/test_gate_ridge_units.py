@@ -22,7 +22,7 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 def test_what_is_left_open() -> None:
     assert BatchSettings.check().gate_ridge_units == "sd"
     assert BatchSettings.check(trainer="nodec").gate_ridge_units == "range"
-    assert BatchSettings.check(init="greedy").gate_ridge_units == "range"
+    assert BatchSettings.check(init="kmeans").gate_ridge_units == "range"
     assert BatchSettings.check(init="distilled", trainer="joint").gate_ridge_units == "sd"
     paper = SoftSurvivalTree.paper(gate_ridge=0.1).settings()
     assert (paper.gate_ridge_units, paper.min_leaf) == ("range", 0.0)
@@ -63,8 +63,8 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"trainer": Nodec(macro_iterations=3), "init": "greedy", "n_starts": 1},
-        {"trainer": "joint", "init": "grown", "n_starts": 1},
+        {"trainer": Nodec(macro_iterations=3), "init": "kmeans", "n_starts": 1},
+        {"trainer": "joint", "init": "random", "n_starts": 1},
         {"trainer": "joint", "init": "distilled", "min_leaf": 0.0},
     ],
 )
@@ -113,7 +113,7 @@ def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
     used = []
     for units in ("range", "sd"):
         tree = SoftSurvivalTree(
-            1, trainer="joint", init="greedy", n_starts=1, gate_ridge=1e-3, gate_ridge_units=units
+            1, trainer="joint", init="kmeans", n_starts=1, gate_ridge=1e-3, gate_ridge_units=units
         ).fit(X, _y(gbsg2))
         weight = tree.gate_coefficients()["coefficient"].abs()
         spread = {name: float(X[name].std()) for name in X}

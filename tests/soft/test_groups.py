@@ -13,7 +13,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.groups import _matched, _over_places, _turned, groups_text
 
-TREE = SoftSurvivalTree(2, init="greedy", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
+TREE = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
 
 
 @pytest.fixture(scope="module")

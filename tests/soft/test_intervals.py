@@ -55,7 +55,7 @@ def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData)
     "settings",
     [
         pytest.param({}, id="default"),
-        nightly({"trainer": "joint", "leaf": "spline_po", "init": "grown", "depth": 1}),
+        nightly({"trainer": "joint", "leaf": "spline_po", "init": "kmeans", "depth": 1}),
     ],
 )
 def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: SurvivalData) -> None:

@@ -46,7 +46,7 @@ def test_start_and_trainer_say_which_families_are_compared() -> None:
     assert _kinds(init="distilled") == _kinds(trainer="leaves") == {"regression": {0}, "groups": {2}}
     # Distilled gates that go on training are no groups; those of another start that stay are.
     assert _kinds(init="distilled", trainer="joint") == gates
-    assert _kinds(init="greedy", trainer="leaves") == {"regression": {0}, "groups": {2}}
+    assert _kinds(init="kmeans", trainer="leaves") == {"regression": {0}, "groups": {2}}
     assert _kinds(depth=(0, 3)) == {"regression": {0}, "groups": {3}, "gates": {3}}
     assert _kinds(depth=1) == {"groups": {1}, "gates": {1}}
 

@@ -472,7 +472,7 @@ def test_rows_without_events_cannot_be_scored() -> None:
         ({"leaf": [1]}, "unknown leaf"),
         (
             {"trainer": 5},
-            "trainer must be one of nodec, joint, nodec.joint, adam, leaves, or settings such as Nodec",
+            "trainer must be one of nodec, joint, nodec.joint, leaves, or settings such as Nodec",
         ),
         ({"random_state": -1}, "random_state must be"),
         ({"random_state": "a"}, "random_state must be"),

@@ -148,7 +148,7 @@ def test_units_and_twins_of_columns_do_not_matter() -> None:
 
 def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
-    tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", init="greedy", ridge=1e-2)
+    tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", init="kmeans", ridge=1e-2)
     tree = tree.fit(small_data.frame, y)
     test = tree.split_test(small_data.frame, y, n_flips=19)
     leaves = tree.apply(small_data.frame)

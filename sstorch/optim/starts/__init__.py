@@ -1,1 +1,1 @@
-"""Initial solutions: clusters of rows, hard trees, trees grown level by level, Cox models."""
+"""Initial solutions: random, clusters of rows, gates distilled from a regression, Cox models."""
