@@ -100,6 +100,7 @@ from sstorch.metrics.weak_calibration import (
     calibration_slope,
     observed_expected_ratio,
 )
+from sstorch.metrics.weights import WeightKind, effective_sample_size
 
 __all__ = [
     "CalibrationErrors",
@@ -117,6 +118,7 @@ __all__ = [
     "SampleSize",
     "SurvivalScorer",
     "TurnbullCurve",
+    "WeightKind",
     "aalen_johansen",
     "aalen_johansen_calibration",
     "aalen_johansen_error",
@@ -151,6 +153,7 @@ __all__ = [
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
     "d_calibration",
+    "effective_sample_size",
     "evaluate",
     "evaluate_incidence",
     "evaluate_intervals",

@@ -20,6 +20,8 @@ from sstorch.checks import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.robust import log_survival_variance, logrank_residuals
+from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
 
@@ -98,9 +100,9 @@ def risk_table(
 
 @dataclass(frozen=True, eq=False)
 class KaplanMeierBand:
-    """Kaplan-Meier with pointwise limits: those of log(-log S) with Greenwood's variance.
+    """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
 
-    A step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is
+    The variance is Greenwood's, and for unequal sampling weights that of the infinitesimal jackknife. A step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is
     0 and the upper one keeps its value.
 
     Attributes:
@@ -135,6 +137,8 @@ class KaplanMeierBand:
         confidence: float = 0.95,
         sample_weight: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
+        id: npt.ArrayLike | None = None,
+        weights: WeightKind = "sampling",
     ) -> KaplanMeierBand:
         """Estimate survival and its limits.
 
@@ -142,24 +146,31 @@ class KaplanMeierBand:
             time: observed times, shape (n,).
             event: True or 1 where the event was observed, shape (n,).
             confidence: of the limits, at each time, in (0, 1).
-            sample_weight: how often each row counts, shape (n,); None is once. Limits take a row of weight 2
-                for two rows.
+            sample_weight: weights >= 0, shape (n,); None is one each.
             entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+            id: subject of each row where a subject has several start-stop rows, shape (n,): influences are
+                summed by subject. Only unequal sampling weights need it.
+            weights: ``"sampling"``: limits do not depend on the scale of the weights, and unequal weights
+                widen them (infinitesimal jackknife with w^2, as R's ``survfit(robust=TRUE)``).
+                ``"frequency"``: a row of weight 2 is two observed rows.
 
         Raises:
-            DataError: arguments that `sstorch.checks` refuses.
-            ConfigError: a confidence out of range.
+            DataError: arguments that `sstorch.checks` refuses, frequency weights that are no integers, or
+                rows of a subject that overlap.
+            ConfigError: a confidence out of range, or an unknown kind of weights.
         """
         check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
+        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry, id=id)
         row_time, row_event = check_time_event(time, event)
-        weight = check_weight(sample_weight, row_time.size)
+        weighting = check_weighting(sample_weight, row_time.size, weights)
         start = check_entry(entry, row_time)
-        times = np.unique(row_time[row_event & (True if weight is None else weight > 0)])
+        subject = None if id is None else _codes(id, row_time.size, "id")[0]
+        counted = True if weighting.values is None else weighting.values > 0
+        times = np.unique(row_time[row_event & counted])
         one = np.zeros(row_time.size, dtype=np.int64)
-        table = risk_table(row_time, row_event, one, 1, times, weight, start)
-        (values,) = table.survival()
-        (error,) = log_log_error(table)
+        (values,), (error,) = survival_and_error(
+            row_time, row_event, one, 1, times, weighting, start, subject
+        )
         half = float(norm.ppf(0.5 + 0.5 * confidence)) * error
         return cls(times, values, *log_log_limits(values, half))
 
@@ -185,18 +196,55 @@ class KaplanMeierBand:
         return Estimate(*first_below(self.times, curves, 1.0 - q))
 
 
-def log_log_error(table: RiskTable) -> FloatArray:
-    """Standard error of log(-log S) by Greenwood's formula, (n_groups, n_times); 0 at S = 1.
+def survival_and_error(
+    time: FloatArray,
+    event: BoolArray,
+    group: IntArray,
+    n_groups: int,
+    times: FloatArray,
+    weighting: Weighting,
+    entry: FloatArray | None = None,
+    subject: IntArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    At S = 0, where the formula has no value, it keeps its last one.
+    Args:
+        time: observed times, shape (n,).
+        event: shape (n,).
+        group: of each row, 0 .. n_groups - 1, shape (n,).
+        n_groups: number of groups, also those without rows.
+        times: increasing, all times of events among them, shape (n_times,).
+        weighting: of the rows.
+        entry: shape (n,); None if all rows were observed from time zero.
+        subject: of each row, integers, shape (n,), where a subject has several; None if rows are subjects.
+
+    Raises:
+        DataError: rows of a subject overlap.
+    """
+    table = risk_table(time, event, group, n_groups, times, weighting.values, entry)
+    variance = None
+    if weighting.robust and weighting.values is not None:
+        variance = log_survival_variance(time, event, group, times, *table, weighting.values, entry, subject)
+    return table.survival(), log_log_error(table, variance)
+
+
+def log_log_error(table: RiskTable, variance: FloatArray | None = None) -> FloatArray:
+    """Standard error of log(-log S), (n_groups, n_times); 0 at S = 1.
+
+    At S = 0, where it has no value, it keeps its last one.
+
+    Args:
+        table: events and rows at risk.
+        variance: of log S, (n_groups, n_times); Greenwood's if None.
     """
     events, at_risk = table
     survival = table.survival()
     inner = (survival > 0.0) & (survival < 1.0)
-    counted = inner & (events > 0)
-    terms = np.divide(events, at_risk * (at_risk - events), out=np.zeros_like(events), where=counted)
-    # The sum estimates the variance of log S.
-    spread = np.sqrt(np.cumsum(terms, axis=1))
+    if variance is None:
+        counted = inner & (events > 0)
+        terms = np.divide(events, at_risk * (at_risk - events), out=np.zeros_like(events), where=counted)
+        variance = np.cumsum(terms, axis=1)
+    spread = np.sqrt(variance)
     ended = np.where(inner, -np.log(np.where(inner, survival, 0.5)), np.inf)
     error = spread / ended
     last = np.maximum.accumulate(np.where(inner, np.arange(survival.shape[1]), 0), axis=1)
@@ -233,8 +281,15 @@ def logrank_test(
     sample_weight: npt.ArrayLike | None = None,
     entry: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None,
+    id: npt.ArrayLike | None = None,
+    weights: WeightKind = "sampling",
 ) -> LogrankTest:
     """Log-rank test of no difference between two or more groups, within strata if there are any.
+
+    With unequal sampling weights it is the robust score test of the weighted Cox model: the variance of
+    observed less expected events is the sum over subjects of their squared weighted score residuals, so that
+    the result does not depend on the scale of the weights. It is what R's ``coxph(..., ties="breslow",
+    robust=TRUE)`` gives as robust score test. Equal weights give the unweighted test.
 
     Groups that were made on these very rows, as the leaves of a tree on its training rows, differ by
     construction: the p-value means something on other rows alone.
@@ -243,21 +298,27 @@ def logrank_test(
         time: observed times, shape (n,).
         event: True or 1 where the event was observed, shape (n,).
         group: a number or a label for each row, shape (n,).
-        sample_weight: how often each row counts, shape (n,); None is once.
+        sample_weight: weights >= 0, shape (n,); None is one each.
         entry: times from which rows were observed (left truncation), shape (n,); None is zero.
         strata: a number or a label for each row, shape (n,): rows are compared with those of their stratum
             alone, and excesses and variances are summed; None is one stratum.
+        id: subject of each row where a subject has several start-stop rows, shape (n,): residuals are summed
+            by subject. Only unequal sampling weights need it.
+        weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers.
 
     Returns:
         Chi squared, its degrees of freedom, and p. Of one group alone they are 0, 0 and 1.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or not one group for each row.
+        DataError: arguments that `sstorch.checks` refuses, not one group for each row, or frequency weights
+            that are no integers.
+        ConfigError: an unknown kind of weights.
 
     References:
         Peto and Peto (1972), Journal of the Royal Statistical Society A 135, 185-207; the variance with ties
         is that of Klein and Moeschberger (2003), Survival Analysis, 2nd edition, section 7.3; strata are
-        those of section 7.5.
+        those of section 7.5. Lin and Wei (1989), Journal of the American Statistical Association 84,
+        1074-1078, for the robust variance.
 
     Examples:
         >>> test = logrank_test([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1], ["a", "a", "a", "b", "b", "b"])
@@ -265,30 +326,34 @@ def logrank_test(
         (5.052, 1, 0.025)
     """
     check_same_order(
-        time=time, event=event, group=group, sample_weight=sample_weight, entry=entry, strata=strata
+        time=time, event=event, group=group, sample_weight=sample_weight, entry=entry, strata=strata, id=id
     )
     row_time, row_event = check_time_event(time, event)
     codes, n_groups = _codes(group, row_time.size)
     stratum, n_strata = _codes(np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata")
-    weight = check_weight(sample_weight, row_time.size)
+    weight, robust = check_weighting(sample_weight, row_time.size, weights)
     start = check_entry(entry, row_time)
+    subject = None if id is None else _codes(id, row_time.size, "id")[0]
     if n_groups < 2 or not row_event.any():
         return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
+    residuals = np.zeros((row_time.size if robust else 0, n_groups))
     for number in range(n_strata):
         inside = stratum == number
-        table = risk_table(
-            row_time[inside],
-            row_event[inside],
-            codes[inside],
-            n_groups,
-            np.unique(row_time[inside & row_event]),
-            None if weight is None else weight[inside],
-            None if start is None else start[inside],
-        )
+        rows = row_time[inside], row_event[inside], codes[inside]
+        times = np.unique(row_time[inside & row_event])
+        late = None if start is None else start[inside]
+        table = risk_table(*rows, n_groups, times, None if weight is None else weight[inside], late)
         own_excess, own_covariance = _excess_events(table)
         excess += own_excess
         covariance += own_covariance
+        if robust:
+            residuals[inside] = logrank_residuals(*rows, times, *table, late)
+    if robust and weight is not None:
+        scores = weight[:, None] * residuals
+        if subject is not None:
+            scores = np.stack([np.bincount(subject, score) for score in scores.T], axis=1)
+        covariance = scores.T @ scores
     # The excesses add up to zero; a group that was never at risk beside another has no variance.
     statistic = float(excess[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ excess[1:])
     return LogrankTest(statistic, n_groups - 1, float(chi2.sf(statistic, n_groups - 1)))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_entry, check_time_cause, check_vector, check_weight
+from sstorch.metrics.weights import WeightKind, check_weighting
 
 
 def aalen_johansen(
@@ -60,12 +61,18 @@ def aalen_johansen(
 
 
 def aalen_johansen_error(
-    time: npt.ArrayLike, cause: npt.ArrayLike, times: npt.ArrayLike, n_causes: int | None = None
+    time: npt.ArrayLike,
+    cause: npt.ArrayLike,
+    times: npt.ArrayLike,
+    n_causes: int | None = None,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    weights: WeightKind = "sampling",
 ) -> FloatArray:
     """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
 
     The square root of the sum over rows of the squared derivative of the estimate with respect to the row's
-    weight. It is what R's ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause
+    weight, times w^2 for sampling weights and w for frequency weights. It is what R's ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause
     is alone.
 
     Args:
@@ -73,12 +80,16 @@ def aalen_johansen_error(
         cause: 1 .. K, 0 where the row was censored, shape (n,).
         times: at which errors are wanted, shape (n_times,).
         n_causes: K; the largest cause if None.
+        sample_weight: weights >= 0, shape (n,); None is one each.
+        weights: ``"sampling"``: errors do not depend on the scale of the weights; ``"frequency"``: how often
+            each row was observed, as integers.
 
     Returns:
         shape (K, n_times), 0 before the first event.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses.
+        DataError: arguments that `sstorch.checks` refuses, or frequency weights that are no integers.
+        ConfigError: an unknown kind of weights.
 
     References:
         Jaeckel (1972), "The infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
@@ -89,10 +100,17 @@ def aalen_johansen_error(
                [0.    , 0.2165]])
     """
     row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
+    n_causes = int(codes.max()) if n_causes is None else n_causes
     asked = check_vector(times, "times")
-    counts = _counts(row_time, codes, n_causes, np.ones(row_time.size), None)
+    given, robust = check_weighting(sample_weight, row_time.size, weights)
+    weight = np.ones(row_time.size) if given is None else given
+    counted = weight > 0
+    row_time, codes, weight = row_time[counted], codes[counted], weight[counted]
+    counts = _counts(row_time, codes, n_causes, weight, None)
+    squares = _counts(row_time, codes, n_causes, weight**2, None) if robust else counts
     before, incidence = _estimate(counts)
-    found = [_variance(counts, before, incidence, m) for m in np.searchsorted(counts.steps, asked, "right")]
+    steps = np.searchsorted(counts.steps, asked, "right")
+    found = [_variance(counts, squares, before, incidence, m) for m in steps]
     return np.sqrt(np.stack(found, axis=1))
 
 
@@ -125,8 +143,13 @@ def _estimate(counts: _Counts) -> tuple[FloatArray, FloatArray]:
     return survival, np.cumsum(np.pad(hazard * survival, ((0, 0), (1, 0))), axis=1)
 
 
-def _variance(counts: _Counts, before: FloatArray, incidence: FloatArray, m: int) -> FloatArray:
+def _variance(
+    counts: _Counts, squares: _Counts, before: FloatArray, incidence: FloatArray, m: int
+) -> FloatArray:
     """Sum of the squared influences of the rows on the incidences after m steps, (K,).
+
+    ``squares`` holds what the rows' squared derivatives are multiplied with: squares of sampling weights, or
+    counts.
 
     A row at risk at a step makes the hazards of the step smaller, and with an event there larger by one of
     n; a larger hazard adds to its cause and takes from what all causes have later. Rows that leave at one
@@ -134,16 +157,17 @@ def _variance(counts: _Counts, before: FloatArray, incidence: FloatArray, m: int
     """
     if m == 0:
         return np.zeros(len(incidence))
-    events, at_risk = counts.events[:, :m], counts.at_risk[:m]
+    events, at_risk, squared = counts.events[:, :m], counts.at_risk[:m], squares.events[:, :m]
     left = at_risk - events.sum(axis=0)
     gained = before[:m] / at_risk
     later = incidence[:, m, None] - incidence[:, 1 : m + 1]
     lost = np.divide(later, left, out=np.zeros_like(later), where=left > 0)
     there = np.cumsum((gained * events - lost * events.sum(axis=0)) / at_risk, axis=1)
-    own = events * (gained - lost - there) ** 2
-    other = (events.sum(axis=0) - events) * (lost + there) ** 2
+    own = squared * (gained - lost - there) ** 2
+    other = (squared.sum(axis=0) - squared) * (lost + there) ** 2
     # Those who leave without an event before the next step, or are there after the last one.
-    without = left - np.append(at_risk[1:], 0.0)
+    at_end = squares.at_risk[:m]
+    without = at_end - squared.sum(axis=0) - np.append(at_end[1:], 0.0)
     return np.asarray((own + other + without * there**2).sum(axis=1))
 
 

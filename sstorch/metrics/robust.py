@@ -1,0 +1,135 @@
+"""Variances of Kaplan-Meier and of the log-rank score for sampling weights, from influences of subjects."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exceptions import DataError
+
+# Share of the rows at risk below which those without the event are a rounding error.
+_NONE_LEFT = 1e-12
+
+
+def log_survival_variance(
+    time: FloatArray,
+    event: BoolArray,
+    group: IntArray,
+    times: FloatArray,
+    events: FloatArray,
+    at_risk: FloatArray,
+    weight: FloatArray,
+    entry: FloatArray | None = None,
+    subject: IntArray | None = None,
+) -> FloatArray:
+    """Variance of log S by the infinitesimal jackknife, for the Kaplan-Meier estimate of each group.
+
+    The sum over subjects of the squared weighted derivatives of log S with respect to their weights. It is
+    what R's ``survfit(robust=TRUE)`` gives, and equals Greenwood's formula for equal weights without left
+    truncation. Values from the first time with S = 0 on mean nothing.
+
+    Args:
+        time: observed times, shape (n,).
+        event: shape (n,).
+        group: of each row, 0 .. n_groups - 1, shape (n,).
+        times: increasing, all times of events among them, shape (n_times,).
+        events: sums of weights of the events, (n_groups, n_times).
+        at_risk: sums of weights at risk, (n_groups, n_times).
+        weight: shape (n,).
+        entry: shape (n,); None if all rows were observed from time zero.
+        subject: of each row, integers, shape (n,), where a subject has several rows, one after the other;
+            None if each row is a subject.
+
+    Returns:
+        Shape (n_groups, n_times).
+
+    Raises:
+        DataError: rows of a subject overlap.
+
+    References:
+        Therneau and Grambsch (2000), Modeling Survival Data, section 7.
+    """
+    n_groups, width = at_risk.shape
+    left = at_risk - events
+    goes_on = left > _NONE_LEFT * at_risk
+    fall = np.divide(events, at_risk * left, out=np.zeros_like(events), where=goes_on & (events > 0))
+    fallen = np.pad(np.cumsum(fall, axis=1), ((0, 0), (1, 0)))  # after 0 .. n_times steps
+    end = np.searchsorted(times, time, side="right")
+    begin = np.zeros_like(end) if entry is None else np.searchsorted(times, entry, side="right")
+    # A row that is at risk at no time of an event has no influence: its interval is empty.
+    begin = np.minimum(begin, end)
+    last = np.maximum(end - 1, 0)
+    own = np.divide(1.0, left, out=np.zeros_like(left), where=goes_on)[group, last]
+    gone = weight * (fallen[group, end] - fallen[group, begin] - event * own)
+    before, until = np.zeros(time.size), np.full(time.size, width + 1)
+    if subject is not None:
+        before, until = _histories(group, subject, begin, end, gone, width)
+    # While a row is observed its subject has the influence a + w fallen, and a constant after it.
+    constant = before - weight * fallen[group, begin]
+    cells = (
+        (begin, end, np.stack([constant**2, 2 * constant * weight, weight**2])),
+        (end, until, np.stack([(before + gone) ** 2, np.zeros(time.size), np.zeros(time.size)])),
+    )
+    square = np.zeros((3, n_groups * (width + 2)))
+    for start, stop, values in cells:
+        for total, value in zip(square, values, strict=True):
+            total += np.bincount(group * (width + 2) + start, value, total.size)
+            total -= np.bincount(group * (width + 2) + stop, value, total.size)
+    still, slope, curve = square.reshape(3, n_groups, width + 2).cumsum(axis=2)[:, :, 1 : width + 1]
+    level = fallen[:, 1:]
+    return np.maximum(still + slope * level + curve * level**2, 0.0)
+
+
+def _histories(
+    group: IntArray, subject: IntArray, begin: IntArray, end: IntArray, gone: FloatArray, width: int
+) -> tuple[FloatArray, IntArray]:
+    """Of each row the influence of the subject's earlier rows in the group, and the step of the next one."""
+    order = np.lexsort((end, begin, subject, group))
+    same = (np.diff(group[order]) == 0) & (np.diff(subject[order]) == 0)
+    if (same & (begin[order][1:] < end[order][:-1])).any():
+        raise DataError("id: rows of a subject overlap; give the entry of each row.")
+    first = np.flatnonzero(np.append(True, ~same))
+    total = np.cumsum(gone[order]) - gone[order]
+    before, until = np.empty(gone.size), np.empty(gone.size, dtype=np.int64)
+    before[order] = total - np.repeat(total[first], np.diff(np.append(first, gone.size)))
+    until[order] = np.append(np.where(same, begin[order][1:], width + 1), width + 1)
+    return before, until
+
+
+def logrank_residuals(
+    time: FloatArray,
+    event: BoolArray,
+    group: IntArray,
+    times: FloatArray,
+    events: FloatArray,
+    at_risk: FloatArray,
+    entry: FloatArray | None = None,
+) -> FloatArray:
+    """Score residuals of each row in a Cox model of the groups without effects, (n, n_groups).
+
+    Their weighted sums are observed less expected events of the log-rank test; ties are Breslow's.
+
+    Args:
+        time: observed times, shape (n,).
+        event: shape (n,).
+        group: of each row, 0 .. n_groups - 1, shape (n,).
+        times: increasing, all times of events among them, shape (n_times,).
+        events: sums of weights of the events, (n_groups, n_times).
+        at_risk: sums of weights at risk, (n_groups, n_times).
+        entry: shape (n,); None if all rows were observed from time zero.
+
+    References:
+        Lin and Wei (1989), "The robust inference for the Cox proportional hazards model", Journal of the
+        American Statistical Association 84, 1074-1078.
+    """
+    everybody = at_risk.sum(axis=0)
+    risk = np.where(everybody > 0, everybody, 1.0)
+    share, hazard = at_risk / risk, events.sum(axis=0) / risk
+    member = (group[:, None] == np.arange(len(at_risk))).astype(np.float64)
+    total = np.append(0.0, np.cumsum(hazard))
+    shared = np.pad(np.cumsum(share * hazard, axis=1), ((0, 0), (1, 0)))
+    end = np.searchsorted(times, time, side="right")
+    begin = np.zeros_like(end) if entry is None else np.searchsorted(times, entry, side="right")
+    expected = member * (total[end] - total[begin])[:, None] - (shared[:, end] - shared[:, begin]).T
+    own = member - share[:, np.maximum(end - 1, 0)].T
+    return np.asarray(event[:, None] * own - expected)

@@ -1,0 +1,90 @@
+"""Sampling and frequency weights, and the effective sample size.
+
+Point estimates are the same for both kinds. Variances differ: a frequency weight of 2 stands for two observed
+rows, a sampling weight of 2 for one observed row that represents two of the population.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_choice, check_vector, check_weight, name_rows
+from sstorch.exceptions import DataError
+
+WeightKind = Literal["sampling", "frequency"]
+
+
+def effective_sample_size(sample_weight: npt.ArrayLike) -> float:
+    """Effective sample size of weighted rows: (sum w)^2 / sum w^2.
+
+    It is the number of rows where all weights are equal, and does not depend on the scale of the weights.
+
+    Args:
+        sample_weight: weights >= 0 with a positive sum, shape (n,).
+
+    Raises:
+        DataError: weights negative, not finite or all 0.
+
+    References:
+        Kish (1965), Survey Sampling, section 11.7.
+
+    Examples:
+        >>> effective_sample_size([1, 1, 2]), effective_sample_size([0.1, 0.1, 0.2])
+        (2.6666666666666665, 2.6666666666666665)
+    """
+    given = check_vector(sample_weight, "sample_weight")
+    check_weight(given, given.size)
+    scaled = given / given.max()
+    return float(scaled.sum() ** 2 / (scaled @ scaled))
+
+
+class Weighting(NamedTuple):
+    """Checked weights, with the variance that belongs to them.
+
+    Attributes:
+        values: weights as counts, or with the effective sample size as their sum, shape (n,); None is one
+            each.
+        robust: True if variances are sums of w^2 times squared influences, False if weights are counts.
+    """
+
+    values: FloatArray | None
+    robust: bool
+
+
+def check_weighting(
+    sample_weight: npt.ArrayLike | None, n_rows: int, weights: WeightKind = "sampling"
+) -> Weighting:
+    """Check weights and say which variance they need.
+
+    Equal sampling weights are one each, whatever their scale: variances are then those of unweighted rows.
+
+    Args:
+        sample_weight: weights >= 0 with a positive sum, shape (n_rows,), or None for one each.
+        n_rows: number of rows.
+        weights: ``"sampling"`` (inverse probability, survey or importance weights: their scale means
+            nothing) or ``"frequency"`` (how often each row was observed: integers).
+
+    Raises:
+        ConfigError: an unknown kind of weights.
+        DataError: no such vector of weights, or frequency weights that are no integers.
+    """
+    check_choice(weights, "weights", get_args(WeightKind))
+    given = check_weight(sample_weight, n_rows)
+    if given is None:
+        return Weighting(None, robust=False)
+    if weights == "frequency":
+        wrong = given != np.round(given)
+        if wrong.any():
+            raise DataError(
+                f"sample_weight: weights='frequency' needs integers; got {given[wrong][0]:g} in "
+                f"{name_rows(wrong)}; use weights='sampling'."
+            )
+        return Weighting(given, robust=False)
+    positive = given > 0.0
+    if (given[positive] == given.max()).all():
+        return Weighting(None if positive.all() else positive.astype(np.float64), robust=False)
+    return Weighting(given * (effective_sample_size(given) / given.sum()), robust=True)

@@ -1,0 +1,176 @@
+"""Sampling and frequency weights: variances of R, scale, repeated rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    KaplanMeierBand,
+    aalen_johansen,
+    aalen_johansen_error,
+    effective_sample_size,
+    logrank_test,
+)
+
+IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
+
+
+def in_r(name: str) -> dict[str, np.ndarray]:
+    return {part: np.array(values, dtype=float) for part, values in IN_R[name].items()}
+
+
+@pytest.mark.parametrize("name", ["right", "truncated", "subjects"])
+def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
+    r = in_r(name)
+    options = {part: r.get(part) for part in ("entry", "id")}
+    band = KaplanMeierBand.fit(r["time"], r["event"], sample_weight=r["weight"], **options)
+    found, known = band.at(r["times"]), np.isfinite(r["lower"])
+    np.testing.assert_allclose(found.value, r["survival"], rtol=1e-12)
+    np.testing.assert_allclose(found.lower[known], r["lower"][known], rtol=1e-12)
+    np.testing.assert_allclose(found.upper[known], r["upper"][known], rtol=1e-12)
+    quantiles = [band.quantile(q) for q in (0.25, 0.5)]
+    for part, values in zip(("quantile", "quantile_lower", "quantile_upper"), np.array(quantiles).T):
+        np.testing.assert_array_equal(values, r[part])
+
+
+@pytest.mark.parametrize("name", ["right", "truncated", "counting"])
+def test_sampling_weights_give_the_robust_score_test_of_coxph(name: str) -> None:
+    r = in_r(name)
+    rows = r["time"], r["event"], r["group"]
+    options: dict[str, Any] = {"sample_weight": r["weight"]} | {part: r.get(part) for part in ("entry", "id")}
+    assert logrank_test(*rows, **options).statistic == pytest.approx(r["logrank"][0], rel=1e-10)
+    if "stratified" in r:
+        test = logrank_test(*rows, **options, strata=r["stratum"])
+        assert test.statistic == pytest.approx(r["stratified"][0], rel=1e-10)
+
+
+def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
+    r = in_r("causes")
+    rows = r["time"], r["cause"].astype(int), r["times"]
+    incidence = aalen_johansen(*rows, sample_weight=r["weight"])
+    error = aalen_johansen_error(*rows, sample_weight=r["weight"])
+    for k in (1, 2):
+        np.testing.assert_allclose(incidence[k - 1], r[f"incidence_{k}"], rtol=1e-12)
+        np.testing.assert_allclose(error[k - 1], r[f"error_{k}"], rtol=1e-12)
+
+
+def cohort(seed: int, n: int = 60) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    time = np.ceil(10 * rng.exponential(1, n))
+    return {
+        "time": time,
+        "event": rng.random(n) < 0.6,
+        "cause": rng.integers(0, 3, n),
+        "group": rng.integers(0, 3, n),
+        "entry": np.floor(time * rng.choice([0, 0.3, 0.8], n)),
+        "weight": rng.integers(0, 4, n).astype(float),
+        "strata": rng.integers(0, 2, n),
+    }
+
+
+def results(rows: dict[str, np.ndarray], weight: np.ndarray | None, **options: Any) -> list[np.ndarray]:
+    """All that weights enter."""
+    found = []
+    y = rows["time"], rows["event"]
+    options["sample_weight"] = weight
+    for entry in (None, rows["entry"]):
+        band = KaplanMeierBand.fit(*y, entry=entry, **options)
+        found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
+        for strata in (None, rows["strata"]):
+            test = logrank_test(*y, rows["group"], entry=entry, strata=strata, **options)
+            found.append(np.array(test))
+    return [*found, aalen_johansen_error(rows["time"], rows["cause"], [3.0, 20.0], **options)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scale_of_sampling_weights_changes_nothing(seed: int) -> None:
+    rows = cohort(seed)
+    for weight in (rows["weight"] + 0.1, np.ones(60)):
+        expected = results(rows, weight)
+        for scaled in (7 * weight, weight / weight.sum(), 1e-9 * weight):
+            for one, other in zip(expected, results(rows, scaled), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_equal_sampling_weights_give_the_bits_of_no_weights() -> None:
+    rows = cohort(4)
+    for one, other in zip(results(rows, None), results(rows, np.full(60, 1 / 60)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frequency_weights_give_results_of_repeated_rows(seed: int) -> None:
+    rows = cohort(seed)
+    again = np.repeat(np.arange(60), rows["weight"].astype(int))
+    repeated = {name: values[again] for name, values in rows.items()}
+    pairs = zip(results(rows, rows["weight"], weights="frequency"), results(repeated, None), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_variance_is_the_sum_of_squared_numerical_derivatives() -> None:
+    rows = cohort(7)
+    weight, step = rows["weight"] + 0.3, 1e-6
+
+    def log_survival(w: np.ndarray) -> np.ndarray:
+        band = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=w, entry=rows["entry"])
+        return np.log(band.values[band.values > 0])
+
+    band = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"])
+    inside = band.values > 0
+    derivatives = [
+        (log_survival(weight + step * unit) - log_survival(weight - step * unit)) / (2 * step)
+        for unit in np.eye(60)
+    ]
+    error = np.sqrt((weight**2) @ np.square(derivatives))
+    half = np.log(np.log(band.lower[inside]) / np.log(band.values[inside]))
+    np.testing.assert_allclose(half, -1.959963984540054 * error / np.log(band.values[inside]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> None:
+    rows, rng = cohort(seed), np.random.default_rng(seed)
+    weight, id = rows["weight"] + 0.5, np.arange(60)
+    cut = np.ceil(rng.uniform(rows["entry"] + 0.01, rows["time"] - 0.01))
+    cut = np.clip(cut, rows["entry"], rows["time"])
+    split = (cut > rows["entry"]) & (cut < rows["time"])
+    parts = {
+        "time": np.r_[np.where(split, cut, rows["time"]), rows["time"][split]],
+        "event": np.r_[rows["event"] & ~split, rows["event"][split]],
+        "group": np.r_[rows["group"], rows["group"][split]],
+        "entry": np.r_[rows["entry"], cut[split]],
+        "weight": np.r_[weight, weight[split]],
+        "id": np.r_[id, id[split]],
+    }
+    assert split.sum() > 20
+    whole = KaplanMeierBand.fit(
+        rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"], id=id
+    )
+    options = {"sample_weight": parts["weight"], "entry": parts["entry"], "id": parts["id"]}
+    cut_up = KaplanMeierBand.fit(parts["time"], parts["event"], **options)
+    np.testing.assert_allclose(whole.lower, cut_up.lower, rtol=1e-10)
+    np.testing.assert_allclose(whole.upper, cut_up.upper, rtol=1e-10)
+    one = logrank_test(
+        rows["time"], rows["event"], rows["group"], sample_weight=weight, entry=rows["entry"], id=id
+    )
+    other = logrank_test(parts["time"], parts["event"], parts["group"], **options)
+    assert one.statistic == pytest.approx(other.statistic, rel=1e-10)
+
+
+def test_effective_sample_size_of_equal_weights_is_their_number() -> None:
+    assert effective_sample_size(np.full(7, 0.1)) == 7
+    assert effective_sample_size([1, 2, 3, 0]) == pytest.approx(36 / 14)
+
+
+def test_wrong_weights_raise() -> None:
+    rows = [1.0, 2.0, 3.0], [1, 0, 1]
+    with pytest.raises(DataError, match=r"weights='frequency' needs integers; got 0\.5 in row 1; use"):
+        KaplanMeierBand.fit(*rows, sample_weight=[1, 0.5, 2], weights="frequency")
+    with pytest.raises(ConfigError, match="weights: 'counts' is unknown"):
+        logrank_test(*rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="id: rows of a subject overlap"):
+        KaplanMeierBand.fit(*rows, sample_weight=[1, 0.5, 2], id=[0, 0, 1])
