@@ -547,7 +547,13 @@ class IncidenceEstimator(SurvivalEstimator):
         ]
         return float(np.mean(scores))
 
-    def group_table(self, X: object, y: object, horizons: npt.ArrayLike | None = None) -> pd.DataFrame:
+    def group_table(
+        self,
+        X: object,
+        y: object,
+        horizons: npt.ArrayLike | None = None,
+        sample_weight: object = None,
+    ) -> pd.DataFrame:
         """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
 
         Args:
@@ -555,16 +561,18 @@ class IncidenceEstimator(SurvivalEstimator):
             y: their outcome, as in ``fit``.
             horizons: times of the incidences; if None two times that divide the training event times into
                 three.
+            sample_weight: (n,), >= 0, of the mean predictions and of Aalen and Johansen; None is one each.
 
         Returns:
-            A row for each leaf with rows, indexed by ``group``, columns of two levels: ``rows``; of each
-            cause ``events`` and, by horizon t, ``F(t)``, the mean predicted incidence, and ``AJ F(t)``, that
-            of Aalen and Johansen in these rows, nan beyond the last of them.
+            A row for each leaf with rows, indexed by ``group``, columns of two levels: number of ``rows``,
+            unweighted; of each cause number of ``events`` and, by horizon t, ``F(t)``, the mean predicted
+            incidence, and ``AJ F(t)``, that of Aalen and Johansen in these rows, nan beyond the last of them.
 
         Raises:
             DataError: the data cannot be used, or times are no numbers.
         """
-        data = self._scored(X, y)
+        data = self._scored(X, y, sample_weight=sample_weight)
+        data = data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
         return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
 
     def _horizons(self) -> FloatArray:
@@ -578,13 +586,20 @@ class IncidenceEstimator(SurvivalEstimator):
             inside = leaf == group
             part = data.subset(inside)
             observed = metrics.aalen_johansen(
-                part.time, part.cause, horizons, len(self.causes_), entry=part.entry
+                part.time,
+                part.cause,
+                horizons,
+                len(self.causes_),
+                sample_weight=part.sample_weight,
+                entry=part.entry,
             )
             row = rows[int(group)] = {("", "rows"): int(inside.sum())}
             for k, name in enumerate(self.causes_):
                 row[name, "events"] = int((part.cause == k + 1).sum())
                 for t, time in enumerate(horizons):
-                    row[name, f"F({time:g})"] = float(predicted[inside, k, t].mean())
+                    row[name, f"F({time:g})"] = float(
+                        np.average(predicted[inside, k, t], weights=part.sample_weight)
+                    )
                     known = time <= part.time.max()
                     row[name, f"AJ F({time:g})"] = float(observed[k, t]) if known else np.nan
         return group_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])

@@ -102,8 +102,9 @@ def risk_table(
 class KaplanMeierBand:
     """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
 
-    The variance is Greenwood's, and for unequal sampling weights that of the infinitesimal jackknife. A step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is
-    0 and the upper one keeps its value.
+    The variance is Greenwood's, and for unequal sampling weights that of the infinitesimal jackknife. A
+    step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is 0
+    and the upper one keeps its value.
 
     Attributes:
         times: distinct times of events, increasing, shape (n_times,).

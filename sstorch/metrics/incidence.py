@@ -72,8 +72,9 @@ def aalen_johansen_error(
     """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
 
     The square root of the sum over rows of the squared derivative of the estimate with respect to the row's
-    weight, times w^2 for sampling weights and w for frequency weights. It is what R's ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause
-    is alone.
+    weight, times w^2 for sampling weights and w for frequency weights. It is what R's
+    ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause is alone and weights are
+    equal.
 
     Args:
         time: observed times, shape (n,).

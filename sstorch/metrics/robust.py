@@ -77,7 +77,7 @@ def log_survival_variance(
             total -= np.bincount(group * (width + 2) + stop, value, total.size)
     still, slope, curve = square.reshape(3, n_groups, width + 2).cumsum(axis=2)[:, :, 1 : width + 1]
     level = fallen[:, 1:]
-    return np.maximum(still + slope * level + curve * level**2, 0.0)
+    return np.asarray(np.maximum(still + slope * level + curve * level**2, 0.0))
 
 
 def _histories(

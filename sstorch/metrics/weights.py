@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_vector, check_weight, name_rows
 from sstorch.exceptions import DataError
 
@@ -53,6 +53,14 @@ class Weighting(NamedTuple):
 
     values: FloatArray | None
     robust: bool
+
+    def counts(self, group: IntArray, n_groups: int) -> FloatArray:
+        """Rows in each group, (n_groups,): frequency weights summed, or the effective sample size."""
+        total = np.bincount(group, self.values, n_groups).astype(np.float64)
+        if not self.robust or self.values is None:
+            return total
+        square = np.bincount(group, self.values**2, n_groups)
+        return np.divide(total**2, square, out=np.zeros(n_groups), where=square > 0)
 
 
 def check_weighting(

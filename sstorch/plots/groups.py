@@ -14,9 +14,11 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_weight
 from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
 from sstorch.plots.figures import COLOURS, new_figure, time_label
 
@@ -35,6 +37,8 @@ def plot_groups(
     figure: Figure | SubFigure | None = None,
     confidence: float = 0.95,
     unit: str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    weights: WeightKind = "sampling",
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -49,18 +53,27 @@ def plot_groups(
         figure: to draw on; a new one if None.
         confidence: of the limits.
         unit: of time, for the label of the axis; that of the tree if None.
+        sample_weight: weights >= 0, (n,), of Kaplan-Meier and of the mean curves of the model; None is one
+            each. Rows, events and numbers at risk are not weighted.
+        weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers; see
+            :class:`~sstorch.metrics.KaplanMeierBand`.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
 
     Raises:
-        DataError: not one outcome for each row, interval-censored ones, or none of the kind of training.
+        DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
+            wrong weights.
+        ConfigError: the kind of weights does not exist.
     """
     time, event, since = outcome_of(tree, y).right_censored("Kaplan-Meier")
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    numbers, end, label = np.unique(group), float(time.max()), time_label(tree, unit)
+    given = check_weight(sample_weight, len(time))
+    weight = np.ones(len(time)) if given is None else given
+    counted = weight > 0
+    numbers, end, label = np.unique(group[counted]), float(time.max()), time_label(tree, unit)
     in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
     if figure is None:
@@ -72,8 +85,15 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     for number in numbers:
-        inside, colour = group == number, COLOURS[number % len(COLOURS)]
-        band = KaplanMeierBand.fit(time[inside], event[inside], confidence=confidence, entry=since[inside])
+        inside, colour = counted & (group == number), COLOURS[number % len(COLOURS)]
+        band = KaplanMeierBand.fit(
+            time[inside],
+            event[inside],
+            confidence=confidence,
+            entry=since[inside],
+            sample_weight=weight[inside],
+            weights=weights,
+        )
         last = float(time[inside].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
@@ -82,9 +102,8 @@ def plot_groups(
         censored = time[inside & ~event]
         ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
         seen = grid <= last
-        (line,) = ax.plot(
-            grid[seen], curves[inside].mean(axis=0)[seen], "--", color=_dark(colour), linewidth=1.5
-        )
+        mean = np.average(curves[inside], axis=0, weights=weight[inside])
+        (line,) = ax.plot(grid[seen], mean[seen], "--", color=_dark(colour), linewidth=1.5)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
@@ -99,7 +118,7 @@ def plot_groups(
         Line2D([], [], color=_INK, linestyle="--", label="model, mean"),
     ]
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
-    _number_at_risk(below, ax, time, since, group)
+    _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]
 
 

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_weight
 from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
@@ -41,6 +42,7 @@ def plot_incidence(
     y: object,
     time_unit: str | None = None,
     end: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> list[Axes]:
     """Draw what happens to the people of each group: incidences of the causes, stacked, a panel a group.
 
@@ -54,12 +56,14 @@ def plot_incidence(
         y: their outcome, as in ``fit``.
         time_unit: for the label of the axis; that of the training data if None.
         end: last time drawn; the 95 % quantile of the rows' times if None.
+        sample_weight: weights >= 0, (n,), of the mean predictions and of Aalen and Johansen; None is one
+            each. Rows and events are not weighted.
 
     Returns:
         An axes for each group, from those with the most events by the end to those with the fewest.
 
     Raises:
-        DataError: not one time and cause for each row.
+        DataError: not one time and cause for each row, or wrong weights.
     """
     outcome = outcome_of(tree, y)
     time, _, since = outcome.right_censored("Aalen-Johansen")
@@ -69,20 +73,33 @@ def plot_incidence(
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    last = float(np.quantile(time, 0.95)) if end is None else end
+    given = check_weight(sample_weight, len(time))
+    weight = np.ones(len(time)) if given is None else given
+    counted = weight > 0
+    last = float(np.quantile(time[counted], 0.95)) if end is None else end
     grid = np.linspace(0.0, last, 121)
     predicted = tree.predict_cumulative_incidence(X, grid)
-    numbers = sorted(
-        np.unique(group), key=lambda number: -predicted[group == number, :, -1].sum(axis=1).mean()
-    )
+    rows = {number: counted & (group == number) for number in np.unique(group[counted])}
+    means = {
+        number: np.average(predicted[inside], axis=0, weights=weight[inside])
+        for number, inside in rows.items()
+    }
+    numbers = sorted(rows, key=lambda number: -means[number][:, -1].sum())
     figure = new_figure(_WIDTH * len(numbers) + 0.5, _HEIGHT + _LEGEND, "constrained")
     panels = np.atleast_1d(figure.subplots(1, len(numbers), sharey=True))
     colours = COLOURS[: len(tree.causes_)]
     for ax, number in zip(panels, numbers, strict=True):
-        inside = group == number
-        ax.stackplot(grid, predicted[inside].mean(axis=0), colors=colours, alpha=0.55, linewidth=0)
+        inside = rows[number]
+        ax.stackplot(grid, means[number], colors=colours, alpha=0.55, linewidth=0)
         seen = grid[grid <= time[inside].max()]
-        observed = aalen_johansen(time[inside], cause[inside], seen, len(tree.causes_), entry=since[inside])
+        observed = aalen_johansen(
+            time[inside],
+            cause[inside],
+            seen,
+            len(tree.causes_),
+            sample_weight=weight[inside],
+            entry=since[inside],
+        )
         for edge in np.cumsum(observed, axis=0):
             ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]

@@ -14,6 +14,7 @@ from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.groups import risk_table
+from sstorch.metrics.weights import WeightKind, check_weighting
 from sstorch.nn import Prediction
 from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
@@ -35,7 +36,7 @@ class GroupValidation:
             (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
         p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
             trees correspond by their order of risk in training.
-        n_groups: groups that have at least 5 % of the rows of their fold, mean over folds.
+        n_groups: groups that have at least 5 % of the weight of the rows of their fold, mean over folds.
         ari: adjusted Rand index of the groups that two of the trees make of all rows, mean over their pairs.
     """
 
@@ -80,10 +81,15 @@ class GroupValidation:
         return cls(**state)
 
 
-def count_groups(group: IntArray) -> int:
-    """Number of groups that have at least 5 % of some rows, from the group of each row (n,)."""
-    counts = np.bincount(group)
-    return int((counts >= _SMALL_GROUP * len(group)).sum())
+def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
+    """Number of groups that have at least 5 % of the weight of some rows.
+
+    Args:
+        group: of each row, shape (n,).
+        weight: of each row, shape (n,); None is one each.
+    """
+    counts = np.bincount(group, weight)
+    return int((counts >= _SMALL_GROUP * counts.sum()).sum())
 
 
 def concordance_of_groups(
@@ -104,16 +110,20 @@ def concordance_of_groups(
     )
 
 
-def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:
+def held_out_groups(
+    data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
+) -> GroupValidation:
     """Validate groups that the trees of the folds have made.
 
     Args:
         data: all rows.
         folds: fold of each row, 0 .. K - 1, shape (n,).
         groups: group of each row in each tree; tree k was trained on the rows outside fold k, shape (K, n).
+        weights: what the weights of the rows are.
 
     Raises:
-        DataError: a fold has no two rows that can be compared.
+        DataError: a fold has no two rows that can be compared, or frequency weights are no integers.
+        ConfigError: the kind of weights does not exist.
     """
     concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
     n_groups = int(groups.max()) + 1
@@ -127,10 +137,17 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
                 f"fold {fold} of {len(groups)} tells nothing of the groups, choose fewer folds: {error}"
             ) from error
         concordances.append(concordance)
-        counts.append(count_groups(group[inside]))
+        counts.append(count_groups(group[inside], data.sample_weight[inside]))
         place[inside] = _places(train, group[~inside], n_groups)[group[inside]]
     test = metrics.logrank_test(
-        data.time, data.event, place, sample_weight=data.sample_weight, entry=data.entry, strata=folds
+        data.time,
+        data.event,
+        place,
+        sample_weight=data.sample_weight,
+        entry=data.entry,
+        strata=folds,
+        id=data.person,
+        weights=weights,
     )
     index = metrics.adjusted_rand_index(groups)
     return GroupValidation(
@@ -160,7 +177,12 @@ def _places(train: SurvivalData, group: IntArray, n_groups: int) -> IntArray:
 
 
 def cross_validated_groups(
-    settings: BatchSettings, prediction: Prediction, data: SurvivalData, n_folds: int, seed: int
+    settings: BatchSettings,
+    prediction: Prediction,
+    data: SurvivalData,
+    n_folds: int,
+    seed: int,
+    weights: WeightKind = "sampling",
 ) -> GroupValidation:
     """Train trees on the rows outside each fold, all as one batch, and validate their groups.
 
@@ -170,12 +192,15 @@ def cross_validated_groups(
         data: rows of positive weight.
         n_folds: folds, stratified by event.
         seed: of the folds.
+        weights: what the weights of the rows are.
 
     Raises:
-        ConfigError: trees of depth 0 have no groups, or a number is out of range.
-        DataError: too few rows or events for so many folds.
+        ConfigError: trees of depth 0 have no groups, a number is out of range, or the kind of weights does
+            not exist.
+        DataError: too few rows or events for so many folds, or frequency weights that are no integers.
     """
     data.refuse_intervals()
+    check_weighting(data.sample_weight, len(data), weights)  # before any work
     if settings.depth == 0:
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     count = check_integer("n_folds", n_folds, 2)
@@ -184,4 +209,4 @@ def cross_validated_groups(
     batch = train_batch(splits, settings, Schema.of(data.frame))
     members = tuple((fold, batch.best_start(fold)) for fold in range(count))
     groups = TreeSample(batch, members, prediction).apply(data.frame)
-    return held_out_groups(data, folds, groups)
+    return held_out_groups(data, folds, groups, weights)

@@ -15,7 +15,14 @@ from sstorch.base import check_times
 from sstorch.checks import check_share
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.groups import adjusted_rand_index, first_below, log_log_error, log_log_limits, risk_table
+from sstorch.metrics.groups import (
+    adjusted_rand_index,
+    first_below,
+    log_log_limits,
+    risk_table,
+    survival_and_error,
+)
+from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import Score, to_numbers
 from sstorch.soft.tree_sample import TreeSample
@@ -36,6 +43,7 @@ def group_table(
     horizons: npt.ArrayLike,
     confidence: float,
     sample: TreeSample | None = None,
+    weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """How the groups fare: see :meth:`~sstorch.SoftSurvivalTree.group_table`.
 
@@ -45,20 +53,24 @@ def group_table(
         horizons: times at which survival is given, increasing.
         confidence: of the intervals, in (0, 1).
         sample: resamples of these rows, for corrected estimates beside the naive ones.
+        weights: what the weights of the rows are.
 
     Raises:
-        DataError: horizons are no times, or the rows have no event.
-        ConfigError: ``confidence`` is out of range, or the sample is of other rows.
+        DataError: horizons are no times, the rows have no event, or frequency weights are no integers.
+        ConfigError: ``confidence`` is out of range, the sample is of other rows, or the kind of weights does
+            not exist.
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     at, x = check_times(horizons), tree.encode(data.frame)
     group, times = tree.apply(x), _event_times(data)
     n_groups, factor = len(tree.module.topology.leaves), float(norm.ppf(0.5 + 0.5 * confidence))
-    counts = risk_table(data.time, data.event, group, n_groups, times, data.sample_weight, data.entry)
-    values, error = counts.survival(), log_log_error(counts)
+    weighting = check_weighting(data.sample_weight, len(data), weights)
+    values, error = survival_and_error(
+        data.time, data.event, group, n_groups, times, weighting, data.entry, data.person
+    )
     bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
     if sample is not None:
-        bands["corrected "] = _corrected(values, error, factor, group, data, times, sample)
+        bands["corrected "] = _corrected(values, factor * error, group, data, times, sample, weighting)
     predicted, rows = tree.curves(x, at), []
     for number in np.unique(group):
         inside = group == number
@@ -136,16 +148,16 @@ def _draws(sample: TreeSample, data: SurvivalData) -> IntArray:
 
 def _corrected(
     values: FloatArray,
-    error: FloatArray,
-    factor: float,
+    half: FloatArray,
     group: IntArray,
     data: SurvivalData,
     times: FloatArray,
     sample: TreeSample,
+    weighting: Weighting,
 ) -> FloatArray:
     """Curves less their optimism, with limits, (3, n_groups, n_times): see the method for the definition."""
     leaves, n_groups = sample.apply(data.frame), len(values)
-    optimism, place = np.zeros((len(sample), *values.shape)), _places(values, group)
+    optimism, place = np.zeros((len(sample), *values.shape)), _places(values, group, data)
     for number, (leaf, drawn) in enumerate(zip(leaves, _draws(sample, data), strict=True)):
         own, other = (
             risk_table(data.time, data.event, leaf, n_groups, times, data.sample_weight * part, data.entry)
@@ -153,13 +165,13 @@ def _corrected(
         )
         curves = own.survival()
         excess = np.where(other.at_risk.any(axis=1, keepdims=True), curves - other.survival(), 0.0)
-        optimism[number] = _over_places(excess, _places(curves, leaf), place)
+        optimism[number] = _over_places(excess, _places(curves, leaf, data), place)
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)
     centre = np.minimum.accumulate(centre, axis=1)
-    # No curve is nearer to 0 or 1 than half a person, or no limit would ever leave it.
-    least = 0.5 / np.maximum(np.bincount(group, minlength=n_groups), 1)[:, None]
+    # No curve is nearer to 0 or 1 than half a subject, or no limit would ever leave it.
+    least = 0.5 / np.maximum(weighting.counts(group, n_groups), 1)[:, None]
     shift = np.abs(_log_log(centre, least) - _log_log(values, least))
-    lower, upper = log_log_limits(np.clip(centre, least, 1.0 - least), factor * error + shift)
+    lower, upper = log_log_limits(np.clip(centre, least, 1.0 - least), half + shift)
     limits = np.stack([np.minimum(lower, centre), np.maximum(upper, centre)])
     return np.concatenate([centre[None], np.minimum.accumulate(limits, axis=2)])
 
@@ -168,9 +180,9 @@ def _log_log(survival: FloatArray, least: FloatArray) -> FloatArray:
     return np.asarray(np.log(-np.log(np.clip(survival, least, 1.0 - least))), dtype=np.float64)
 
 
-def _places(curves: FloatArray, group: IntArray) -> FloatArray:
-    """Where each group begins and ends among all rows in the order of risk, (n_groups, 2), shares of them."""
-    share = np.bincount(group, minlength=len(curves)) / len(group)
+def _places(curves: FloatArray, group: IntArray, data: SurvivalData) -> FloatArray:
+    """Begin and end of each group in the order of risk, (n_groups, 2), shares of the weight of all rows."""
+    share = np.bincount(group, data.sample_weight, len(curves)) / data.sample_weight.sum()
     order = np.argsort(curves.mean(axis=1), kind="stable")
     ends = np.empty(len(curves))
     ends[order] = np.cumsum(share[order])

@@ -54,13 +54,14 @@ _HALVINGS = 32
 def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: FloatArray) -> pd.DataFrame:
     """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
 
-    Columns: ``median``, the time at which the mean predicted survival of the node's rows is 1/2, nan if that
-    is later than the last event; ``S(t)``, mean predicted survival of these rows at round times t near the
-    quartiles of the event times. Of the same rows by Kaplan-Meier ``KM median`` with its limits of 95 %, nan
-    where they are not reached, and ``KM S(t)`` at the first and the last of these times, nan beyond the last
-    row. Where times are intervals ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead,
-    without limits. Of a node without rows all are nan. If sensitive groups are known, the share of each among
-    the rows.
+    Columns: numbers of ``rows`` and ``events``, unweighted; ``median``, the time at which the weighted mean
+    predicted survival of the node's rows is 1/2, nan if that is later than the last event; ``S(t)``, weighted
+    mean predicted survival of these rows at round times t near the quartiles of the event times. Of the same
+    rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
+    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` at the first
+    and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE median`` and
+    ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without rows all are nan. If
+    sensitive groups are known, the share of each among the rows.
 
     Args:
         tree: trained on the rows.
@@ -74,11 +75,15 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     leaf = tree.apply(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
-    medians = _medians(tree, x, path, float(event_times[-1]))
+    medians = _medians(tree, x, path, data.sample_weight, float(event_times[-1]))
     rows = []
     for node in (*topology.branches, *topology.leaves):
         inside = path[:, topology.level(node)] == node
-        mean = curves[inside].mean(axis=0) if inside.any() else np.full(len(times), np.nan)
+        mean = (
+            np.average(curves[inside], axis=0, weights=data.sample_weight[inside])
+            if inside.any()
+            else np.full(len(times), np.nan)
+        )
         rows.append(
             {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
             | {"median": float(medians[node])}
@@ -89,14 +94,18 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     return pd.DataFrame(rows).set_index("node")
 
 
-def _medians(tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], last: float) -> FloatArray:
+def _medians(
+    tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], weight: FloatArray, last: float
+) -> FloatArray:
     """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
     n_nodes = 2 ** path.shape[1]
-    counts = np.bincount(path.ravel(), minlength=n_nodes)
+    weight = weight / weight.max()
+    counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
+    divisor = np.where(counts > 0, counts, 1.0)
 
     def mean_survival(times: FloatArray) -> FloatArray:
         survival = tree.curves(x, times[path])
-        return np.bincount(path.ravel(), survival.ravel(), n_nodes) / np.maximum(counts, 1)
+        return np.bincount(path.ravel(), (weight[:, None] * survival).ravel(), n_nodes) / divisor
 
     low, high = np.zeros(n_nodes), np.full(n_nodes, last)
     unreached = (mean_survival(high) > 0.5) | (counts == 0)
@@ -135,7 +144,9 @@ def _kaplan_meier(
     if not inside.any():
         return dict.fromkeys([*_KM_MEDIAN, *survival_names], math.nan)
     rows = data.subset(inside)
-    band = KaplanMeierBand.fit(rows.time, rows.event, sample_weight=rows.sample_weight, entry=rows.entry)
+    band = KaplanMeierBand.fit(
+        rows.time, rows.event, sample_weight=rows.sample_weight, entry=rows.entry, id=rows.person
+    )
     medians = [float(part) for part in band.quantile()]
     survival = band.at(horizons).value
     # Beyond the last row that was observed nothing is known.

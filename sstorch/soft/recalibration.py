@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import minimize_small
 from sstorch.soft.fitted import FittedTree
@@ -34,8 +36,8 @@ class Recalibration:
         intercept: what was added to the linear predictor.
         slope: what it was multiplied with.
         shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors, robust to leaves of a wrong family; None where they
-            were not estimated.
+        intercept_error, slope_error: standard errors, robust to leaves of a wrong family, and for sampling
+            weights not dependent on their scale; None where they were not estimated.
         observed_expected: observed events over those expected by the tree, before and after.
         log_likelihood: mean log-likelihood of a row, before and after.
     """
@@ -80,17 +82,20 @@ class Recalibration:
         return cls(**{**state, **pairs})
 
 
-def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tuple[SoftTree, Recalibration]:
+def recalibrated(
+    tree: FittedTree, data: SurvivalData, how: Recalibrate, weights: WeightKind = "sampling"
+) -> tuple[SoftTree, Recalibration]:
     """The tree with other leaves, by maximum likelihood of the rows, and what was changed.
 
     Args:
         tree: trained.
         data: rows of the new place.
         how: see :class:`Recalibration`.
+        weights: what the weights of the rows are.
 
     Raises:
-        ConfigError: ``how`` does not exist, or curves of the leaves can rise.
-        DataError: fewer events than parameters.
+        ConfigError: ``how`` or the kind of weights does not exist, or curves of the leaves can rise.
+        DataError: fewer events than parameters, or frequency weights that are no integers.
     """
     if how not in get_args(Recalibrate):
         raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
@@ -98,20 +103,22 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     if family.can_rise:
         raise ConfigError("recalibration needs curves that cannot rise: use leaves with monotone=True")
     n_events, n_shape = int(data.event.sum()), len(family.shape_names)
+    weighting = check_weighting(data.sample_weight, len(data), weights)
     n_parameters = {"intercept": 1, "slope": 2, "baseline": 1 + n_shape}[how]
     if n_events < n_parameters:
         raise DataError(
             f"how={how!r} estimates {n_parameters} numbers, and {n_events} of {len(data)} rows have events; "
             "give more rows" + ("" if how == "intercept" else ", or take how='intercept'")
         )
-    if n_events < _EVENTS_EACH * n_parameters:
+    effective = float(weighting.counts(data.event.astype(np.int64), 2)[1])
+    if effective < _EVENTS_EACH * n_parameters:
         warnings.warn(
-            f"numbers estimated from {n_events} events: {n_parameters}; "
+            f"numbers estimated from {effective:.3g} events: {n_parameters}; "
             f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable",
             DataWarning,
             stacklevel=4,
         )
-    loss = _Loss(tree, data)
+    loss = _Loss(tree, data, weighting)
     before = torch.zeros(2 + n_shape, dtype=torch.float64)
     before[1] = 1.0
     free = torch.zeros(2 + n_shape, dtype=torch.bool)
@@ -151,9 +158,10 @@ class _Loss:
     Args:
         tree: trained.
         data: the rows.
+        weighting: their weights.
     """
 
-    def __init__(self, tree: FittedTree, data: SurvivalData) -> None:
+    def __init__(self, tree: FittedTree, data: SurvivalData, weighting: Weighting) -> None:
         module = copy.deepcopy(tree.module).double().cpu()
         self._family, self._mixture = module.family, tree.prediction == "mixture"
         x = torch.as_tensor(tree.preprocessor.transform(data.frame))
@@ -163,8 +171,13 @@ class _Loss:
         scale = float(module.log_time_scale)
         self._log_time = torch.as_tensor(data.time).log()[:, None] - scale
         self._event = torch.as_tensor(data.event)[:, None].double()
-        self._total = float(data.sample_weight.sum())
-        self._weight = torch.as_tensor(data.sample_weight) / self._total
+        total = float(data.sample_weight.sum())
+        self._weight = torch.as_tensor(data.sample_weight) / total
+        # A row's part of a mean score. A frequency weight is so many independent rows, a sampling weight one.
+        self._influence = self._weight
+        if not weighting.robust and weighting.values is not None:
+            self._influence = torch.as_tensor(weighting.values).sqrt() / total
+        self._subject = None if data.person is None else torch.as_tensor(data.person)
         late = bool(data.entry.any())
         self._log_entry = torch.as_tensor(data.entry).log()[:, None] - scale if late else None
         self.observed = float((self._weight * self._event[:, 0]).sum())
@@ -177,17 +190,21 @@ class _Loss:
     def errors(self, before: Tensor, free: Tensor, found: Tensor) -> list[float]:
         """Standard errors of the free numbers, which hold also where the leaves are not of the right family.
 
-        The sandwich of Huber and White: A^-1 B A^-1 with the Hessian A and the products B of scores.
+        The sandwich of Huber and White, A^-1 B A^-1, with the Hessian A of the mean loss and the sum B of the
+        products of the subjects' weighted scores: sums of w^2 s s' for sampling weights.
         """
 
         def rows(moved: Tensor) -> Tensor:
             return self._rows(before.masked_scatter(free, moved))
 
         scores = torch.autograd.functional.jacobian(rows, found)
-        outer = scores.mT @ (self._weight[:, None] * scores)
+        scores = self._influence[:, None] * scores
+        if self._subject is not None:
+            sums = scores.new_zeros(int(self._subject.max()) + 1, scores.shape[1])
+            scores = sums.index_add(0, self._subject, scores)
         hessian = torch.autograd.functional.hessian(lambda moved: (self._weight * rows(moved)).sum(), found)
         inverse = torch.linalg.inv(hessian)
-        return (inverse @ outer @ inverse / self._total).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
+        return (inverse @ scores.mT @ scores @ inverse).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
 
     def _rows(self, theta: Tensor) -> Tensor:
         """Negative log-likelihood of each row, in model units."""

@@ -31,6 +31,7 @@ from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
+from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import GateParameters, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
@@ -202,6 +203,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         confidence: float = 0.95,
         sample_weight: object = None,
         sample: TreeSample | None = None,
+        weights: WeightKind = "sampling",
     ) -> pd.DataFrame:
         """How the groups fare: Kaplan-Meier medians and survival of the rows of each leaf, with intervals.
 
@@ -232,18 +234,22 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
                 times into about three.
             n_resamples: for the correction, 50 or more; 0 for none.
             confidence: of the intervals.
-            sample_weight: (n,), >= 0: how often a row counts, for the intervals, too.
+            sample_weight: (n,), >= 0.
             sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
                 already, instead of ``n_resamples``.
+            weights: ``"sampling"``: intervals do not depend on the scale of the weights, and unequal weights
+                widen them (infinitesimal jackknife, :class:`~sstorch.metrics.KaplanMeierBand`);
+                ``"frequency"``: how often each row was observed, as integers.
 
         Returns:
-            A row for each leaf with rows, indexed by ``group``; columns of two levels: ``rows`` and
-            ``events``; ``median`` with ``estimate``, ``lower`` and ``upper``, +inf where it is not reached;
-            ``S(t)`` with these and ``model``, the mean of the predicted curves, nan beyond the last
-            row observed. With resamples also ``corrected``, ``corrected lower`` and ``corrected upper``.
+            A row for each leaf with rows, indexed by ``group``; columns of two levels: numbers of ``rows``
+            and ``events``, unweighted; ``median`` with ``estimate``, ``lower`` and ``upper``, +inf where it
+            is not reached; ``S(t)`` with these and ``model``, the weighted mean of the predicted curves, nan
+            beyond the last row observed. With resamples also ``corrected``, ``corrected lower`` and
+            ``corrected upper``.
 
         Raises:
-            DataError: the data cannot be used, or hold too few events.
+            DataError: the data cannot be used, hold too few events, or frequency weights are no integers.
             ConfigError: an argument is out of range.
 
         References:
@@ -257,7 +263,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             horizons = round_horizons(self.event_times_, self._tree.time_unit, (1 / 3, 2 / 3))
         if sample is None and check_integer("n_resamples", n_resamples, 0):
             sample = self._resampled(data, n_resamples)
-        table = group_table(self._tree, data, horizons, confidence, sample)
+        table = group_table(self._tree, data, horizons, confidence, sample, weights)
         if sample is not None:
             self._alike.group_table_ = table
         return table
@@ -324,6 +330,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         n_folds: int = 5,
         sample_weight: object = None,
         random_state: int = 0,
+        weights: WeightKind = "sampling",
     ) -> GroupValidation:
         """Whether groups that are made as these are differ on rows that they were not made on.
 
@@ -338,10 +345,14 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
             n_folds: number of folds, stratified by event.
             sample_weight: (n,), >= 0, as in ``fit``.
             random_state: seed of the folds.
+            weights: ``"sampling"``: the log-rank test has the robust variance, which does not depend on the
+                scale of the weights (:func:`~sstorch.metrics.logrank_test`); ``"frequency"``: how often each
+                row was observed, as integers.
 
         Raises:
-            DataError: the data cannot be used, or hold too few events for so many folds.
-            ConfigError: the tree has depth 0, or a number is out of range.
+            DataError: the data cannot be used, hold too few events for so many folds, or frequency weights
+                are no integers.
+            ConfigError: the tree has depth 0, or an argument is out of range.
 
         References:
             Simon, Subramanian, Li and Menezes (2011), "Using cross-validation to evaluate predictive accuracy
@@ -351,7 +362,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         data = self._rows(X, y, sample_weight)
         tree = self._alike
         tree.group_validation_ = cross_validated_groups(
-            tree.settings(), tree.prediction, data, n_folds, random_state
+            tree.settings(), tree.prediction, data, n_folds, random_state, weights
         )
         return tree.group_validation_
 
@@ -361,10 +372,11 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         y: object,
         how: Recalibrate = "intercept",
         sample_weight: object = None,
+        weights: WeightKind = "sampling",
     ) -> SoftSurvivalTree:
         """See :func:`sstorch.recalibrate`."""
         data, old = self._rows(X, y, sample_weight), self._alike
-        module, report = recalibrated(old._tree, data, how)
+        module, report = recalibrated(old._tree, data, how, weights)
         new = copy.copy(old)
         rules = old._gate_rules
         for name in ("group_validation_", "group_table_", "stability_"):
@@ -738,7 +750,12 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
                 rows of a subject together), or interval-censored. A right-censored outcome may also be a
                 (time, event) tuple, a structured array with an event and a time field, or a DataFrame with
                 the columns ``time`` and ``event``.
-            sample_weight: (n,), >= 0.
+            sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. Their
+                scale changes nothing, neither the tree nor a confidence interval: tables show weighted means
+                of the model, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
+                the effective sample size (sum w)^2 / sum w^2. For integers that count observed rows, pass
+                ``weights="frequency"`` to :meth:`group_table`, :meth:`validate_groups` and
+                :func:`recalibrate`.
             checkpoint: file that is written after every pass of the training. If it is there already, from a
                 call with the same parameters and data that was cut short, training goes on from it and ends
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
@@ -996,6 +1013,7 @@ def recalibrate(
     y: object,
     how: Recalibrate = "intercept",
     sample_weight: object = None,
+    weights: WeightKind = "sampling",
 ) -> SoftSurvivalTree:
     """A fitted soft tree for another place: groups are unchanged, survival in them is estimated anew.
 
@@ -1011,10 +1029,13 @@ def recalibrate(
         y: their outcome, as in ``fit``.
         how: see above.
         sample_weight: (n,), >= 0.
+        weights: ``"sampling"``: standard errors are sandwiches with w^2, which do not depend on the scale of
+            the weights; ``"frequency"``: how often each row was observed, as integers.
 
     Raises:
-        ConfigError: ``how`` does not exist, or the curves of the leaves can rise.
-        DataError: the rows cannot be used, or have fewer events than there are numbers to estimate.
+        ConfigError: ``how`` or the kind of weights does not exist, or the curves of the leaves can rise.
+        DataError: the rows cannot be used, have fewer events than there are numbers to estimate, or frequency
+            weights are no integers.
 
     References:
         Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
@@ -1031,7 +1052,7 @@ def recalibrate(
         observed / expected events 0.427 before, 0.975 after
         log-likelihood of a row -4.2268 before, -4.0009 after
     """
-    return tree.recalibrated(X, y, how, sample_weight)
+    return tree.recalibrated(X, y, how, sample_weight, weights)
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:

@@ -64,7 +64,9 @@ def test_weights_of_very_different_sizes() -> None:
             assert ((curve >= 0) & (curve <= 1)).all()
 
 
-def test_frequency_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(gbsg2: SurvivalData) -> None:
+def test_frequency_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(
+    gbsg2: SurvivalData,
+) -> None:
     time, event = _rows(gbsg2, 100, 0)
     weight = np.random.default_rng(1).integers(0, 4, 100)
     one = KaplanMeierBand.fit(time, event, sample_weight=weight, weights="frequency")

@@ -32,9 +32,8 @@ def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
     np.testing.assert_allclose(found.value, r["survival"], rtol=1e-12)
     np.testing.assert_allclose(found.lower[known], r["lower"][known], rtol=1e-12)
     np.testing.assert_allclose(found.upper[known], r["upper"][known], rtol=1e-12)
-    quantiles = [band.quantile(q) for q in (0.25, 0.5)]
-    for part, values in zip(("quantile", "quantile_lower", "quantile_upper"), np.array(quantiles).T):
-        np.testing.assert_array_equal(values, r[part])
+    quantiles = np.array([band.quantile(q) for q in (0.25, 0.5)])
+    np.testing.assert_array_equal(quantiles.T, [r["quantile" + end] for end in ("", "_lower", "_upper")])
 
 
 @pytest.mark.parametrize("name", ["right", "truncated", "counting"])
@@ -147,9 +146,7 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
         "id": np.r_[id, id[split]],
     }
     assert split.sum() > 20
-    whole = KaplanMeierBand.fit(
-        rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"], id=id
-    )
+    whole = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"], id=id)
     options = {"sample_weight": parts["weight"], "entry": parts["entry"], "id": parts["id"]}
     cut_up = KaplanMeierBand.fit(parts["time"], parts["event"], **options)
     np.testing.assert_allclose(whole.lower, cut_up.lower, rtol=1e-10)

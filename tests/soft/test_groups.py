@@ -53,7 +53,7 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
 
 def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     weight = np.arange(len(gbsg2)) % 3
-    one = fitted.group_table(gbsg2.frame, _y(gbsg2), sample_weight=weight)
+    one = fitted.group_table(gbsg2.frame, _y(gbsg2), sample_weight=weight, weights="frequency")
     rows = np.repeat(np.arange(len(gbsg2)), weight)
     many = fitted.group_table(gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]))
     for name in one.columns.get_level_values(0).unique()[2:]:

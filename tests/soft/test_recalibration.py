@@ -92,11 +92,12 @@ def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, 
     assert isinstance(report, Recalibration)
 
 
-def test_weights_are_repetitions(gbsg2: SurvivalData) -> None:
+def test_frequency_weights_are_repetitions(gbsg2: SurvivalData) -> None:
     rows = gbsg2.subset(np.arange(150))
     tree = SoftSurvivalTree(1).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     weight = np.arange(150) % 3
-    one = recalibrate(tree, rows.frame, (rows.time, rows.event), "slope", sample_weight=weight).recalibration_
+    counted = {"sample_weight": weight, "weights": "frequency"}
+    one = recalibrate(tree, rows.frame, (rows.time, rows.event), "slope", **counted).recalibration_
     many = rows.subset(np.repeat(np.arange(150), weight))
     other = recalibrate(tree, many.frame, (many.time, many.event), "slope").recalibration_
     assert (one.intercept, one.slope) == pytest.approx((other.intercept, other.slope), abs=1e-6)

@@ -487,14 +487,16 @@ def _balanced(
     """
     bias = bias.copy()
     rows_of = {1: np.flatnonzero(weight > 0)}
+    lightest = weight[rows_of[1]].min()
     for node in sorted(splits):
         rows = rows_of[node]
         score = scores[rows, node - 1] + bias[node - 1]
         order = np.argsort(-score, kind="stable")
         score, left = score[order], weight[rows][order].cumsum()
-        # Leaves of whole rows: what is left on a side must be cut again, each time by up to a row amiss.
+        # Leaves of whole rows: what is left on a side must be cut again, each time by up to a row amiss. The
+        # lightest row, so that integer weights ask for what the rows repeated ask for.
         counts = [_n_leaves(child, splits) for child in (2 * node, 2 * node + 1)]
-        least, above = (min_leaf * count + (count - 1) * weight.max() for count in counts)
+        least, above = (min_leaf * count + (count - 1) * lightest for count in counts)
         most = left[-1] - above
         cuts = np.flatnonzero(score[:-1] > score[1:])
         middle = (score[cuts] + score[cuts + 1]) / 2
