@@ -141,7 +141,8 @@ class DeployableTree:
             path: file, by convention ``*.html``.
             X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
                 training rows as a rule. A soft tree knows ranges and means of its own without them.
-            y: their outcome, as in ``fit``: Kaplan-Meier of the patient's group is drawn behind the curve.
+            y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group is drawn
+                behind the curve.
             title: of the page.
             horizons: times at which survival is shown; None takes round ones near the quartiles of the event
                 times.
@@ -220,11 +221,18 @@ def _group_curves(
     if len(y) != len(leaf):
         raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
     time, event, since = y.right_censored("Kaplan-Meier")
+    weight = np.ones(len(time)) if y.weight is None else y.weight
     curves = []
     for number, group in enumerate(groups):
-        inside = leaf == number
+        inside = (leaf == number) & (weight > 0)
         if inside.any():
-            band = KaplanMeierBand.fit(time[inside], event[inside], entry=since[inside])
+            band = KaplanMeierBand.fit(
+                time[inside],
+                event[inside],
+                entry=since[inside],
+                sample_weight=weight[inside],
+                id=None if y.id is None else y.id[inside],
+            )
             end = min(float(time[inside].max()), last)
             times = np.append(band.times[band.times < end], end)
             steps, survival = thinned_steps(times, band.at(times).value)

@@ -53,8 +53,8 @@ def plot_groups(
         figure: to draw on; a new one if None.
         confidence: of the limits.
         unit: of time, for the label of the axis; that of the tree if None.
-        sample_weight: weights >= 0, (n,), of Kaplan-Meier and of the mean curves of the model; None is one
-            each. Rows, events and numbers at risk are not weighted.
+        sample_weight: weights >= 0, (n,), of Kaplan-Meier and of the mean curves of the model; None is
+            those of ``y``, or one each. Rows, events and numbers at risk are not weighted.
         weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers; see
             :class:`~sstorch.metrics.KaplanMeierBand`.
 
@@ -66,11 +66,12 @@ def plot_groups(
             wrong weights.
         ConfigError: the kind of weights does not exist.
     """
-    time, event, since = outcome_of(tree, y).right_censored("Kaplan-Meier")
+    outcome = outcome_of(tree, y)
+    time, event, since = outcome.right_censored("Kaplan-Meier")
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    given = check_weight(sample_weight, len(time))
+    given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
     weight = np.ones(len(time)) if given is None else given
     counted = weight > 0
     numbers, end, label = np.unique(group[counted]), float(time.max()), time_label(tree, unit)
@@ -92,6 +93,7 @@ def plot_groups(
             confidence=confidence,
             entry=since[inside],
             sample_weight=weight[inside],
+            id=None if outcome.id is None else outcome.id[inside],
             weights=weights,
         )
         last = float(time[inside].max())

@@ -56,8 +56,8 @@ def plot_incidence(
         y: their outcome, as in ``fit``.
         time_unit: for the label of the axis; that of the training data if None.
         end: last time drawn; the 95 % quantile of the rows' times if None.
-        sample_weight: weights >= 0, (n,), of the mean predictions and of Aalen and Johansen; None is one
-            each. Rows and events are not weighted.
+        sample_weight: weights >= 0, (n,), of the mean predictions and of Aalen and Johansen; None is those
+            of ``y``, or one each. Rows and events are not weighted.
 
     Returns:
         An axes for each group, from those with the most events by the end to those with the fewest.
@@ -73,7 +73,7 @@ def plot_incidence(
     group = np.asarray(tree.apply(X))
     if len(time) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    given = check_weight(sample_weight, len(time))
+    given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
     weight = np.ones(len(time)) if given is None else given
     counted = weight > 0
     last = float(np.quantile(time[counted], 0.95)) if end is None else end
