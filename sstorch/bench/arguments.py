@@ -13,7 +13,7 @@ from pathlib import Path
 from hydra.errors import HydraException
 from omegaconf import MISSING
 
-from sstorch.bench.config import TRAINER_CONFIGS, DatasetConfig, config_path, override_text, settings
+from sstorch.bench.config import REGISTERED, DatasetConfig, config_path, override_text, settings
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 
@@ -151,7 +151,7 @@ def _choices_text(group: str) -> list[str]:
     """The group's choices, in lines."""
     root = config_path()
     place = resources.files("sstorch.configs") if root.startswith("pkg://") else Path(root)
-    choices = set(TRAINER_CONFIGS) if group == "trainer" else set()
+    choices = set(REGISTERED.get(group, ()))
     if (place / group).is_dir():
         choices |= {path.name.removesuffix(".yaml") for path in (place / group).iterdir()}
     if not choices:

@@ -15,7 +15,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
-from sstorch.data.datasets import optional_columns
+from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.exceptions import ConfigError
 from sstorch.installing import checkout
 from sstorch.nn import make_family
@@ -253,6 +253,11 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
     "joint": JointConfig,
     "nodec_joint": NodecJointConfig,
 }
+# Options of groups that have no files, by name: named data sets and a file of one's own, trainers.
+REGISTERED: dict[str, dict[str, Any]] = {
+    "dataset": {name: DatasetConfig(name) for name in (*ENTRIES, "csv")},
+    "trainer": dict(TRAINER_CONFIGS),
+}
 
 
 @dataclass
@@ -456,8 +461,9 @@ def config_path() -> str:
 
 
 def register_schemas() -> None:
-    """Make the schema known to Hydra, on which config.yaml builds, and the trainers as options of a group."""
+    """Register with Hydra the schema, on which config.yaml builds, and the options of `REGISTERED`."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for name, node in TRAINER_CONFIGS.items():
-        store.store(group="trainer", name=name, node=node)
+    for group, options in REGISTERED.items():
+        for name, node in options.items():
+            store.store(group=group, name=name, node=node)

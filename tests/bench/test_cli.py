@@ -21,10 +21,10 @@ from hydra.core.global_hydra import GlobalHydra
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, list_datasets
 from sstorch.bench import SCORES
 from sstorch.bench.cli import _Interruption
-from sstorch.bench.config import TRAINER_CONFIGS, Config, register_schemas
+from sstorch.bench.config import REGISTERED, Config, DatasetConfig, register_schemas
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
@@ -725,14 +725,18 @@ def test_every_leaf_has_a_file_with_all_its_options() -> None:
     assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
 
 
+def test_every_data_set_is_an_option() -> None:
+    assert set(REGISTERED["dataset"]) == {*list_datasets()["name"]}
+    for name in REGISTERED["dataset"]:
+        assert _compose(f"dataset={name}").dataset == DatasetConfig(name)
+
+
 @pytest.mark.parametrize(
     "group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"]
 )
 def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     options = Path(__file__).parents[2] / "configs" / group
-    names = {path.stem for path in options.glob("*.yaml")} | set(
-        TRAINER_CONFIGS if group == "trainer" else ()
-    )
+    names = {path.stem for path in options.glob("*.yaml")} | set(REGISTERED.get(group, ()))
     assert names
     for name in sorted(names):
         assert isinstance(_compose(f"{group}={name}"), Config)

@@ -64,12 +64,6 @@ def test_the_documentation_lists_the_same():
     assert found == expected
 
 
-def test_every_data_set_has_a_configuration():
-    files = {path.stem: path.read_text() for path in (ROOT / "configs" / "dataset").glob("*.yaml")}
-    assert set(files) == {*ENTRIES, "csv"}
-    assert all(files[name] == f"name: {name}\n" for name in ENTRIES)
-
-
 @pytest.mark.parametrize("change", [{"n": 685}, {"p": 9}, {"events": 300}])
 def test_a_changed_source_is_noticed(monkeypatch, change):
     monkeypatch.setitem(ENTRIES, "gbsg2", dataclasses.replace(ENTRIES["gbsg2"], **change))
