@@ -465,6 +465,7 @@ class IncidenceEstimator(SurvivalEstimator):
                 by the model nobody like a row lives until ``after``.
         """
         check_is_fitted(self)
+        self._refuse_unknown_future(after)
         if after is None:
             grid = self._grid(times)
             found = self._incidences(X, grid)
@@ -532,7 +533,7 @@ class IncidenceEstimator(SurvivalEstimator):
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
-        incidence = self.predict_cumulative_incidence(data.frame, times)
+        incidence = self._incidences(data.frame, times)
         scores = [
             metrics.concordance_harrell(
                 data.time,
@@ -580,7 +581,7 @@ class IncidenceEstimator(SurvivalEstimator):
 
     def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
         leaf = self.apply(data.frame)
-        predicted = self.predict_cumulative_incidence(data.frame, horizons)
+        predicted = self._incidences(data.frame, horizons)
         rows: dict[int, dict[tuple[str, str], float]] = {}
         for group in np.unique(leaf):
             inside = leaf == group

@@ -17,7 +17,10 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_columns_exist
 from sstorch.data import parse_target
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
-from sstorch.exact.tree import BaselineHazard
+from sstorch.exact.observed import Observed
+from sstorch.exact.rounding import whole_weights
+from sstorch.exact.tasks import check_weights
+from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError, FormatError
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
@@ -107,7 +110,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Numbers, by `preset`:
 
     * ``"surtree"``: x > t at up to `n_thresholds` quantiles of the midpoints between neighbouring sorted
-      values (repeated values count), all distinct midpoints if there are no more.
+      values (repeated values count, weighted ones as repeated), all distinct midpoints if there are no more.
     * ``"quantiles"``: the same, without the rule of ``"surtree"`` on rare features.
     * ``"all"``: x > t at every midpoint between distinct values.
     * ``"osst"``: `n_bins` bins of equal width, one feature each without the first; columns with at most
@@ -127,8 +130,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         n_thresholds: most thresholds of a column.
         n_categories: see above.
         n_bins: see above.
-        min_share: features that hold in fewer training rows than this share, or in more than 1 - min_share,
-            are left out; None is .01 for ``"surtree"`` and 0 for the others.
+        min_share: features that hold in fewer training rows (by weight) than this share, or in more than
+            1 - min_share, are left out; None is .01 for ``"surtree"`` and 0 for the others.
         n_stumps: boosting rounds of ``"boosted"``.
         random_state: of the boosting.
         merge_columns: see above; trees whose questions have prices do not merge.
@@ -175,33 +178,40 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.merge_columns = merge_columns
 
-    def fit(self, X: object, y: object = None) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Choose the rules.
 
         Args:
             X: DataFrame or array (n, p).
             y: read by ``"boosted"`` only: times and events as in `SoftSurvivalTree.fit`, or an array of
                 numbers (n,) or (n, m), such as indicators of classes.
+            sample_weight: weights (n,), >= 0: quantiles, frequencies, shares and boosting are weighted. As
+                multiples of the smallest weight they count repeated rows; None is one each.
 
         Raises:
             ConfigError: a setting out of its range, or ``"boosted"`` without y.
-            DataError: a column that cannot be read, or no feature is left.
+            DataError: a column that cannot be read, weights that cannot be used, or no feature is left.
         """
         self._check_settings()
         frame = as_frame(X)
         if frame.empty:
             raise DataError(f"X has the shape {frame.shape}: there is nothing to binarize")
+        weight = whole_weights(check_weights(sample_weight, len(frame)))[0]
+        outcomes = self._outcomes(y, weight) if self.preset == "boosted" else np.empty((len(frame), 0))
+        if not weight.all():
+            counted = weight > 0.0
+            frame, outcomes, weight = frame[counted], outcomes[counted], weight[counted]
         candidates: list[Rule] = []
-        boosted = self._boosted(frame, y) if self.preset == "boosted" else {}
+        boosted = self._boosted(frame, outcomes, weight)
         for name in frame.columns:
             column = frame[name]
             if column.isna().any():
                 candidates.append(Rule(str(name), "missing"))
             if self._is_number(column):
-                candidates += self._number_rules(str(name), column, boosted)
+                candidates += self._number_rules(str(name), column, boosted, weight)
             else:
-                candidates += self._category_rules(str(name), column)
-        self.rules_ = self._informative(candidates, frame)
+                candidates += self._category_rules(str(name), column, weight)
+        self.rules_ = self._informative(candidates, frame, weight)
         if not self.rules_:
             raise DataError("no binary feature tells any training rows apart; the columns are constant")
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
@@ -238,10 +248,13 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         few = column.nunique() <= self.n_categories
         return not (self.preset == "osst" and few) and column.nunique() > 0
 
-    def _number_rules(self, name: str, column: pd.Series, boosted: dict[str, list[float]]) -> list[Rule]:
+    def _number_rules(
+        self, name: str, column: pd.Series, boosted: dict[str, list[float]], weight: FloatArray
+    ) -> list[Rule]:
         values = numeric_values(column, f"column {name!r}")
         check_size(values, f"column {name!r}")
-        values = np.sort(values[~np.isnan(values)])
+        known = ~np.isnan(values)
+        values, place = np.unique(values[known], return_inverse=True)
         if self.preset == "osst":
             edges = np.linspace(values[0], values[-1], self.n_bins + 1)[1:-1].tolist()
             ends = zip(edges, [*edges[1:], np.inf], strict=True)
@@ -249,23 +262,28 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.preset == "boosted":
             thresholds = boosted.get(name, [])
         elif self.preset == "all":
-            thresholds = _midpoints(np.unique(values)).tolist()
+            thresholds = _midpoints(values).tolist()
         else:
-            thresholds = self._quantiles(values)
+            counts = np.bincount(place, weights=weight[known]) / weight.min()
+            thresholds = self._quantiles(values, counts)
         return [Rule(name, "above", threshold) for threshold in thresholds]
 
-    def _quantiles(self, values: FloatArray) -> list[float]:
-        every = _midpoints(values)
-        distinct = np.unique(every)
+    def _quantiles(self, values: FloatArray, counts: FloatArray) -> list[float]:
+        """Thresholds among distinct values, each of which is repeated `counts` times, whole or not."""
+        # Between two equal values there is a midpoint, too.
+        distinct = np.unique(np.concatenate([_midpoints(values), values[counts >= 2.0]]))
         if len(distinct) > self.n_thresholds:
-            at = (np.arange(self.n_thresholds) + 0.5) * (len(every) - 1) / self.n_thresholds
-            distinct = np.unique(every[np.rint(at).astype(np.int64)])
+            # Of all midpoints the j-th is that of the repeated values j and j + 1; weights may round in sums.
+            end = np.round(np.cumsum(counts), 6)
+            at = np.rint((np.arange(self.n_thresholds) + 0.5) * (end[-1] - 2.0) / self.n_thresholds)
+            low, high = (np.searchsorted(end, at + step, side="right") for step in (0.0, 1.0))
+            distinct = np.unique((values[low] + values[high]) / 2.0)
         thresholds: list[float] = distinct.tolist()
         return thresholds
 
-    def _category_rules(self, name: str, column: pd.Series) -> list[Rule]:
-        cells = pd.Series(labels(column))[column.notna().to_numpy()]
-        counts = cells.value_counts()
+    def _category_rules(self, name: str, column: pd.Series, weight: FloatArray) -> list[Rule]:
+        known = column.notna().to_numpy()
+        counts = pd.Series(weight[known]).groupby(np.asarray(labels(column))[known]).sum()
         present = sorted(counts.index)
         if self.preset == "osst":
             return [Rule(name, "is", values=(category,)) for category in present[1:]]
@@ -280,13 +298,26 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ]
         return [Rule(name, "is", values=(category,)) for category in present]
 
-    def _boosted(self, frame: pd.DataFrame, y: object) -> dict[str, list[float]]:
-        """Thresholds of boosted stumps, by column."""
+    def _outcomes(self, y: object, weight: FloatArray) -> FloatArray:
+        """Outcomes that stumps are boosted on, (n, m)."""
         if y is None:
             raise ConfigError('preset "boosted" chooses thresholds by the outcome: give fit(X, y)')
-        outcomes = _outcomes(y)
-        if len(outcomes) != len(frame):
-            raise DataError(f"X has {len(frame)} rows, y has {len(outcomes)}")
+        is_survival = not isinstance(y, np.ndarray) or y.dtype.names is not None
+        outcomes: Any = parse_target(y) if is_survival else y
+        n = len(outcomes[0]) if is_survival else len(outcomes)
+        if n != len(weight):
+            raise DataError(f"X has {len(weight)} rows, y has {n}")
+        if is_survival:
+            return martingale_residuals(Observed.of(outcomes[0], outcomes[1], sample_weight=weight))[:, None]
+        numbers: FloatArray = outcomes.reshape(n, -1).astype(np.float64)
+        return numbers
+
+    def _boosted(
+        self, frame: pd.DataFrame, outcomes: FloatArray, weight: FloatArray
+    ) -> dict[str, list[float]]:
+        """Thresholds of boosted stumps, by column."""
+        if outcomes.shape[1] == 0:
+            return {}
         numeric = [str(name) for name in frame.columns if self._is_number(frame[name])]
         if not numeric:
             return {}
@@ -297,14 +328,14 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for outcome in outcomes.T:
             model = GradientBoostingRegressor(
                 n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
-            ).fit(filled, outcome)
+            ).fit(filled, outcome, sample_weight=weight / weight.min())
             for (stump,) in model.estimators_:
                 feature = int(stump.tree_.feature[0])
                 if feature >= 0:
                     by_name[numeric[feature]].add(float(stump.tree_.threshold[0]))
         return {name: sorted(thresholds) for name, thresholds in by_name.items()}
 
-    def _informative(self, candidates: list[Rule], frame: pd.DataFrame) -> list[Rule]:
+    def _informative(self, candidates: list[Rule], frame: pd.DataFrame, weight: FloatArray) -> list[Rule]:
         """Without features that are rare, constant, or repeat or complement an earlier one.
 
         Those of another column count as another question where columns are not merged.
@@ -315,7 +346,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         kept = []
         for rule in candidates:
             answers = rule(frame[rule.column])
-            held = answers.mean()
+            held = weight[answers].sum() / weight.sum()
             if held <= share or held >= 1.0 - share:
                 continue
             key = ("" if self.merge_columns else rule.column, np.packbits(answers ^ answers[0]).tobytes())
@@ -323,16 +354,6 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 seen.add(key)
                 kept.append(rule)
         return kept
-
-
-def _outcomes(y: object) -> FloatArray:
-    """Outcomes that stumps are boosted on, (n, m)."""
-    if isinstance(y, np.ndarray) and y.dtype.names is None:
-        numbers: FloatArray = y.reshape(len(y), -1).astype(np.float64)
-        return numbers
-    time, event = parse_target(y)
-    scores: FloatArray = (event - BaselineHazard.of(time, event).exposure(time))[:, None]
-    return scores
 
 
 def _midpoints(values: FloatArray) -> FloatArray:

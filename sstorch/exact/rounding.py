@@ -25,3 +25,13 @@ def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     coarsest = np.exp2(np.ceil(np.log2(np.maximum(size.sum(axis=1), 1e-300) / _LARGEST_SUM)))
     unit = np.where(whole, 1.0, np.maximum(unit, coarsest))
     return np.rint(values / unit[:, None]) * unit[:, None], unit
+
+
+def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:
+    """Weights (N,) as whole numbers, all sums of which are exact, and the unit: weight = whole * unit.
+
+    So a risk set without rows has exactly no weight. Integers keep their values; others are rounded to 47
+    bits below the largest, or to as many as the sum of all weights leaves.
+    """
+    (rounded,), (unit,) = quantise(weight[None])
+    return rounded / unit, float(unit)

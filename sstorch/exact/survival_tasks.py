@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_entry
 from sstorch.data import parse_target
+from sstorch.exact.observed import Observed
 from sstorch.exact.task import Entries, OneStepTask
+from sstorch.exact.tasks import check_weights
 from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
@@ -34,18 +36,26 @@ class LogLikelihood(OneStepTask):
     Λ(t_i) - Λ(entry_i) takes the place of Λ(t_i). Then a row that is split in two at any time changes no
     tree, and all losses by the same constant.
 
+    With weights w the log-likelihood is Σ w_i times that of row i, and so is Λ: all sums above are weighted.
+    Integer weights give what as many equal rows give. Weights that are scaled by a constant give the same
+    tree, and a loss scaled by it. `min_leaf` and `min_events` of a search count rows, whatever these weigh.
+
     Args:
         time: observed times, shape (N,).
         event: True or 1 where the event was observed, shape (N,).
         time_tolerance: Λ is read at t + time_tolerance. 0 is the definition; pystreed reads with 1e-6.
         entry: times from which rows were observed, shape (N,); None if all were from time zero.
+        sample_weight: weights, shape (N,), >= 0; None is one each.
 
     Attributes:
-        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event; Λ(t_i) - Λ(entry_i) where rows entered late,
-            0 where no event falls between.
+        event: (N,), whether the event was observed; False in rows of weight 0.
+        weight: (N,).
+        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event, N the sum of the weights as multiples of the
+            smallest one; Λ(t_i) - Λ(entry_i) where rows entered late, 0 where no event falls between.
 
     Raises:
-        DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; or no event.
+        DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; negative or infinite
+            weights; or no event.
         ConfigError: a tolerance with rows that entered late.
 
     References:
@@ -60,24 +70,25 @@ class LogLikelihood(OneStepTask):
         *,
         time_tolerance: float = 0.0,
         entry: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        self.time, self.event = parse_target((time, event))
+        rows = self._rows = Observed.of(time, event, entry, sample_weight)
+        self.time, self.event, self.weight = rows.time, rows.event, rows.weight * rows.unit
         self.n_rows = len(self.time)
         if not self.event.any():
             raise DataError("event: no row has an event, so there is no hazard to estimate")
-        self._entry = check_entry(entry, self.time)
-        if self._entry is not None and time_tolerance:
+        if rows.entry is not None and time_tolerance:
             raise ConfigError(
                 f"time_tolerance={time_tolerance!r}: some rows entered late, and Λ is read at exactly their "
                 "times; leave it 0"
             )
-        baseline = BaselineHazard.of(self.time, self.event, self._entry)
-        self.hazard = baseline.exposure(self.time + time_tolerance, self._entry)
-        self.constant = float(-np.log(self.hazard[self.event]).sum())
+        read = replace(rows, time=rows.time + time_tolerance) if time_tolerance else rows
+        self.hazard = BaselineHazard.of(rows).exposure(read)
+        self.constant = float(-(self.weight[self.event] * np.log(self.hazard[self.event])).sum())
 
     def entries(self) -> Entries:
-        """One entry per row: an event or none, and the hazard."""
-        return Entries.of_rows(np.stack([self.event, self.hazard]))
+        """One entry per row: an event or none, and the hazard, both by weight."""
+        return Entries.of_rows(self.weight * np.stack([self.event, self.hazard]))
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
         """-E log(E / H), and 0 without events."""
@@ -88,18 +99,18 @@ class LogLikelihood(OneStepTask):
         return cost
 
     def loss(self, leaf: IntArray) -> float:
-        """Σ_i Λ_i θ - d_i log Λ_i - d_i log θ - d_i, θ that of the row's leaf; 0 in leaves without events."""
+        """Σ_i w_i (Λ_i θ - d_i log Λ_i - d_i log θ - d_i), θ of the leaf; 0 in leaves without events."""
         n_leaves = int(leaf.max()) + 1
         of_row = self.decisions(leaf, n_leaves)[leaf]
         has_events = np.bincount(leaf, weights=self.event, minlength=n_leaves) > 0
         d, hazard = self.event.astype(np.float64), self.hazard
         # Without an event a row may have no exposure, and its logarithm does not count.
         rows = hazard * of_row - d * (np.log(np.where(self.event, hazard, 1.0)) + np.log(of_row) + 1.0)
-        return float(rows[has_events[leaf]].sum())
+        return float((self.weight * rows)[has_events[leaf]].sum())
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,); see `hazard_ratios`."""
-        return hazard_ratios(leaf, n_leaves, self.event, self.hazard)
+        return hazard_ratios(leaf, n_leaves, self._rows, self.hazard)
 
 
 class CompetingLogLikelihood(OneStepTask):
@@ -114,12 +125,13 @@ class CompetingLogLikelihood(OneStepTask):
         cause: 1 .. K, 0 where the row was censored, shape (N,).
         n_causes: K; the largest cause if None.
         entry: times from which rows were observed, shape (N,), as of :class:`LogLikelihood`.
+        sample_weight: weights, shape (N,), >= 0, as of :class:`LogLikelihood`; None is one each.
 
     Attributes:
-        event: (N,), whether any cause was observed.
+        event: (N,), whether any cause was observed; False in rows of weight 0.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; or a cause that no row has.
+        DataError: as for :class:`LogLikelihood`; or a cause that no row of positive weight has.
 
     References:
         Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554.
@@ -132,18 +144,21 @@ class CompetingLogLikelihood(OneStepTask):
         n_causes: int | None = None,
         *,
         entry: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
     ) -> None:
         codes = np.asarray(cause)
+        counted = check_weights(sample_weight, len(codes)) > 0.0
         count = int(codes.max(initial=0)) if n_causes is None else n_causes
         for number in range(1, count + 1):
-            if not (codes == number).any():
+            if not (codes == number)[counted].any():
                 raise DataError(f"cause: no row has cause {number}, so there is no hazard to estimate")
         self.causes = tuple(
-            LogLikelihood(time, codes == number, entry=entry) for number in range(1, count + 1)
+            LogLikelihood(time, codes == number, entry=entry, sample_weight=sample_weight)
+            for number in range(1, count + 1)
         )
         if not self.causes:
             raise DataError("cause: no row has an event, so there is no hazard to estimate")
-        self.event = codes > 0
+        self.event = (codes > 0) & counted
         self.n_rows = len(codes)
         self.constant = sum(task.constant for task in self.causes)
 
@@ -192,7 +207,12 @@ class IntegratedBrier:
 
         1/N Σ_{k < T-1} w_k [(1 - S_k)^2 g_k n_k + S_k^2 e_k],
 
-    n_k the rows of the leaf observed longer than u_k and e_k the sum of g over its events up to u_k.
+    n_k the rows of the leaf observed longer than u_k and e_k the sum of g over its events up to u_k. With
+    weights, N, n_k and e_k are sums of weights, and G and S are weighted estimates: integer weights give what
+    as many equal rows give, and the scale of the weights does not matter.
+
+    There are no entry times: under left truncation a row's weight would also need the probability of having
+    entered by then, which the distribution of censoring does not hold.
 
     Args:
         time: observed times, shape (N,).
@@ -202,12 +222,15 @@ class IntegratedBrier:
             two events, which minimises the loss among steps at event times; a split never raises it.
         n_buckets: None for the times themselves, or a number of buckets of equal width, at whose left ends
             the times are put (OSST's coarsening).
+        sample_weight: weights, shape (N,), >= 0; None is one each.
 
     Attributes:
+        event: (N,), whether the event was observed; False in rows of weight 0.
+        weight: (N,), as whole numbers, see `sstorch.exact.rounding.whole_weights`.
         blocks: the time axis; w_k and the N of the loss are in its weights.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; no event, or all times equal.
+        DataError: see `sstorch.data.parse_target`; weights that cannot be used; no event, or all times equal.
         ConfigError: an unknown `leaf_curve`, or `n_buckets` below 2.
 
     References:
@@ -221,16 +244,19 @@ class IntegratedBrier:
         *,
         leaf_curve: LeafCurve = "kaplan_meier",
         n_buckets: int | None = None,
+        sample_weight: npt.ArrayLike | None = None,
     ) -> None:
         if leaf_curve not in get_args(LeafCurve):
             raise ConfigError(
                 f"leaf_curve={leaf_curve!r} does not exist; choose one of {get_args(LeafCurve)}"
             )
         self.leaf_curve = leaf_curve
-        self.time, self.event = parse_target((time, event))
+        rows = Observed.of(time, event, sample_weight=sample_weight)
+        self.time, self.event, self.weight = rows.time, rows.event, rows.weight
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")
-        low, high = float(self.time.min()), float(self.time.max())
+        counted = self.time[self.weight > 0.0]
+        low, high = float(counted.min()), float(counted.max())
         if low == high:
             raise DataError(
                 f"time: all rows have the time {low:g}, so there is no interval to integrate over"
@@ -239,14 +265,20 @@ class IntegratedBrier:
             if n_buckets < 2:
                 raise ConfigError(f"n_buckets={n_buckets}: expected at least 2 buckets, or None")
             width = (high - low) / n_buckets
-            self.time = low + np.floor((self.time - low) / width) * width
+            self.time = low + np.floor((np.clip(self.time, low, high) - low) / width) * width
         self.n_rows, self.constant = len(self.time), 0.0
         self._prepare()
 
     def _prepare(self) -> None:
-        self._grid, self._position = np.unique(self.time, return_inverse=True)
-        width = np.append(np.diff(self._grid), 0.0) / (self._grid[-1] - self._grid[0]) / self.n_rows
-        censoring = censoring_distribution(self.time, self.event, tied_events="at_risk").values
+        counted = self.weight > 0.0
+        time, weight = self.time[counted], self.weight[counted]
+        self._grid = np.unique(time)
+        # Rows of weight 0 are in no sum, wherever they are.
+        self._position = np.minimum(np.searchsorted(self._grid, self.time), len(self._grid) - 1)
+        width = np.append(np.diff(self._grid), 0.0) / (self._grid[-1] - self._grid[0]) / weight.sum()
+        censoring = censoring_distribution(
+            time, self.event[counted], tied_events="at_risk", sample_weight=weight
+        ).values
         self._inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
         self._width = width
         # Curves are constant between event times: the grid shrinks to blocks that begin at these.
@@ -257,18 +289,20 @@ class IntegratedBrier:
         self.n_steps = len(begin) + 1
         self.blocks = Blocks(alive[end] - alive[begin], passed[end] - passed[begin], self._inverse[begin])
         self._block = np.searchsorted(begin, self._position, side="right")
-        inside = self._block > 0
+        inside = (self._block > 0) & counted
+        self._inside = np.flatnonzero(inside)
         self._part = np.zeros(self.n_rows)
         self._part[inside] = alive[self._position[inside]] - alive[begin[self._block[inside] - 1]]
 
     def entries(self) -> Entries:
         """All rows enter at step 0 and leave, with their event, in the step of their time's block.
 
-        Rows that are censored before the first event add nothing to any leaf and have no entry.
+        Rows that are censored before the first event, or have weight 0, add nothing to any leaf and have no
+        entry.
         """
-        rows = np.flatnonzero(self._block > 0)
-        enter = np.stack([np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))])
-        leave = np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
+        rows, weight = self._inside, self.weight[self._inside]
+        enter = np.stack([weight, np.zeros(len(rows)), np.zeros(len(rows))])
+        leave = weight * np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
         step = np.concatenate([np.zeros(len(rows), dtype=np.int64), self._block[rows]])
         return Entries(np.concatenate([rows, rows]), step, np.concatenate([enter, leave], axis=1))
 
@@ -325,7 +359,7 @@ class IntegratedBrier:
         return loss
 
     def loss(self, leaf: IntArray) -> float:
-        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N.
+        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, rows by weight.
 
         S is the curve of the row's leaf.
         """
@@ -337,7 +371,7 @@ class IntegratedBrier:
             dead = np.concatenate(([0.0], np.cumsum(self._width * survival**2)))
             position = self._position[rows]
             after_event = self.event[rows] * self._inverse[position] * (dead[-1] - dead[position])
-            total += float((alive[position] + after_event).sum())
+            total += float((self.weight[rows] * (alive[position] + after_event)).sum())
         return total
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
@@ -347,11 +381,12 @@ class IntegratedBrier:
     def _curve(self, rows: IntArray) -> FloatArray:
         """The leaf's curve at every grid point, shape (T,)."""
         size = len(self._grid)
-        counts = np.bincount(self._position[rows], minlength=size)
-        events = np.bincount(self._position[rows], weights=self.event[rows], minlength=size)
+        position, weight = self._position[rows], self.weight[rows]
+        counts = np.bincount(position, weights=weight, minlength=size)
+        events = np.bincount(position, weights=weight * self.event[rows], minlength=size)
         at_risk = np.cumsum(counts[::-1])[::-1]
         if self.leaf_curve == "kaplan_meier":
-            return np.cumprod(1.0 - events / np.maximum(at_risk, 1), dtype=np.float64)
+            return np.cumprod(1.0 - events / np.maximum(at_risk, 1.0), dtype=np.float64)
         alive = self._width * self._inverse * (at_risk - counts)
         dead = self._width * np.cumsum(events * self._inverse)
         begin = np.unique(self._position[self.event])

@@ -13,8 +13,10 @@ from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_quantile, check_truncation
+from sstorch.exact.observed import Observed
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
+from sstorch.metrics.censoring import risk_sets
 
 # A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
 Nested = tuple[int, "Nested", "Nested"] | int | None
@@ -257,18 +259,10 @@ class LeafCurves:
         return read
 
 
-def leaf_curves(
-    leaf: IntArray,
-    n_leaves: int,
-    time: FloatArray,
-    event: BoolArray,
-    curve: LeafCurveKind,
-    entry: FloatArray | None = None,
-) -> LeafCurves:
-    """Estimate the curves of all leaves from leaf, time and event of each row, (N,), some with events.
+def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveKind) -> LeafCurves:
+    """Estimate the curves of all leaves from leaf (N,) and outcome of each row, some with events.
 
-    With `entry`, of each row the time from which it was observed (N,), it is at risk where entry < t <= time;
-    not with ``"ipcw"``.
+    A row counts with its weight and is at risk where entry < t <= time; no entry times with ``"ipcw"``.
 
     ``"kaplan_meier"``: Kaplan-Meier and Nelson-Aalen estimates of the leaf's rows.
     ``"proportional_hazards"``: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows and theta from
@@ -276,43 +270,46 @@ def leaf_curves(
     ``"ipcw"``: the falling steps with the smallest Brier score of the leaf's rows, weighted for censoring
     and integrated over the observed times; with it the leaf's Nelson-Aalen estimate.
     """
-    times = np.unique(time[event])
-    seen = np.searchsorted(times, time, side="right")  # event times that the row was at risk at
+    event, weight = rows.event, rows.weight
+    times = np.unique(rows.time[event])
+    seen = np.searchsorted(times, rows.time, side="right")  # event times that the row was at risk at
     shape = (n_leaves, len(times))
     leaving = np.zeros((n_leaves, len(times) + 1))
-    np.add.at(leaving, (leaf, seen), 1.0)
-    if entry is not None:
-        np.subtract.at(leaving, (leaf, np.searchsorted(times, entry, side="right")), 1.0)
+    np.add.at(leaving, (leaf, seen), weight)
+    if rows.entry is not None:
+        np.subtract.at(leaving, (leaf, np.searchsorted(times, rows.entry, side="right")), weight)
     at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1][:, 1:]
     events = np.zeros(shape)
-    np.add.at(events, (leaf[event], seen[event] - 1), 1.0)
+    np.add.at(events, (leaf[event], seen[event] - 1), weight[event])
     if curve == "proportional_hazards":
-        whole = BaselineHazard.of(time, event, entry)
-        ratios = hazard_ratios(leaf, n_leaves, event, whole.exposure(time, entry))
+        whole = BaselineHazard.of(rows)
+        ratios = hazard_ratios(leaf, n_leaves, rows, whole.exposure(rows))
         hazard = ratios[:, None] * whole.values[1:]
         return LeafCurves(times, np.exp(-hazard), hazard)
-    rate = events / np.maximum(at_risk, 1.0)
+    rate = events / np.maximum(at_risk, 1.0)  # weights are whole numbers
     hazard = np.cumsum(rate, axis=1)
     if curve == "kaplan_meier":
         return LeafCurves(times, np.cumprod(1.0 - rate, axis=1, dtype=np.float64), hazard)
-    return LeafCurves(times, _least_brier(leaf, n_leaves, time, event, times), hazard)
+    return LeafCurves(times, _least_brier(leaf, n_leaves, rows, times), hazard)
 
 
-def hazard_ratios(leaf: IntArray, n_leaves: int, event: BoolArray, exposure: FloatArray) -> FloatArray:
+def hazard_ratios(leaf: IntArray, n_leaves: int, rows: Observed, exposure: FloatArray) -> FloatArray:
     """Maximum likelihood hazard ratio of each leaf to the baseline of all rows, shape (L,).
 
-    E / H, with E events and H the sum of the exposures in the leaf, `BaselineHazard.exposure` of each row;
-    half an event is counted in a leaf without any, and a leaf without exposure, whose rows entered late and
-    left before any event, has the ratio 1. See LeBlanc and Crowley (1992), Biometrics 48, 411-425.
+    E / H, with E events and H the sum of the exposures in the leaf, `BaselineHazard.exposure` of each row,
+    both weighted; half an event of the smallest weight is counted in a leaf without any, and a leaf without
+    exposure, whose rows entered late and left before any event, has the ratio 1. See LeBlanc and Crowley
+    (1992), Biometrics 48, 411-425.
     """
-    events = np.bincount(leaf, weights=event, minlength=n_leaves)
-    hazard = np.bincount(leaf, weights=exposure, minlength=n_leaves)
-    return np.divide(np.maximum(events, 0.5), hazard, out=np.ones(n_leaves), where=hazard > 0.0)
+    events = np.bincount(leaf, weights=rows.weight * rows.event, minlength=n_leaves)
+    hazard = np.bincount(leaf, weights=rows.weight * exposure, minlength=n_leaves)
+    least = 0.5 * rows.smallest
+    return np.divide(np.maximum(events, least), hazard, out=np.ones(n_leaves), where=hazard > 0.0)
 
 
 @dataclass(frozen=True)
 class BaselineHazard:
-    """Nelson-Aalen estimate Λ of all rows, kept positive: 1 / (N + 1) before the first event.
+    """Nelson-Aalen estimate Λ of all rows, kept positive: `Observed.least_hazard` before the first event.
 
     It is `values[0]` before the distinct event `times` (T,), and `values[k]` from the k-th of them on. Where
     rows entered late it is the plain estimate, 0 before the first event: a row that is split in two keeps its
@@ -323,19 +320,17 @@ class BaselineHazard:
     values: FloatArray
 
     @classmethod
-    def of(cls, time: FloatArray, event: BoolArray, entry: FloatArray | None = None) -> BaselineHazard:
-        """Estimate it from rows that are at risk where entry < t <= time; None if all were from time zero."""
-        times, counts = np.unique(time[event], return_counts=True)
-        at_risk = len(time) - np.searchsorted(np.sort(time), times, side="left")
-        first = 1.0 / (len(time) + 1)
-        if entry is not None:
-            at_risk = at_risk - (len(time) - np.searchsorted(np.sort(entry), times, side="left"))
-            first = 0.0
-        return cls(times, np.concatenate(([first], np.cumsum(counts / at_risk))))
+    def of(cls, rows: Observed) -> BaselineHazard:
+        """Estimate it from weighted rows that are at risk where entry < t <= time."""
+        sets = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
+        had = sets.n_events > 0.0
+        first = rows.least_hazard if rows.entry is None else 0.0
+        rises = sets.n_events[had] / sets.at_risk[had]
+        return cls(sets.times[had], np.concatenate(([first], np.cumsum(rises))))
 
-    def exposure(self, time: FloatArray, entry: FloatArray | None = None) -> FloatArray:
-        """Λ(t_i) - Λ(entry_i), or Λ(t_i) where all were observed from time zero, shape (N,)."""
-        return self.at(time) if entry is None else self.at(time) - self.at(entry)
+    def exposure(self, rows: Observed) -> FloatArray:
+        """Λ(t_i) - Λ(entry_i), or Λ(t_i) without left truncation, shape (N,)."""
+        return self.at(rows.time) if rows.entry is None else self.at(rows.time) - self.at(rows.entry)
 
     def at(self, time: npt.ArrayLike) -> FloatArray:
         """Λ(t)."""
@@ -343,25 +338,30 @@ class BaselineHazard:
         return read
 
 
-def _least_brier(
-    leaf: IntArray, n_leaves: int, time: FloatArray, event: BoolArray, times: FloatArray
-) -> FloatArray:
+def martingale_residuals(rows: Observed) -> FloatArray:
+    """Events less expected ones by the Nelson-Aalen estimate of all rows, (N,): log-rank scores."""
+    residuals: FloatArray = rows.event - BaselineHazard.of(rows).exposure(rows)
+    return residuals
+
+
+def _least_brier(leaf: IntArray, n_leaves: int, rows: Observed, times: FloatArray) -> FloatArray:
     """Of each leaf the falling steps at `times` that minimise Σ_k (1 - S_k)² a_k + S_k² b_k, shape (L, T).
 
     a_k and b_k integrate, from one event time to the next, the weights of the rows that are observed longer
     and of those that had their event; without weight in a leaf the curve keeps its value.
     """
-    grid, position = np.unique(time, return_inverse=True)
+    grid, position = np.unique(rows.time, return_inverse=True)
     width = np.append(np.diff(grid), 0.0)
-    censoring = censoring_distribution(time, event, tied_events="at_risk").values
+    weight, event = rows.weight, rows.event
+    censoring = censoring_distribution(rows.time, event, tied_events="at_risk", sample_weight=weight).values
     inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
     begin = np.searchsorted(grid, times)
     curves = np.ones((n_leaves, len(times)))
     for number in range(n_leaves):
-        rows = np.flatnonzero(leaf == number)
-        counts = np.bincount(position[rows], minlength=len(grid))
-        events = np.bincount(position[rows], weights=event[rows], minlength=len(grid))
-        longer = len(rows) - np.cumsum(counts)
+        inside = np.flatnonzero(leaf == number)
+        counts = np.bincount(position[inside], weights=weight[inside], minlength=len(grid))
+        events = np.bincount(position[inside], weights=(weight * event)[inside], minlength=len(grid))
+        longer = counts.sum() - np.cumsum(counts)
         a = np.add.reduceat(width * inverse * longer, begin)
         b = np.add.reduceat(width * np.cumsum(events * inverse), begin)
         known = a + b > 0.0

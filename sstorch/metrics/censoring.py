@@ -156,6 +156,7 @@ def censoring_distribution(
     *,
     tied_events: Literal["removed", "at_risk"] = "removed",
     entry: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> KaplanMeier:
     """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
 
@@ -170,6 +171,7 @@ def censoring_distribution(
             the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
         entry: times from which rows were observed (left truncation), shape (n,); None is zero. Censoring is
             on the scale of `time`, and G that of rows under observation when the first of them enters.
+        sample_weight: weights of the rows, shape (n,); None is one each.
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
@@ -187,17 +189,15 @@ def censoring_distribution(
         ([1.0, 0.5, 0.0], [1.0, 0.5])
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
-    check_same_order(time=time, event=event, entry=entry)
+    check_same_order(time=time, event=event, entry=entry, sample_weight=sample_weight)
     row_time, row_event = check_time_event(time, event)
-    distinct, _, n_events, n_censored, at_risk = risk_sets(
-        row_time, row_event, entry=check_entry(entry, row_time)
-    )
-    if tied_events == "at_risk":
-        return KaplanMeier(distinct, np.cumprod(1.0 - n_censored / at_risk, dtype=np.float64))
-    # Where the events take everybody at risk there is nobody left to be censored: the factor is 1.
-    return KaplanMeier(
-        distinct, np.cumprod(1.0 - n_censored / np.maximum(at_risk - n_events, 1.0), dtype=np.float64)
-    )
+    weight, start = check_weight(sample_weight, row_time.size), check_entry(entry, row_time)
+    distinct, _, n_events, n_censored, at_risk = risk_sets(row_time, row_event, weight, start)
+    if tied_events == "removed":
+        at_risk = np.maximum(at_risk - n_events, n_censored)
+    # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.
+    share = np.divide(n_censored, at_risk, out=np.zeros_like(at_risk), where=n_censored > 0.0)
+    return KaplanMeier(distinct, np.cumprod(1.0 - share, dtype=np.float64))
 
 
 def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = None) -> float:

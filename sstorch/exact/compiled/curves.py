@@ -32,9 +32,9 @@ class Leavers(NamedTuple):
     Attributes:
         block: (E,), from 0.
         pattern: (E,), the distinct row.
-        rows: (E,), how many.
-        events: (E,), how many of them with an event.
-        part: (E,), what others have seen of the weights of the block, summed.
+        rows: (E,), their weight, a whole number; how many they are where rows have no weights.
+        events: (E,), the weight of those with an event.
+        part: (E,), what the others have seen of the weights of the block, summed by weight.
     """
 
     block: IntArray
@@ -54,7 +54,7 @@ class Leavers(NamedTuple):
         return cls(*np.divmod(key, n_patterns), *sums)
 
     def at_risk(self, n_patterns: int) -> FloatArray:
-        """How many there are of each distinct row, (1, U)."""
+        """Weight of each distinct row, (1, U)."""
         counts = np.bincount(self.pattern, self.rows, minlength=n_patterns)
         return counts.astype(np.float64)[None]
 
@@ -75,7 +75,7 @@ class Curves(NamedTuple):
     Attributes:
         literals: (R, F + 1) uint8, the last one 0.
         event: (R,), whether they leave with an event.
-        weight: (R,), how many rows each is.
+        weight: (R,), how many rows each is, or what these weigh.
         alive: (R,), A at their time.
         passed: (R,), B at their time.
         gain: (R,), weight times g; 0 of censored rows.

@@ -16,14 +16,15 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, IncidenceEstimator, group_frame
 from sstorch.checks import check_integer
-from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
 from sstorch.exact.estimators.search import SearchSettings
-from sstorch.exact.estimators.survival import late_entry, outcome
+from sstorch.exact.estimators.survival import OutcomeTree, observed, training_rows
+from sstorch.exact.observed import Observed
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
-from sstorch.exact.tree import LeafCurves, leaf_curves
+from sstorch.exact.tree import LeafCurves, leaf_curves, martingale_residuals
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 
@@ -39,7 +40,7 @@ class CompetingRisksSettings(SearchSettings):
         self.min_events = check_integer("min_events", self.min_events, 0)
 
 
-class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
+class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
     """Tree for competing causes of least training loss among all trees of its size, over yes-no questions.
 
     The loss is the sum over causes of SurTree's, half the deviance of proportional hazards with one hazard
@@ -69,6 +70,8 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
         gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         causes_: names of the K causes.
+        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
+        time_varying_: whether some training subjects had several rows; predictions then ask for ``after``.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
         incidence_: of each leaf and cause at `event_times_`, (L, K, T).
         curves_: survival and cumulative hazard of any event, of each leaf.
@@ -141,13 +144,15 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         self.min_events = min_events
         self.time_unit = time_unit
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Search for the tree; all rows count alike.
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
+        """Search for the tree.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
-            y: :class:`~sstorch.Surv` with ``causes``, and with ``entry`` for left truncation.
+            y: :class:`~sstorch.Surv` with ``causes``; with ``entry`` for left truncation, and ``id`` for
+                start-stop rows of subjects.
+            sample_weight: (n,), >= 0, as in :meth:`OptimalSurvivalTree.fit`.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
@@ -156,25 +161,40 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         """
         settings: CompetingRisksSettings = self._check()
         unit = check_time_unit(self.time_unit)
-        data = SurvivalData(X, y)
-        data.check_causes(True)
-        data.warn_of_few_events()
-        questions = settings.questions(data.frame, outcome(data))
-        task = CompetingLogLikelihood(data.time, data.cause, len(data.cause_names), entry=late_entry(data))
+        data = training_rows(X, y, sample_weight, causes=True).joined()
+        rows = observed(data)
+        questions = settings.questions(data.frame, martingale_residuals(rows), data.sample_weight)
+        task = CompetingLogLikelihood(
+            data.time,
+            data.cause,
+            len(data.cause_names),
+            entry=data.entry,
+            sample_weight=data.sample_weight,
+        )
         leaf = self._set(questions, questions.solve(task, settings.min_events))
+        self._set_outcome(data)
         self._set_causes(data)
-        self.zero_time_, self.time_unit_ = data.zero_time, unit or data.time_unit
-        self._set_leaves(data, leaf, task)
+        self.time_unit_ = unit or data.time_unit
+        self._set_leaves(data, rows, leaf, task)
         return self
 
-    def _set_leaves(self, data: SurvivalData, leaf: IntArray, task: CompetingLogLikelihood) -> None:
+    def _set_leaves(
+        self, data: SurvivalData, rows: Observed, leaf: IntArray, task: CompetingLogLikelihood
+    ) -> None:
         n_leaves, n_causes = self.tree_.n_leaves, len(self.causes_)
-        self.curves_ = leaf_curves(leaf, n_leaves, data.time, data.event, "kaplan_meier", late_entry(data))
+        self.curves_ = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
         self.event_times_ = self.curves_.times
         inside = [leaf == number for number in range(n_leaves)]
         self.incidence_ = np.stack(
             [
-                aalen_johansen(data.time[i], data.cause[i], self.event_times_, n_causes, entry=data.entry[i])
+                aalen_johansen(
+                    data.time[i],
+                    data.cause[i],
+                    self.event_times_,
+                    n_causes,
+                    sample_weight=rows.weight[i],
+                    entry=data.entry[i],
+                )
                 for i in inside
             ]
         )
@@ -205,14 +225,6 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
         check_room(len(leaf), times.shape[-1], "times")
         at = self.curves_.survival_at if kind == "survival" else self.curves_.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
-
-    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.log(self._curves("survival", X, times))
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves of any event as scores need them, (n, n_times)."""
-        return np.asarray(self.predict_survival_function(X, times))
 
     # ------------------------------------------------------------------ read and keep
 
@@ -246,7 +258,6 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
     def _state(self) -> dict[str, Any]:
         table = self.group_table_
         return super()._state() | {
-            "outcome_type": self.outcome_type_.to_dict(),
             "time_unit": self.time_unit_,
             "group_columns": [list(column) for column in table.columns],
         }
@@ -275,9 +286,7 @@ class OptimalCompetingRisksTree(LoadableTree, IncidenceEstimator):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
-        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
-        self.causes_ = self.outcome_type_.causes or ()
-        self.time_unit_ = state["time_unit"]
+        self.causes_, self.time_unit_ = self.outcome_type_.causes or (), state["time_unit"]
         if self.incidence_.shape[1] != len(self.causes_):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
         groups = self.__dict__.pop("_groups").tolist()

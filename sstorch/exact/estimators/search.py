@@ -65,8 +65,8 @@ class SearchSettings:
         """True if columns have prices: of two questions with equal answers, one may be cheaper."""
         return False
 
-    def questions(self, frame: pd.DataFrame, target: object) -> Questions:
-        """Turn cleaned columns into questions, chosen from these rows and their target alone.
+    def questions(self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None) -> Questions:
+        """Turn cleaned columns into questions, chosen from these rows, their target and weights alone.
 
         Raises:
             DataError: the columns cannot be read or, without a binarizer, are not binary.
@@ -79,7 +79,7 @@ class SearchSettings:
             binarizer = clone(self.binarize)
             if self.is_priced:
                 binarizer.set_params(merge_columns=False)
-            rules = binarizer.fit(frame, target).rules_
+            rules = binarizer.fit(frame, target, weight).rules_
             names = [rule.name for rule in rules]
         features = pd.DataFrame(answers(rules, frame), columns=names)
         return Questions(self, Schema.of(frame), rules, features)

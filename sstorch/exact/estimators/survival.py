@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, check_alive
+from sstorch.base import CurveKind, SurvivalEstimator, check_alive, check_times
 from sstorch.checks import check_after, check_integer
-from sstorch.data import SurvivalData
+from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
@@ -24,6 +24,7 @@ from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.search import Questions, SearchSettings
 from sstorch.exact.formula import deployed, tree_formula
+from sstorch.exact.observed import Observed
 from sstorch.exact.solve import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
@@ -34,6 +35,7 @@ from sstorch.exact.tree import (
     LeafCurves,
     hazard_ratios,
     leaf_curves,
+    martingale_residuals,
 )
 from sstorch.exceptions import ConfigError
 from sstorch.memory import check_room
@@ -83,46 +85,87 @@ class SurvivalSettings(SearchSettings):
                 large enough.
             ConfigError: too many questions for the depth.
         """
-        entry = late_entry(data)
-        if entry is not None and self.objective != "log_likelihood":
+        rows = observed(data)
+        if rows.entry is not None and self.objective != "log_likelihood":
             raise ConfigError(
-                f"objective={self.objective!r} weighs rows for censoring as if all were observed from time "
-                "zero, and some entered later: use objective='log_likelihood'"
+                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
+                "censoring weights would also need the probability of having entered by then; use "
+                "objective='log_likelihood'"
             )
-        questions = self.questions(data.frame, outcome(data))
+        questions = self.questions(data.frame, martingale_residuals(rows), data.sample_weight)
         task: Task
         if self.objective == "log_likelihood":
-            task = LogLikelihood(data.time, data.event, entry=entry)
+            task = LogLikelihood(data.time, data.event, entry=data.entry, sample_weight=data.sample_weight)
         else:
-            curve: Literal["kaplan_meier", "ipcw"] = "ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier"
-            task = IntegratedBrier(data.time, data.event, leaf_curve=curve, n_buckets=self.n_buckets)
-        return TreeSearch(self, data, questions, questions.solve(task, self.min_events))
+            task = IntegratedBrier(
+                data.time,
+                data.event,
+                leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
+                n_buckets=self.n_buckets,
+                sample_weight=data.sample_weight,
+            )
+        return TreeSearch(self, data, rows, questions, questions.solve(task, self.min_events))
 
 
-def late_entry(data: SurvivalData) -> FloatArray | None:
-    """Times from which rows were observed, (N,), or None if all were from time zero."""
-    return data.entry if data.entry.any() else None
+def observed(data: SurvivalData) -> Observed:
+    """The outcomes of rows."""
+    return Observed.of(data.time, data.event, data.entry, data.sample_weight)
 
 
-def outcome(data: SurvivalData) -> object:
-    """Times and events for a `Binarizer`; where rows entered late what it would make of them, residuals."""
-    entry = late_entry(data)
-    if entry is None:
-        return data.time, data.event
-    return data.event - BaselineHazard.of(data.time, data.event, entry).exposure(data.time, entry)
+def training_rows(X: object, y: object, sample_weight: object, causes: bool = False) -> SurvivalData:
+    """The rows of positive weight that a tree is fitted to, with one event or with `causes`.
+
+    Raises:
+        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
+            other way round.
+    """
+    data = SurvivalData(X, y, sample_weight=sample_weight)
+    data.check_causes(causes)
+    data.warn_of_few_events()
+    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
 
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """A finished search for survival trees: its settings and rows, and the trees of all budgets."""
+    """A finished search for survival trees: its settings, rows and outcomes, and the trees of all budgets."""
 
     settings: SurvivalSettings
     data: SurvivalData
+    rows: Observed
     questions: Questions
     solution: Solution
 
 
-class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
+class OutcomeTree(ExactTree, SurvivalEstimator):
+    """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
+
+    time_varying_: bool
+
+    def _set_outcome(self, data: SurvivalData) -> None:
+        self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
+        self.zero_time_ = data.zero_time
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {
+            "outcome_type": self.outcome_type_.to_dict(),
+            "time_varying": self.time_varying_,
+        }
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._set_state(state, tensors)
+        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+        self.time_varying_ = bool(state["time_varying"])
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self._curves("survival", X, times))
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves of any event as scores need them, (n, n_times)."""
+        return self._curves("survival", X, check_times(times))
+
+
+class ExactSurvivalTree(OutcomeTree, DeployableTree):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
@@ -136,11 +179,11 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
 
     def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
         """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
-        data, settings, entry = search.data, search.settings, late_entry(search.data)
+        data, settings, rows = search.data, search.settings, search.rows
         leaf = self._set(search.questions, search.solution, tree)
         n_leaves = self.tree_.n_leaves
-        self.zero_time_ = data.zero_time
-        self._set_curves(leaf_curves(leaf, n_leaves, data.time, data.event, settings.leaf_curve, entry))
+        self._set_outcome(data)
+        self._set_curves(leaf_curves(leaf, n_leaves, rows, settings.leaf_curve))
         table = pd.DataFrame(
             {
                 "rows": np.bincount(leaf, minlength=n_leaves),
@@ -149,8 +192,8 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
             index=pd.RangeIndex(n_leaves, name="leaf"),
         )
         if settings.objective == "log_likelihood":
-            exposure = BaselineHazard.of(data.time, data.event, entry).exposure(data.time, entry)
-            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, data.event, exposure)
+            exposure = BaselineHazard.of(rows).exposure(rows)
+            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, rows, exposure)
         table["median"] = self.curves_.quantile(0.5)
         times = round_horizons(self.event_times_, settings.time_unit)
         for time, column in zip(times, self.curves_.survival_at(times).T, strict=True):
@@ -185,9 +228,11 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
         known to be alive, or one for each row, it is what is left from there.
 
         Raises:
-            ConfigError: ``q`` is not in (0, 1).
+            ConfigError: ``q`` is not in (0, 1), or the model has time-varying covariates and ``after`` is
+                None.
             DataError: the curve of a row is 0 at ``after``.
         """
+        self._refuse_unknown_future(after)
         leaf = self.apply(X)
         if after is None:
             return self.curves_.quantile(q)[leaf]
@@ -200,9 +245,11 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
         :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
 
         Raises:
-            ConfigError: ``tau`` is not positive.
+            ConfigError: ``tau`` is not positive, or the model has time-varying covariates and ``after`` is
+                None.
             DataError: the curve of a row is 0 at ``after``.
         """
+        self._refuse_unknown_future(after)
         leaf = self.apply(X)
         if after is None:
             return self.curves_.restricted_mean(tau)[leaf]
@@ -225,14 +272,6 @@ class ExactSurvivalTree(ExactTree, SurvivalEstimator, DeployableTree):
         check_room(len(leaf), times.shape[-1], "times")
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
-
-    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.log(self._curves("survival", X, times))
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves as scores need them, (n, n_times): those of :meth:`predict_survival_function`."""
-        return np.asarray(self.predict_survival_function(X, times))
 
     # ------------------------------------------------------------------ read and keep
 
@@ -323,20 +362,24 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
         rules_: the questions, as :class:`~sstorch.exact.Rule`.
-        loss_: training loss of the tree: a total over rows, or an integrated Brier score.
+        loss_: training loss of the tree: a weighted total over rows, or an integrated Brier score.
         objective_: `loss_` and `leaf_penalty` for each leaf.
         certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
         gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         curves_: survival and cumulative hazard of each leaf.
-        leaf_table_: training rows and events, hazard ratio (log-likelihood), median and survival by leaf.
+        leaf_table_: of each leaf the numbers of training rows and events, whatever they weigh, and weighted
+            estimates: hazard ratio (log-likelihood), median and survival.
         optima_: least loss for every budget (depth, nodes) from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
+        time_varying_: whether some training subjects had several rows: one row then does not determine
+            survival from time zero, and predictions ask for a path or ``after``.
         schema_: columns and categories of the training rows.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
-        n_samples_fit_: number of training rows.
+        n_samples_fit_: number of training rows, those of weight 0 left out and equal ones merged.
 
     References:
         Huisman, van der Linden and Demirović (2024), Optimal survival trees: a dynamic programming approach,
@@ -388,22 +431,26 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         self.min_events = min_events
         self.n_buckets = n_buckets
 
-    def fit(self, X: object, y: object = None) -> Self:
-        """Search for the tree; all rows count alike.
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
+        """Search for the tree.
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
-                array or a DataFrame. Left truncation (``entry``) with ``objective="log_likelihood"``, see
-                :class:`~sstorch.exact.LogLikelihood`; the curves of leaves are those of rows at risk.
+                array or a DataFrame. Left truncation and start-stop rows (``entry``, ``id``) with
+                ``objective="log_likelihood"``, see :class:`~sstorch.exact.LogLikelihood`; the curves of
+                leaves are those of rows at risk. A subject with several rows may change leaves; its
+                consecutive rows with equal covariates are merged first.
+            sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted: integer
+                weights give the tree of as many equal rows, and the scale of the weights matters only for
+                ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and
+                the counts of tables are of rows of positive weight, whatever they weigh.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist; an objective that takes no late entry;
-                or there are too many questions for the depth: the message estimates memory and time.
+            ConfigError: a parameter has a value that does not exist; left truncation with an objective that
+                does not support it; or there are too many questions for the depth: the message estimates
+                memory and time.
         """
-        data = SurvivalData(X, y)
-        data.check_causes(False)
-        data.warn_of_few_events()
-        return self._set_search(self._check().search(data))
+        return self._set_search(self._check().search(training_rows(X, y, sample_weight).joined()))

@@ -23,7 +23,10 @@ from sstorch.exact.estimators.survival import (
     OptimalSurvivalTree,
     SurvivalSettings,
     TreeSearch,
+    observed,
+    training_rows,
 )
+from sstorch.exact.observed import Observed
 from sstorch.exact.solve import MAX_EXACT_DEPTH
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
@@ -59,7 +62,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         scoring: ``"loss"``, the loss of `objective` on the rows left out (mean by row of the deviance with
             the training rows' baseline and hazard ratios; integrated Brier score, convention ``"osst"``), or
             a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
-        n_folds: folds, stratified by event.
+        n_folds: folds, stratified by event; all rows of a subject are in one.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
         time_unit: as of `OptimalSurvivalTree`, and so is `verbose`, of each search.
@@ -71,7 +74,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         best_score_: mean score of the chosen size over folds; of ``"loss"`` with its sign turned.
         cv_results_: one row per size: depth, nodes, leaf_penalty, mean and standard error of the score over
             folds, the score of each fold, mean number of leaves.
-        folds_: fold of each row.
+        folds_: fold of each row of positive weight.
 
     All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows, and its `load` reads
     what :meth:`save` writes.
@@ -126,25 +129,23 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         self.random_state = random_state
         self.time_unit = time_unit
 
-    def fit(self, X: object, y: object = None) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
 
-        A scorer of scikit-learn takes no entry: where rows entered late, ``scoring="loss"`` alone will do.
+        Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer gets the
+        held-out rows with their outcome as a :class:`~sstorch.Surv`, which has their weights.
         """
         settings: SurvivalSettings = self._check()
         if settings.max_nodes is None:
             # A number: trees of all sizes are to be compared.
             settings = replace(settings, max_nodes=2 ** min(settings.max_depth, MAX_EXACT_DEPTH) - 1)
-        data = SurvivalData(X, y)
-        data.check_causes(False)
-        if self.scoring != "loss" and data.entry.any():
-            raise ConfigError(
-                "scoring: a scorer takes every row as observed from time zero, and some entered later: use "
-                "scoring='loss'"
-            )
-        data.warn_of_few_events()
+        data = training_rows(X, y, sample_weight)
         n_folds = check_integer("n_folds", self.n_folds, 2)
-        folds = stratified_folds(data.event, n_folds, check_integer("random_state", self.random_state, 0))
+        seed = check_integer("random_state", self.random_state, 0)
+        # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
+        self.folds_ = stratified_folds(data.event, n_folds, seed, data.person)
+        data = data.joined()
+        folds = stratified_folds(data.event, n_folds, seed, data.person)
         searches = [settings.search(data.subset(folds != fold)) for fold in range(n_folds)]
         candidates = _candidates(searches, self.choose)
         scores, leaves = np.empty((len(candidates), n_folds)), np.empty((len(candidates), n_folds))
@@ -158,15 +159,14 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 scores[number, fold], leaves[number, fold] = known[size]
         best = self._choose(scores)
         chosen = candidates[best]
-        penalty = 0.0 if chosen.penalty is None else chosen.penalty * _unit(settings, len(data))
+        penalty = 0.0 if chosen.penalty is None else chosen.penalty * _unit(settings, data)
         self.best_depth_, self.best_nodes_, self.best_leaf_penalty_ = chosen.depth, chosen.nodes, penalty
         self.best_score_ = float(scores[best].mean())
-        self.folds_ = folds
         self.cv_results_ = pd.DataFrame(
             {
                 "depth": [c.depth for c in candidates],
                 "nodes": [c.nodes for c in candidates],
-                "leaf_penalty": [(c.penalty or 0.0) * _unit(settings, len(data)) for c in candidates],
+                "leaf_penalty": [(c.penalty or 0.0) * _unit(settings, data) for c in candidates],
                 "mean_score": scores.mean(axis=1),
                 "standard_error": scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
                 "mean_leaves": leaves.mean(axis=1),
@@ -207,7 +207,7 @@ def _candidates(searches: list[TreeSearch], choose: Choice) -> list[_Candidate]:
     if choose == "budget":
         return [_Candidate(d, n) for d, n in solution.optima]
     changes = {
-        step.leaf_penalty / _unit(search.settings, len(search.data))
+        step.leaf_penalty / _unit(search.settings, search.data)
         for search in searches
         for step in search.solution.path()
     }
@@ -217,16 +217,16 @@ def _candidates(searches: list[TreeSearch], choose: Choice) -> list[_Candidate]:
     return [_Candidate(depth, nodes, float(value)) for value in reversed(between)]
 
 
-def _unit(settings: SurvivalSettings, n_rows: int) -> float:
-    """Factor of a penalty per leaf: the log-likelihood is a total over rows, the Brier score a mean."""
-    return float(n_rows) if settings.objective == "log_likelihood" else 1.0
+def _unit(settings: SurvivalSettings, data: SurvivalData) -> float:
+    """Factor of a penalty per leaf: the log-likelihood is a weighted total, the Brier score a mean."""
+    return float(data.sample_weight.sum()) if settings.objective == "log_likelihood" else 1.0
 
 
 def _size(candidate: _Candidate, search: TreeSearch) -> tuple[int, int]:
     """Depth and nodes of a fold's tree for a candidate."""
     solution, penalty = search.solution, candidate.penalty
     if penalty is not None:
-        penalty *= _unit(search.settings, len(search.data))
+        penalty *= _unit(search.settings, search.data)
     optimum = solution.optimum(depth=candidate.depth, nodes=candidate.nodes, leaf_penalty=penalty)
     return optimum.depth, optimum.nodes
 
@@ -237,23 +237,21 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._set_search(search, tree)
-        return float(scoring(fitted, rows.frame, (rows.given_time, rows.event))), tree.n_leaves
+        return float(scoring(fitted, rows.frame, rows.y)), tree.n_leaves
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":
         # Both parts by the baseline of the training rows; late entry of either counts for both.
-        late = train.entry.any() or rows.entry.any()
-        entry, entry_here = (train.entry, rows.entry) if late else (None, None)
-        baseline = BaselineHazard.of(train.time, train.event, entry)
-        exposure = baseline.exposure(train.time, entry)
-        ratio = hazard_ratios(leaf, tree.n_leaves, train.event, exposure)[here]
-        hazard = baseline.exposure(rows.time, entry_here)
+        known, test = _alike(search.rows, observed(rows))
+        baseline = BaselineHazard.of(known)
+        ratio = hazard_ratios(leaf, tree.n_leaves, known, baseline.exposure(known))[here]
+        hazard = baseline.exposure(test)
         # An event may fall where the training rows have none: whatever stands there is in the score of all
         # sizes.
-        seen = np.where(hazard > 0.0, hazard, 1.0 / (len(train) + 1))
+        seen = np.where(hazard > 0.0, hazard, known.least_hazard)
         deviance = hazard * ratio - rows.event * (np.log(seen) + np.log(ratio) + 1.0)
-        return -float(deviance.mean()), tree.n_leaves
-    curves = leaf_curves(leaf, tree.n_leaves, train.time, train.event, settings.leaf_curve)
+        return -float(np.average(deviance, weights=rows.sample_weight)), tree.n_leaves
+    curves = leaf_curves(leaf, tree.n_leaves, search.rows, settings.leaf_curve)
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "osst"), len(rows.time))
     score = metrics.integrated_brier_score(
         rows.time,
@@ -262,5 +260,17 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
         grid,
         train=(train.time, train.event),
         convention="osst",
+        sample_weight=rows.sample_weight,
     )
     return -score, tree.n_leaves
+
+
+def _alike(train: Observed, test: Observed) -> tuple[Observed, Observed]:
+    """Both with entry times if either has some, those of the other being from the beginning."""
+    if (train.entry is None) == (test.entry is None):
+        return train, test
+
+    def late(rows: Observed) -> Observed:
+        return replace(rows, entry=np.full(len(rows.time), -np.inf)) if rows.entry is None else rows
+
+    return late(train), late(test)

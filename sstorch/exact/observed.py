@@ -1,0 +1,65 @@
+"""Observed: the outcomes of rows as estimates of hazards and curves take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy.typing as npt
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_entry
+from sstorch.data import parse_target
+from sstorch.exact.rounding import whole_weights
+from sstorch.exact.tasks import check_weights
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Outcomes of rows: times, events, entry times, weights.
+
+    Attributes:
+        time: (N,), observed times.
+        event: (N,) bool, whether the event was observed; False in rows of weight 0.
+        entry: (N,), times from which rows were at risk, -inf from the beginning; None if all were.
+        weight: (N,), weights as whole numbers of `unit`, so that sums are exact.
+        unit: weight that counts as one; 1 where weights are integers.
+    """
+
+    time: FloatArray
+    event: BoolArray
+    entry: FloatArray | None
+    weight: FloatArray
+    unit: float
+
+    @classmethod
+    def of(
+        cls,
+        time: npt.ArrayLike,
+        event: npt.ArrayLike,
+        entry: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Check outcomes; arguments as the attributes, weights (N,) >= 0, one each if None.
+
+        Raises:
+            DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; or weights that are
+                negative, not finite, or all 0.
+        """
+        times, events = parse_target((time, event))
+        weight, unit = whole_weights(check_weights(sample_weight, len(times)))
+        return cls(times, events & (weight > 0.0), check_entry(entry, times), weight, unit)
+
+    @cached_property
+    def smallest(self) -> float:
+        """The smallest positive weight: half of it counts where half an event does among equal weights."""
+        return float(self.weight[self.weight > 0.0].min())
+
+    @cached_property
+    def least_hazard(self) -> float:
+        """Hazard in place of none: 1 / (N + 1), N the sum of weights as multiples of the smallest one.
+
+        It does not depend on the scale of weights, and is that of repeated rows where weights count these.
+        """
+        return self.smallest / (float(self.weight.sum()) + self.smallest)
