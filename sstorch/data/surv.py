@@ -473,6 +473,15 @@ class Surv:
                 parts[name] = parts[name].subset(place)
         return self._of_parts(**parts)
 
+    def weighted(self, weight: object) -> Self:
+        """The same outcome with other weights (n,), >= 0, or None.
+
+        Raises:
+            DataError: Weights that cannot be used.
+        """
+        parsed = None if weight is None else parse_weights(weight, len(self))
+        return self._of_parts(**self._parts() | {"weight": parsed})
+
     def entering(self, after: float) -> Self:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})

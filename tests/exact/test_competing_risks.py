@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalCompetingRisksTree, OptimalSurvivalTree, metrics
+from sstorch import OptimalCompetingRisksTree, OptimalSurvivalTree, Surv, metrics
 from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from tests.conftest import nightly
@@ -71,15 +71,13 @@ def cohort():
     death = rng.exponential(500 * np.exp(-(frame["age"] > 60)))
     time = np.ceil(np.minimum(np.minimum(relapse, death), rng.uniform(50, 800, 300)))
     cause = np.select([relapse <= time, death <= time], [1, 2], 0)
-    return frame, time, cause
+    return frame, time, cause, Surv(time, cause, causes=CAUSES)
 
 
 @pytest.fixture(scope="module")
 def tree(cohort):
-    frame, time, cause = cohort
-    return OptimalCompetingRisksTree(2, causes=CAUSES, min_leaf=25, time_unit="days").fit(
-        frame, (time, cause)
-    )
+    frame, _, _, y = cohort
+    return OptimalCompetingRisksTree(2, min_leaf=25, time_unit="days").fit(frame, y)
 
 
 def test_both_causes_have_their_question(tree):
@@ -89,7 +87,7 @@ def test_both_causes_have_their_question(tree):
 
 
 def test_leaves_are_those_of_aalen_and_johansen(tree, cohort):
-    frame, time, cause = cohort
+    frame, time, cause, _ = cohort
     leaf, found = tree.apply(frame), tree.predict_cumulative_incidence(frame, TIMES)
     for number in range(tree.tree_.n_leaves):
         inside = leaf == number
@@ -104,9 +102,9 @@ def test_leaves_are_those_of_aalen_and_johansen(tree, cohort):
 
 
 def test_scores_and_texts(tree, cohort):
-    frame, time, cause = cohort
-    assert tree.score(frame, (time, cause)) > 0.55
-    table = tree.group_table(frame, (time, cause), [200.0])
+    frame, _, _, y = cohort
+    assert tree.score(frame, y) > 0.55
+    table = tree.group_table(frame, y, [200.0])
     np.testing.assert_allclose(table["relapse", "F(200)"], table["relapse", "AJ F(200)"], atol=1e-12)
     text = tree.summary()
     for part in ("Exact competing risks tree", "relapse", "t in days", "optimal for depth 2", "hazard ratio"):
@@ -114,28 +112,32 @@ def test_scores_and_texts(tree, cohort):
 
 
 def test_it_comes_back_from_its_folder(tree, cohort, tmp_path):
-    frame, time, cause = cohort
+    frame, _, _, y = cohort
     tree.save(tmp_path)
     again = OptimalCompetingRisksTree.load(tmp_path)
     np.testing.assert_array_equal(
         again.predict_cumulative_incidence(frame), tree.predict_cumulative_incidence(frame)
     )
     assert again.summary() == tree.summary()
-    assert again.score(frame, (time, cause)) == tree.score(frame, (time, cause))
-    fitted = again.fit(frame, (time, cause))
+    assert again.score(frame, y) == tree.score(frame, y)
+    fitted = again.fit(frame, y)
     assert fitted.loss_ == tree.loss_
     state = json.loads((tmp_path / "model.json").read_text())
-    state["coding"] = state["coding"][:1]
+    state["outcome_type"]["causes"] = state["outcome_type"]["causes"][:1]
     (tmp_path / "model.json").write_text(json.dumps(state))
     with pytest.raises(FormatError):
         OptimalCompetingRisksTree.load(tmp_path)
 
 
 def test_what_is_refused(cohort):
-    frame, time, cause = cohort
-    with pytest.raises(DataError, match="with competing events"):
+    frame, time, cause, y = cohort
+    with pytest.raises(DataError, match="competing causes"):
         OptimalSurvivalTree(1).fit(frame, (time, cause))
+    with pytest.raises(DataError, match="competing causes"):
+        OptimalSurvivalTree(1).fit(frame, y)
+    with pytest.raises(DataError, match="y has one event"):
+        OptimalCompetingRisksTree(1).fit(frame, (time, cause > 0))
     with pytest.raises(ConfigError, match="min_events"):
-        OptimalCompetingRisksTree(min_events=-1).fit(frame, (time, cause))
+        OptimalCompetingRisksTree(min_events=-1).fit(frame, y)
     with pytest.raises(DataError, match="'0', '2' beside the causes"):
-        OptimalCompetingRisksTree(causes={1: "relapse"}).fit(frame, (time, cause))
+        Surv(time, cause, causes={1: "relapse"})

@@ -11,7 +11,7 @@ from sstorch import (
     OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
-    SurvivalData,
+    Surv,
     metrics,
 )
 from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
@@ -66,7 +66,9 @@ def test_without_late_entry_nothing_changes():
     zero, y = np.zeros(len(time)), (time, event)
     assert np.array_equal(LogLikelihood(*y, entry=zero).hazard, LogLikelihood(*y).hazard)
     plain = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(frame, y)
-    late = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(frame, y, entry=zero)
+    late = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(
+        frame, Surv(*y, entry=zero)
+    )
     assert late.loss_ == plain.loss_
     assert late.export_text() == plain.export_text()
     pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
@@ -83,8 +85,8 @@ def test_rows_split_at_any_time_leave_the_tree_alike():
     ended = np.concatenate([np.zeros(len(time), dtype=bool), event])
     tree = OptimalSurvivalTree(max_depth=2, binarize=False)
     whole, split = (
-        clone(tree).fit(frame, (time, event), entry=entry),
-        tree.fit(twice, (end, ended), entry=begin),
+        clone(tree).fit(frame, Surv(time, event, entry=entry)),
+        tree.fit(twice, Surv(end, ended, entry=begin)),
     )
     assert split.tree_.export_text() == whole.tree_.export_text()
     for table in ("hazard_ratio", "median"):
@@ -94,8 +96,8 @@ def test_rows_split_at_any_time_leave_the_tree_alike():
     gained = split.optima_["loss"] - whole.optima_["loss"]
     assert gained.iloc[0] > 0
     np.testing.assert_allclose(gained, gained.iloc[0], rtol=1e-9)
-    score = whole.score(frame, (time, event), entry=entry)
-    assert split.score(twice, (end, ended), entry=begin) == pytest.approx(score, abs=1e-10)
+    score = whole.score(frame, Surv(time, event, entry=entry))
+    assert split.score(twice, Surv(end, ended, entry=begin)) == pytest.approx(score, abs=1e-10)
 
 
 def test_curves_of_leaves_equal_lifelines():
@@ -103,7 +105,7 @@ def test_curves_of_leaves_equal_lifelines():
     entry[:40] = 0.0  # so that no early event takes all who are at risk
     tree = OptimalSurvivalTree(max_depth=1, min_leaf=50)
     columns = frame.assign(start=entry, stop=time, died=event)
-    tree.fit(columns, duration_col="stop", event_col="died", entry_col="start")
+    tree.fit(columns, Surv.of(columns, "stop", "died", entry="start"))
     leaf, times = tree.apply(frame), tree.event_times_
     for number in range(2):
         rows = leaf == number
@@ -117,7 +119,7 @@ def test_curves_of_leaves_equal_lifelines():
     ratio = [event[leaf == k].sum() / exposure[leaf == k].sum() for k in range(2)]
     np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
     alike = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
-    alike.fit(frame, (time, event), entry=entry)
+    alike.fit(frame, Surv(time, event, entry=entry))
     everybody = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
     baseline = everybody.cumulative_hazard_at_times(times).to_numpy()
     np.testing.assert_allclose(alike.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
@@ -126,12 +128,11 @@ def test_curves_of_leaves_equal_lifelines():
 def test_sizes_are_chosen_by_the_deviance_of_rows_left_out():
     frame, time, event, entry = cohort()
     tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3, min_leaf=20)
-    tree.fit(frame, (time, event), entry=entry)
+    y = Surv(time, event, entry=entry)
+    tree.fit(frame, y)
     assert tree.best_nodes_ == 1
     train, rows = tree.folds_ != 0, tree.folds_ == 0
-    single = OptimalSurvivalTree(max_depth=0).fit(
-        frame[train], (time[train], event[train]), entry=entry[train]
-    )
+    single = OptimalSurvivalTree(max_depth=0).fit(frame[train], y[train])
     theta = single.leaf_table_["hazard_ratio"].item()
     assert theta == pytest.approx(1.0)  # as many events as the baseline expects
     at = single.curves_.cumulative_hazard_at(np.concatenate([time[rows], entry[rows]]))[0]
@@ -139,7 +140,7 @@ def test_sizes_are_chosen_by_the_deviance_of_rows_left_out():
     kept = np.where(exposure > 0, exposure, 1 / (train.sum() + 1))
     deviance = exposure - event[rows] * (np.log(kept) + 1)
     assert tree.cv_results_.loc[0, "fold_0"] == pytest.approx(-deviance.mean(), rel=1e-10)
-    boosted = OptimalSurvivalTree(max_depth=1, binarize="boosted").fit(frame, (time, event), entry=entry)
+    boosted = OptimalSurvivalTree(max_depth=1, binarize="boosted").fit(frame, y)
     assert any(rule.column == "a" for rule in boosted.rules_)
 
 
@@ -150,7 +151,9 @@ def test_causes_with_late_entry():
     singles = [LogLikelihood(time, cause == k, entry=entry) for k in (1, 2)]
     leaf = (frame["a"] > 0).to_numpy().astype(int)
     assert task.loss(leaf) == sum(single.loss(leaf) for single in singles)
-    tree = OptimalCompetingRisksTree(max_depth=1, min_leaf=50).fit(frame, (time, cause), entry=entry)
+    tree = OptimalCompetingRisksTree(max_depth=1, min_leaf=50).fit(
+        frame, Surv(time, cause, causes="auto", entry=entry)
+    )
     leaf = tree.apply(frame)
     for number in range(2):
         rows = leaf == number
@@ -168,18 +171,31 @@ def test_a_leaf_that_no_event_passed_by_has_the_baseline():
     assert np.isfinite(task.loss(np.array([0, 0, 1, 1])))
 
 
-def test_what_knows_no_entry_is_refused():
+def test_scorers_get_entry_and_weights_of_held_out_rows():
+    frame, time, event, entry = cohort(60)
+    weight, given = np.arange(1.0, 61.0), []
+
+    def scorer(tree, X, y):
+        given.append((y, tree.score(X, y)))
+        return given[-1][1]
+
+    tree = OptimalSurvivalTreeCV(max_depth=0, scoring=scorer, n_folds=2)
+    tree.fit(frame, Surv(time, event, entry=entry), sample_weight=weight)
+    for fold, (y, score) in enumerate(given):
+        rows = tree.folds_ == fold
+        np.testing.assert_array_equal(y.entry, entry[rows])
+        np.testing.assert_array_equal(y.weight, weight[rows])
+        assert score == tree.cv_results_.loc[0, f"fold_{fold}"]
+
+
+def test_left_truncation_with_another_objective_raises():
     frame, time, event, entry = cohort(60)
     y = (time, event)
-    with pytest.raises(ConfigError, match="some entered later: use objective='log_likelihood'"):
-        OptimalSurvivalTree(objective="integrated_brier").fit(frame, y, entry=entry)
-    with pytest.raises(ConfigError, match="scoring: a scorer takes every row as observed from time zero"):
-        OptimalSurvivalTreeCV(max_depth=1, scoring=lambda *_: 0.0).fit(frame, y, entry=entry)
+    with pytest.raises(ConfigError, match="does not support left truncation: its inverse probability"):
+        OptimalSurvivalTree(objective="integrated_brier").fit(frame, Surv(*y, entry=entry))
     with pytest.raises(ConfigError, match="time_tolerance=1e-06: some rows entered late"):
         LogLikelihood(*y, entry=entry, time_tolerance=1e-6)
     with pytest.raises(DataError, match="is not before the time in 60 rows"):
-        OptimalSurvivalTree().fit(frame, y, entry=time)
+        OptimalSurvivalTree().fit(frame, Surv(*y, entry=time))
     with pytest.raises(DataError, match="never at risk: remove such rows"):
         LogLikelihood(*y, entry=time)
-    data = SurvivalData(frame, y, entry=entry)
-    assert OptimalSurvivalTree(max_depth=1).fit(data.frame, y, entry=data.entry).certified_

@@ -237,7 +237,7 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._set_search(search, tree)
-        return float(scoring(fitted, rows.frame, rows.y)), tree.n_leaves
+        return float(scoring(fitted, rows.frame, rows.y.weighted(rows.uneven_weight))), tree.n_leaves
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, SurvivalData, metrics
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.data import stratified_folds
 from sstorch.exact import LogLikelihood
 from sstorch.exact.estimators import search as tree_search
@@ -133,8 +133,8 @@ def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
     settings: dict[str, Any] = {"objective": "integrated_brier", "leaf_curve": "ipcw", "binarize": "osst"}
     tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, _y(data))
 
-    def scorer(estimator: Any, X: object, y: tuple[np.ndarray, np.ndarray]) -> float:
-        assert estimator.n_samples_fit_ == 120 - len(y[0])
+    def scorer(estimator: Any, X: object, y: Surv) -> float:
+        assert estimator.n_samples_fit_ == 120 - len(y)
         return float(estimator.score(X, y))
 
     own = OptimalSurvivalTreeCV(1, **settings, n_folds=3, scoring=scorer).fit(data.frame, _y(data))
