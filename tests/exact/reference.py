@@ -7,68 +7,72 @@ import math
 import numpy as np
 
 
-def exposures(time, event, entry):
+def exposures(time, event, entry, weight=None):
     """What the Nelson-Aalen estimate of rows at risk, entry < t <= time, rises by from entry to time."""
-    found = []
+    found, weight = [], weight or [1] * len(time)
     for start, end in zip(entry, time, strict=True):
         total = 0.0
         for u in sorted(set(time)):
             if start < u <= end:
-                at_risk = sum(1 for a, b in zip(entry, time, strict=True) if a < u <= b)
-                total += sum(1 for s, d in zip(time, event, strict=True) if s == u and d) / at_risk
+                at_risk = sum(w for w, a, b in zip(weight, entry, time, strict=True) if a < u <= b)
+                total += sum(w for w, s, d in zip(weight, time, event, strict=True) if s == u and d) / at_risk
         found.append(total)
     return found
 
 
-def hazards(time, event):
-    """Nelson-Aalen estimate at each row's time, 1 / (N + 1) before the first event."""
-    found = []
+def hazards(time, event, weight=None):
+    """Nelson-Aalen estimate at each row's time, 1 / (N + 1) before the first event.
+
+    With weights N is their sum in multiples of the smallest one.
+    """
+    found, weight = [], weight or [1] * len(time)
     for t in time:
         total = 0.0
         for u in sorted(set(time)):
             if u <= t:
-                at_risk = sum(1 for s in time if s >= u)
-                total += sum(1 for s, d in zip(time, event, strict=True) if s == u and d) / at_risk
-        found.append(total if total > 0 else 1 / (len(time) + 1))
+                at_risk = sum(w for w, s in zip(weight, time, strict=True) if s >= u)
+                total += sum(w for w, s, d in zip(weight, time, event, strict=True) if s == u and d) / at_risk
+        found.append(total if total > 0 else 1 / (sum(weight) / min(weight) + 1))
     return found
 
 
-def deviance(rows, time, event, hazard):
+def deviance(rows, time, event, hazard, weight=None):
     """Half the deviance of one leaf, row by row."""
-    n_events = sum(1 for i in rows if event[i])
+    weight = weight or [1] * len(time)
+    n_events = sum(weight[i] for i in rows if event[i])
     if n_events == 0:
         return 0.0
-    theta = n_events / sum(hazard[i] for i in rows)
+    theta = n_events / sum(weight[i] * hazard[i] for i in rows)
     total = 0.0
     for i in rows:
-        total += hazard[i] * theta
+        total += weight[i] * hazard[i] * theta
         if event[i]:
-            total -= math.log(hazard[i]) + math.log(theta) + 1
+            total -= weight[i] * (math.log(hazard[i]) + math.log(theta) + 1)
     return total
 
 
-def censoring(time, event):
+def censoring(time, event, weight):
     """G at each distinct time, tied events at risk."""
     curve, g = {}, 1.0
     for u in sorted(set(time)):
-        at_risk = sum(1 for s in time if s >= u)
-        g *= 1 - sum(1 for s, d in zip(time, event, strict=True) if s == u and not d) / at_risk
+        at_risk = sum(w for w, s in zip(weight, time, strict=True) if s >= u)
+        g *= 1 - sum(w for w, s, d in zip(weight, time, event, strict=True) if s == u and not d) / at_risk
         curve[u] = g
     return curve
 
 
-def leaf_curve(rows, time, event, ipcw):
+def leaf_curve(rows, time, event, ipcw, weight=None):
     """The leaf's survival curve at each distinct time of all rows."""
-    grid = sorted(set(time))
+    grid, weight = sorted(set(time)), weight or [1] * len(time)
     if not ipcw:
         curve, s = {}, 1.0
         for u in grid:
-            at_risk = sum(1 for i in rows if time[i] >= u)
+            at_risk = sum(weight[i] for i in rows if time[i] >= u)
             if at_risk:
-                s *= 1 - sum(1 for i in rows if time[i] == u and event[i]) / at_risk
+                s *= 1 - sum(weight[i] for i in rows if time[i] == u and event[i]) / at_risk
             curve[u] = s
         return curve
-    g = censoring(time, event)
+    g = censoring(time, event, weight)
     curve, a, b, block = {}, 0.0, 0.0, []
 
     def close():
@@ -83,26 +87,27 @@ def leaf_curve(rows, time, event, ipcw):
             a, b, block, seen = 0.0, 0.0, [], True
         block.append(u)
         width = grid[k + 1] - u if k + 1 < len(grid) else 0.0
-        a += width * sum(1 for i in rows if time[i] > u) / g[u] if g[u] > 0 else 0.0
-        b += width * sum(1 / g[time[i]] for i in rows if event[i] and time[i] <= u and g[time[i]] > 0)
+        a += width * sum(weight[i] for i in rows if time[i] > u) / g[u] if g[u] > 0 else 0.0
+        b += width * sum(weight[i] / g[time[i]] for i in rows if event[i] and time[i] <= u and g[time[i]] > 0)
     close()
     return curve
 
 
-def brier(rows, time, event, ipcw=False):
+def brier(rows, time, event, ipcw=False, weight=None):
     """What the rows of one leaf add to the integrated Brier score, row by row and time by time."""
-    grid, g = sorted(set(time)), censoring(time, event)
-    curve = leaf_curve(rows, time, event, ipcw)
+    weight = weight or [1] * len(time)
+    grid, g = sorted(set(time)), censoring(time, event, weight)
+    curve = leaf_curve(rows, time, event, ipcw, weight)
     total = 0.0
     for i in rows:
         for u, v in itertools.pairwise(grid):
             if time[i] > u:
-                weight = 1 / g[u] if g[u] > 0 else 0.0
-                total += (v - u) * (1 - curve[u]) ** 2 * weight
+                inverse = weight[i] / g[u] if g[u] > 0 else 0.0
+                total += (v - u) * (1 - curve[u]) ** 2 * inverse
             elif event[i]:
-                weight = 1 / g[time[i]] if g[time[i]] > 0 else 0.0
-                total += (v - u) * curve[u] ** 2 * weight
-    return total / (grid[-1] - grid[0]) / len(time)
+                inverse = weight[i] / g[time[i]] if g[time[i]] > 0 else 0.0
+                total += (v - u) * curve[u] ** 2 * inverse
+    return total / (grid[-1] - grid[0]) / sum(weight)
 
 
 def all_trees(features, cost, max_depth, allowed):

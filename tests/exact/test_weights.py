@@ -1,0 +1,418 @@
+"""Weights of exact survival trees: brute force, repeated rows, scale; rows of subjects split in parts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter, NelsonAalenFitter
+
+from sstorch import (
+    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    Surv,
+    SurvivalData,
+    load_dataset,
+    metrics,
+)
+from sstorch.exact import (
+    Binarizer,
+    CompetingLogLikelihood,
+    IntegratedBrier,
+    LogLikelihood,
+    check_task,
+    solve,
+)
+from sstorch.exact.compiled.curves import Leavers
+from sstorch.exact.observed import Observed
+from sstorch.exact.rounding import whole_weights
+from sstorch.exact.tree import BaselineHazard
+from sstorch.exceptions import ConfigError, DataError
+from tests.exact import reference
+
+TASKS = ["log_likelihood", "entry", "causes", "kaplan_meier", "ipcw"]
+ENGINES = {name: ("torch",) if name == "ipcw" else ("torch", "compiled") for name in TASKS}
+
+
+def problem(seed):
+    """A random problem with weights, entry times and causes."""
+    features, time, event = reference.random_problem(seed)
+    rng = np.random.default_rng(seed + 2000)
+    weight = rng.lognormal(sigma=1.5, size=len(time)) * 10.0 ** rng.integers(-3, 4)
+    cause = np.where(event, rng.integers(1, 3, len(time)), 0)
+    cause[:2] = 1, 2
+    return features, time, cause, np.floor(rng.uniform(0, 0.9, len(time)) * time), weight
+
+
+def make_task(name, time, cause, entry, weight):
+    if name == "causes":
+        return CompetingLogLikelihood(time, cause, sample_weight=weight)
+    if name == "entry":
+        return LogLikelihood(time, cause > 0, entry=entry, sample_weight=weight)
+    if name == "log_likelihood":
+        return LogLikelihood(time, cause > 0, sample_weight=weight)
+    return IntegratedBrier(time, cause > 0, leaf_curve=name, sample_weight=weight)
+
+
+def make_cost(name, time, cause, entry, weight):
+    """The loss of a leaf, by loops."""
+    t, c, e, w = (values.tolist() for values in (time, cause, entry, weight))
+    d = [k > 0 for k in c]
+    if name in ("kaplan_meier", "ipcw"):
+        return lambda rows: reference.brier(rows, t, d, name == "ipcw", w)
+    events = [[k == number for k in c] for number in (1, 2)] if name == "causes" else [d]
+    hazards = [
+        reference.exposures(t, one, e, w) if name == "entry" else reference.hazards(t, one, w)
+        for one in events
+    ]
+    return lambda rows: sum(
+        reference.deviance(rows, t, one, hazard, w) for one, hazard in zip(events, hazards, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_losses_with_weights_equal_brute_force(name):
+    for seed in range(6):
+        features, *rows = problem(seed)
+        min_leaf = 1 + seed % 3
+        least = reference.all_trees(features, make_cost(name, *rows), 2, lambda r, m=min_leaf: len(r) >= m)
+        task = make_task(name, *rows)
+        check_task(task, features)
+        for engine in ENGINES[name]:
+            solution = solve(features, task, 2, min_leaf=min_leaf, engine=engine)
+            assert set(solution.optima) == set(least)
+            for (depth, nodes), expected in least.items():
+                near = pytest.approx(expected, rel=1e-10, abs=1e-12 * task.n_rows)
+                assert solution.optima[depth, nodes].loss == near
+                leaf = solution.tree(depth=depth, nodes=nodes, leaf_penalty=0.0).apply(features)
+                assert task.loss(leaf) == near
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_integer_weights_equal_repeated_rows(name):
+    for seed in range(6):
+        features, time, cause, entry, _ = problem(seed)
+        weight = np.random.default_rng(seed).integers(1, 5, len(time))
+        weight[-1] = 1
+        again = np.repeat(np.arange(len(time)), weight)
+        weighted = make_task(name, time, cause, entry, weight)
+        repeated = make_task(name, time[again], cause[again], entry[again], None)
+        for engine in ENGINES[name]:
+            one = solve(features, weighted, 2, engine=engine)
+            many = solve(features[again], repeated, 2, engine=engine)
+            np.testing.assert_allclose(one.table(), many.table(), rtol=1e-10, atol=1e-12)
+            leaf, number = one.tree().apply(features), one.tree().n_leaves
+            assert repeated.loss(leaf[again]) == pytest.approx(one.loss, rel=1e-10, abs=1e-12)
+            np.testing.assert_allclose(
+                weighted.decisions(leaf, number), repeated.decisions(leaf[again], number), rtol=1e-10
+            )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_scale_of_weights_scales_the_loss_alone(name):
+    features, time, cause, entry, weight = problem(5)
+    plain, scaled = (make_task(name, time, cause, entry, w) for w in (weight, 1e-7 * np.pi * weight))
+    factor = 1.0 if name in ("kaplan_meier", "ipcw") else 1e-7 * np.pi
+    one, other = (solve(features, task, 2) for task in (plain, scaled))
+    np.testing.assert_allclose(other.table()["loss"], factor * one.table()["loss"], rtol=1e-10)
+    leaf = one.tree().apply(features)
+    # Of trees with the same leaves, or the same loss, either may be found.
+    assert plain.loss(other.tree().apply(features)) == pytest.approx(one.loss, rel=1e-10)
+    n = one.tree().n_leaves
+    np.testing.assert_allclose(scaled.decisions(leaf, n), plain.decisions(leaf, n), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_rows_of_weight_zero_do_not_count(name):
+    features, time, cause, entry, weight = problem(7)
+    weight[2:8] = entry[2:8] = 0.0
+    time[2], cause[2], time[3] = 1e3, 1, 1e-3  # outside of the times of all others
+    kept = weight > 0.0
+    every = make_task(name, time, cause, entry, weight)
+    part = make_task(name, time[kept], cause[kept], entry[kept], weight[kept])
+    assert not every.event[~kept].any()
+    check_task(every, features)
+    np.testing.assert_allclose(
+        solve(features, every, 2).table(), solve(features[kept], part, 2).table(), rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_compiled_curves_with_weights_equal_torch(followed, monkeypatch):
+    """Leaves followed through time, and sums of blocks."""
+    monkeypatch.setattr(Leavers, "followed", lambda *_: followed)
+    rng = np.random.default_rng(0)
+    features = rng.random((200, 9)) < 0.4
+    time, event = rng.integers(1, 30, 200) * 1.0, rng.random(200) < 0.6
+    task = IntegratedBrier(time, event, sample_weight=rng.lognormal(sigma=2.0, size=200))
+    for depth in (2, 3, 4):
+        torch, compiled = (solve(features, task, depth, engine=e) for e in ("torch", "compiled"))
+        np.testing.assert_allclose(compiled.table()["loss"], torch.table()["loss"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["log_likelihood", "entry", "causes"])
+def test_bounds_and_lookahead_with_weights_equal_tables(name, monkeypatch):
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(size=(70, 3))
+    features = np.column_stack([c > value for c in numbers.T for value in np.sort(c)[:-1:2]])
+    time, cause = rng.exponential(np.exp(-numbers[:, 0])), rng.integers(0, 3, 70)
+    task = make_task(name, time, cause, 0.5 * time, rng.lognormal(sigma=1.5, size=70))
+    settings = {"min_leaf": 4, "leaf_penalty": 0.2}
+    known = solve(features, task, 3, max_nodes=7, engine="compiled", **settings)
+    deep = solve(features, task, 3, lookahead=2, **settings)
+    assert known.objective - 1e-9 <= deep.objective <= known.optimum(nodes=1).loss
+    monkeypatch.setattr("sstorch.exact.plan._LONG_TABLES", -1.0)
+    monkeypatch.setattr("sstorch.exact.plan._LONG_BOUNDS", 1e9)
+    found = solve(features, task, 3, engine="compiled", memory=2**17, **settings)
+    assert found.certificate == "optimal"
+    assert found.objective == pytest.approx(known.objective, rel=1e-10)
+
+
+def test_weights_that_cannot_be_used_raise():
+    time, event = np.array([1.0, 2.0, 3.0]), np.array([1, 0, 1])
+    for task in (LogLikelihood, IntegratedBrier, CompetingLogLikelihood):
+        for weight in ([1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, np.inf, 1.0], [1.0, 1.0]):
+            with pytest.raises(DataError, match="sample_weight"):
+                task(time, event, sample_weight=weight)
+        with pytest.raises(DataError, match=r"has (an event|cause 1)"):
+            task(time, event, sample_weight=[0.0, 1.0, 0.0])
+
+
+def test_whole_weights_have_exact_sums():
+    weight = np.random.default_rng(0).lognormal(sigma=4.0, size=10_000)
+    whole, unit = whole_weights(weight)
+    assert (whole == np.rint(whole)).all()
+    assert whole.sum() - whole[::-1].sum() == 0.0
+    np.testing.assert_allclose(whole * unit, weight, rtol=0, atol=1e-12 * weight.sum())
+    counts = np.array([3.0, 1.0, 0.0, 7.0])
+    np.testing.assert_array_equal(whole_weights(counts)[0], counts)
+
+
+def test_baseline_hazard_before_the_first_event_has_no_scale():
+    time, event, weight = np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([2.0, 1.0, 3.0])
+    for factor in (1.0, 1 / 6, 250.0):
+        baseline = BaselineHazard.of(Observed.of(time, event, sample_weight=factor * weight))
+        np.testing.assert_allclose(baseline.at([0.5, 2.0]), [1 / 7, 1 / 4])
+
+
+# ---------------------------------------------------------------------- estimators
+
+
+def weights_of(data, seed=0):
+    return np.random.default_rng(seed).integers(1, 4, len(data))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"leaf_curve": "proportional_hazards"},
+        {"objective": "integrated_brier"},
+        {"objective": "integrated_brier", "leaf_curve": "ipcw"},
+        {"binarize": "osst"},
+        {"binarize": "boosted"},
+        {"binarize": "quantiles"},
+    ],
+)
+def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2: SurvivalData):
+    frame, y, weight = gbsg2.frame, gbsg2.y, weights_of(gbsg2)
+    again = np.repeat(np.arange(len(frame)), weight)
+    tree = OptimalSurvivalTree(max_depth=2, **settings)
+    one = tree.fit(frame, y, sample_weight=weight)
+    many = OptimalSurvivalTree(max_depth=2, **settings).fit(frame.iloc[again], y[again])
+    assert [rule.name for rule in one.rules_] == [rule.name for rule in many.rules_]
+    assert one.tree_.export_text() == many.tree_.export_text()
+    assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
+    estimates = one.leaf_table_.columns[2:]
+    np.testing.assert_allclose(one.leaf_table_[estimates], many.leaf_table_[estimates], rtol=1e-10)
+    np.testing.assert_allclose(one.curves_.survival, many.curves_.survival, atol=1e-10)
+    np.testing.assert_allclose(one.predict(frame), many.predict(frame), rtol=1e-10)
+    # Rows are counted as they are.
+    leaf = one.apply(frame)
+    np.testing.assert_array_equal(one.leaf_table_["rows"], np.bincount(leaf))
+    np.testing.assert_array_equal(one.leaf_table_["events"], np.bincount(leaf, gbsg2.event))
+    scaled = OptimalSurvivalTree(max_depth=2, **settings).fit(frame, y, sample_weight=weight / weight.sum())
+    assert scaled.tree_.export_text() == one.tree_.export_text()
+    np.testing.assert_allclose(scaled.curves_.survival, one.curves_.survival, atol=1e-10)
+
+
+def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: SurvivalData):
+    frame, weight = gbsg2.frame, weights_of(gbsg2)
+    cause = np.where(gbsg2.event, np.random.default_rng(1).integers(1, 3, len(frame)), 0)
+    y, again = Surv(gbsg2.time, cause, causes=("relapse", "death")), np.repeat(np.arange(len(frame)), weight)
+    one = OptimalCompetingRisksTree(max_depth=2).fit(frame, y, sample_weight=weight)
+    many = OptimalCompetingRisksTree(max_depth=2).fit(frame.iloc[again], y[again])
+    assert one.tree_.export_text() == many.tree_.export_text()
+    assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
+    np.testing.assert_allclose(one.incidence_, many.incidence_, atol=1e-10)
+    np.testing.assert_allclose(one.curves_.survival, many.curves_.survival, atol=1e-10)
+    assert one.horizon_ == many.horizon_
+    ratio = ("relapse", "hazard ratio")
+    np.testing.assert_allclose(one.group_table_[ratio], many.group_table_[ratio], rtol=1e-10)
+    assert one.group_table_["", "rows"].sum() == len(frame)
+    scaled = OptimalCompetingRisksTree(max_depth=2).fit(frame, y, sample_weight=0.01 * weight)
+    np.testing.assert_allclose(scaled.incidence_, one.incidence_, atol=1e-10)
+
+
+def test_leaf_curves_with_weights_equal_lifelines(gbsg2: SurvivalData):
+    frame, weight = gbsg2.frame, weights_of(gbsg2)
+    tree = OptimalSurvivalTree(max_depth=1).fit(frame, gbsg2.y, sample_weight=weight / 7)
+    for number in range(2):
+        rows = tree.apply(frame) == number
+        given = {"durations": gbsg2.time[rows], "event_observed": gbsg2.event[rows], "weights": weight[rows]}
+        peer = KaplanMeierFitter().fit(**given).survival_function_at_times(tree.event_times_)
+        np.testing.assert_allclose(tree.curves_.survival[number], peer, atol=1e-10)
+        fitter = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(**given)
+        peer = fitter.cumulative_hazard_at_times(tree.event_times_)
+        np.testing.assert_allclose(tree.curves_.cumulative_hazard[number], peer, atol=1e-10)
+
+
+def test_curve_ends_at_zero_where_the_last_row_has_an_event():
+    """Sums of weights such as .1 leave nothing behind, so that the risk set of the last row is its weight."""
+    time, weight = np.arange(1.0, 41.0), np.full(40, 0.1) + np.arange(40) / 30
+    x = np.repeat([0.0, 1.0], 20)[:, None]
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False)
+    tree.fit(x, Surv(time, np.ones(40), entry=np.maximum(time - 9.5, 0)), sample_weight=weight)
+    assert (tree.curves_.survival[:, -1] == 0.0).all()
+    assert (tree.curves_.survival >= 0.0).all()
+
+
+def test_binarizer_thresholds_with_integer_weights_equal_repeated_rows():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"few": rng.integers(0, 4, 60) * 1.0, "many": rng.normal(size=60).round(1)})
+    frame["group"] = rng.choice([*"abcdefghijklmno"], 60)
+    weight = rng.integers(1, 6, 60)
+    again = np.repeat(np.arange(60), weight)
+    for settings in ({}, {"n_thresholds": 3}, {"preset": "osst"}, {"preset": "all", "min_share": 0.1}):
+        binarizer = Binarizer(**settings)
+        expected = binarizer.fit(frame.iloc[again]).rules_
+        assert binarizer.fit(frame, sample_weight=weight).rules_ == expected
+        assert binarizer.fit(frame, sample_weight=weight * 0.3).rules_ == expected
+    with pytest.raises(DataError, match="sample_weight"):
+        Binarizer().fit(frame, sample_weight=np.ones(59))
+
+
+def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
+    frame, y, weight = (
+        small_data.frame,
+        small_data.y,
+        np.random.default_rng(0).uniform(0.1, 5, len(small_data)),
+    )
+    tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3).fit(frame, y, sample_weight=weight)
+    train, test = tree.folds_ != 0, tree.folds_ == 0
+    alone = OptimalSurvivalTree(max_depth=1).fit(frame[train], y[train], sample_weight=weight[train])
+    w = weight[train].tolist()
+    at = np.concatenate([small_data.time[train], small_data.time[test]])
+    steps = BaselineHazard.of(Observed.of(*y[train].right_censored("")[:2], sample_weight=weight[train]))
+    loops = reference.hazards(small_data.time[train].tolist(), small_data.event[train].tolist(), w)
+    np.testing.assert_allclose(steps.at(at[: train.sum()]), loops, rtol=1e-12)
+    fitted = steps.at(small_data.time[test])
+    ratio = alone.leaf_table_["hazard_ratio"].to_numpy()[alone.apply(frame[test])]
+    rows = fitted * ratio - small_data.event[test] * (np.log(fitted) + np.log(ratio) + 1.0)
+    value = -np.average(rows, weights=weight[test])
+    assert tree.cv_results_.loc[1, "fold_0"] == pytest.approx(value, rel=1e-10)
+    brier = OptimalSurvivalTreeCV(max_depth=1, n_folds=3, objective="integrated_brier", random_state=0)
+    brier.fit(frame, y, sample_weight=weight)
+    alone = OptimalSurvivalTree(max_depth=0, objective="integrated_brier")
+    alone.fit(frame[train], y[train], sample_weight=weight[train])
+    grid = np.unique(small_data.time[test])
+    value = metrics.integrated_brier_score(
+        small_data.time[test],
+        small_data.event[test],
+        alone.predict_survival_function(frame[test], grid),
+        grid,
+        train=(small_data.time[train], small_data.event[train]),
+        convention="osst",
+        sample_weight=weight[test],
+    )
+    assert brier.cv_results_.loc[0, "fold_0"] == pytest.approx(-value, rel=1e-10)
+    scaled = OptimalSurvivalTreeCV(max_depth=1, n_folds=3, choose="leaf_penalty")
+    first = scaled.fit(frame, y, sample_weight=weight).cv_results_
+    second = scaled.fit(frame, y, sample_weight=100 * weight).cv_results_
+    np.testing.assert_allclose(second["mean_score"], first["mean_score"], rtol=1e-9)
+    np.testing.assert_allclose(second["leaf_penalty"], 100 * first["leaf_penalty"], rtol=1e-9)
+
+
+# ---------------------------------------------------------------------- start-stop rows
+
+
+def split_rows(y, entry, seed=0):
+    """Each row of a right-censored outcome cut at up to three times: position of the row, and the outcome."""
+    rng = np.random.default_rng(seed)
+    row, begin, end, last = [], [], [], []
+    for i, (start, stop) in enumerate(zip(entry, y.time, strict=True)):
+        cuts = [start, *np.sort(rng.uniform(start, stop, rng.integers(0, 4))), stop]
+        row += [i] * (len(cuts) - 1)
+        begin += cuts[:-1]
+        end += cuts[1:]
+        last += [False] * (len(cuts) - 2) + [True]
+    return np.array(row), np.array(begin), np.array(end), np.array(last)
+
+
+def test_rows_split_at_random_times_with_id_give_the_same_tree(gbsg2: SurvivalData):
+    n, rng = len(gbsg2), np.random.default_rng(0)
+    entry = gbsg2.time * rng.uniform(0, 0.5, n) * (rng.random(n) < 0.4)
+    weight = rng.uniform(0.5, 3.0, n)
+    row, begin, end, last = split_rows(gbsg2.y, entry)
+    assert len(row) > 2 * n
+    frame, cut = gbsg2.frame, gbsg2.frame.iloc[row]
+    whole = Surv(gbsg2.time, gbsg2.event, entry=entry, id=np.arange(n))
+    parts = Surv(end, gbsg2.event[row] & last, entry=begin, id=row)
+    settings = {"max_depth": 2, "min_leaf": 30}
+    one = OptimalSurvivalTree(**settings).fit(frame, whole, sample_weight=weight)
+    many = OptimalSurvivalTree(**settings).fit(cut, parts, sample_weight=weight[row])
+    assert many.summary() == one.summary()
+    assert many.loss_ == one.loss_
+    times = [400.0, 1500.0]
+    np.testing.assert_array_equal(
+        many.predict_survival_function(frame, times), one.predict_survival_function(frame, times)
+    )
+    score = one.score(frame, whole, sample_weight=weight)
+    assert many.score(cut, parts, sample_weight=weight[row]) == pytest.approx(score, abs=1e-10)
+    one_cv = OptimalSurvivalTreeCV(max_depth=1, n_folds=3).fit(frame, whole, sample_weight=weight)
+    many_cv = OptimalSurvivalTreeCV(max_depth=1, n_folds=3).fit(cut, parts, sample_weight=weight[row])
+    pd.testing.assert_frame_equal(many_cv.cv_results_, one_cv.cv_results_)
+    np.testing.assert_array_equal(many_cv.folds_, one_cv.folds_[row])
+    cause = np.where(gbsg2.event, rng.integers(1, 3, n), 0)
+    whole = Surv(gbsg2.time, cause, causes="auto", entry=entry, id=np.arange(n))
+    parts = Surv(end, np.where(last, cause[row], 0), causes="auto", entry=begin, id=row)
+    one = OptimalCompetingRisksTree(**settings).fit(frame, whole, sample_weight=weight)
+    many = OptimalCompetingRisksTree(**settings).fit(cut, parts, sample_weight=weight[row])
+    assert many.loss_ == one.loss_
+    np.testing.assert_array_equal(many.incidence_, one.incidence_)
+
+
+def test_covariates_that_change_ask_for_a_path(tmp_path):
+    data = load_dataset("heart")
+    tree = OptimalSurvivalTree(max_depth=2, min_leaf=20).fit(data.frame, data.y)
+    assert tree.time_varying_
+    assert tree.n_samples_fit_ == 172
+    tree.save(tmp_path / "tree")
+    tree = OptimalSurvivalTree.load(tmp_path / "tree")
+    first = data.frame[:4]
+    for call in (
+        lambda: tree.predict_survival_function(first, [100.0]),
+        lambda: tree.predict_quantile(first),
+        lambda: tree.predict_rmst(first, 100.0),
+    ):
+        with pytest.raises(ConfigError, match=r"entry= and id=.* after="):
+            call()
+    stays = tree.predict_survival_function(first, [100.0], after=0.0)
+    alone = tree.curves_.survival_at([100.0])[tree.apply(first), 0]
+    np.testing.assert_allclose(stays[:, 0], alone, rtol=1e-12)
+    # Row 3 follows row 2 of a subject that changes its leaf, or not: the product over both rows.
+    rows = data.person == data.person[np.bincount(data.person)[data.person] == 2][0]
+    path = tree.predict_survival_function(
+        data.frame[rows], [100.0], entry=data.entry[rows], id=data.person[rows]
+    )
+    leaf, begin = tree.apply(data.frame[rows]), data.entry[rows][1]
+    before, after = (tree.curves_.survival_at([begin, 100.0])[k] for k in leaf)
+    assert path[0, 0] == pytest.approx(before[0] * after[1] / after[0], rel=1e-12)
+    with pytest.raises(DataError, match="y has no entry and no id"):
+        tree.score(data.frame, (data.time, data.event))
+    y = Surv(data.time, 1 * data.event + (data.event & (data.frame["age"] > 0)), causes="auto",
+             entry=data.entry, id=data.person)  # fmt: skip
+    causes = OptimalCompetingRisksTree(max_depth=1, min_leaf=20).fit(data.frame, y)
+    with pytest.raises(ConfigError, match="after="):
+        causes.predict_cumulative_incidence(first, [100.0])
+    assert causes.predict_cumulative_incidence(first, [100.0], after=0.0).shape == (4, 2, 1)
+    assert 0.5 < causes.score(data.frame, y) <= 1.0
