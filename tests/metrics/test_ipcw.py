@@ -38,6 +38,17 @@ def test_censoring_equals_scikit_survival(rows):
     np.testing.assert_allclose(censoring_distribution(*rows).at(times), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("tied_events", ["removed", "at_risk"])
+@given(rows=cohorts(min_size=1))
+def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
+    weight = 1 + np.arange(rows.time.size) % 4
+    again = np.repeat(np.arange(rows.time.size), weight)
+    expected = censoring_distribution(rows.time[again], rows.event[again], tied_events=tied_events)
+    for factor in (1.0, 0.1):
+        g = censoring_distribution(*rows, tied_events=tied_events, sample_weight=factor * weight)
+        np.testing.assert_allclose(g.values, expected.values, rtol=0, atol=1e-12)
+
+
 def test_shapes_pass_through_and_the_last_value_stays():
     km = KaplanMeier.fit([1.0, 3.0], [1, 0])
     assert km.at(2.0).shape == ()
