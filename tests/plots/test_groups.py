@@ -4,7 +4,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.exceptions import DataError
 from sstorch.plots import plot_groups, plot_stability
 from sstorch.plots.figures import COLOURS
@@ -54,6 +54,28 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     assert counts[: counts.index("group 1")][1] == str(((leaf == 0) & (start == 0)).sum())
     with pytest.raises(DataError, match="one target for every row"):
         plot_groups(fitted, gbsg2.frame[:5], (gbsg2.time, gbsg2.event))
+
+
+def test_weights_enter_steps_and_model(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    weight, leaf = np.random.default_rng(0).lognormal(0, 1, len(gbsg2)), fitted.apply(gbsg2.frame)
+    weight[::5] = 0
+    inside = (leaf == leaf.min()) & (weight > 0)
+    y = gbsg2.time, gbsg2.event
+    band = metrics.KaplanMeierBand.fit(*(part[inside] for part in y), sample_weight=weight[inside])
+    for ax, _ in (
+        plot_groups(fitted, gbsg2.frame, y, sample_weight=weight),
+        plot_groups(fitted, gbsg2.frame, Surv(*y, weight=weight / weight.sum())),
+    ):
+        observed = next(line for line in ax.lines if line.get_drawstyle() == "steps-post")
+        predicted = next(line for line in ax.lines if line.get_linestyle() == "--")
+        times, values = observed.get_data()
+        np.testing.assert_allclose(values, band.at(times).value)
+        limits = np.concatenate([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
+        for part in band.at(times)[1:]:
+            assert np.abs(limits[:, None] - part).min(axis=0).max() < 1e-12
+        at, mean = (np.asarray(part) for part in predicted.get_data())
+        curves = fitted.predict_survival_function(gbsg2.frame[inside], at)
+        np.testing.assert_allclose(mean, np.average(curves, axis=0, weights=weight[inside]))
 
 
 def test_a_group_of_one_row_and_a_figure_of_ones_own(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:

@@ -1,0 +1,202 @@
+"""Weights of a fit in tables, intervals, tests and recalibration of soft trees."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, recalibrate
+from sstorch.data import stratified_folds
+from sstorch.exceptions import DataError
+from sstorch.metrics import KaplanMeierBand
+from sstorch.soft.group_validation import held_out_groups
+
+
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
+    """Covariates of three kinds, times, two causes (0 is censored), and integer weights."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, n),
+            "z": rng.lognormal(0, 1, n),
+            "g": rng.choice(["a", "b", "c"], n),
+            "s": rng.integers(0, 2, n),
+        }
+    )
+    log_time = -0.03 * (frame["age"] - 60) + 0.8 * (frame["g"] == "b") - 0.4 * frame["s"]
+    time = 365.25 * np.exp(log_time.to_numpy() + 0.6 * np.log(rng.exponential(1, n)))
+    censoring = rng.exponential(700, n)
+    cause = np.where(time <= censoring, np.where(rng.random(n) < 0.6, 1, 2), 0)
+    return frame, np.minimum(time, censoring), cause, rng.integers(1, 4, n)
+
+
+@pytest.mark.parametrize("seed", [8, 9])
+def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
+    frame, time, cause, weight = _mixed(seed)
+    again = np.repeat(np.arange(len(time)), weight)
+    repeated = frame.iloc[again].reset_index(drop=True)
+    competing = CompetingRisksTree(leaf="weibull", numeric="linear")
+    single = SoftSurvivalTree(leaf="weibull", numeric="linear")
+    at = [100.0, 365.0, 900.0]
+    y, many = Surv(time, cause, causes="auto"), Surv(time[again], cause[again], causes="auto")
+    one = competing.fit(frame, y, sample_weight=weight)
+    weighted, groups = one.predict_cumulative_incidence(frame, at), one.apply(frame)
+    table = one.group_table_
+    other = competing.fit(repeated, many)
+    np.testing.assert_allclose(weighted, other.predict_cumulative_incidence(frame, at), atol=1e-12)
+    np.testing.assert_array_equal(groups, other.apply(frame))
+    for name in table.columns[table.columns.get_level_values(1).str.contains("F")]:
+        np.testing.assert_allclose(table[name], other.group_table_[name], atol=1e-12)
+    curves = single.fit(frame, (time, cause > 0), sample_weight=weight).predict_survival_function(frame, at)
+    nodes = single.node_table_
+    single.fit(repeated, (time[again], cause[again] > 0))
+    np.testing.assert_allclose(curves, single.predict_survival_function(frame, at), atol=1e-12)
+    shown = nodes.filter(regex=r"^(S\(|KM S\(|median|KM median$)")
+    assert shown.shape[1] >= 6
+    np.testing.assert_allclose(shown, single.node_table_[shown.columns], atol=1e-9, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    return SoftSurvivalTree(2, "weibull", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+
+
+@pytest.fixture(scope="module")
+def uneven(gbsg2: SurvivalData) -> np.ndarray:
+    return np.random.default_rng(0).lognormal(0, 1, len(gbsg2))
+
+
+def test_group_table_does_not_depend_on_the_scale_of_weights(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData, uneven: np.ndarray
+) -> None:
+    plain = fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0, 1500.0])
+    equal = fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0, 1500.0], sample_weight=np.full(686, 1 / 686))
+    pd.testing.assert_frame_equal(plain, equal, rtol=1e-12)
+    one, other = (
+        fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0, 1500.0], n_resamples=3, sample_weight=weight)
+        for weight in (uneven, uneven / uneven.sum())
+    )
+    pd.testing.assert_frame_equal(one, other, rtol=1e-9)
+    inside = fitted.apply(gbsg2.frame) == one.index[0]
+    band = KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], sample_weight=uneven[inside])
+    row = one.iloc[0]
+    parts = ["estimate", "lower", "upper"]
+    np.testing.assert_allclose(row["S(500)"][parts].to_numpy(float), np.ravel(band.at(500.0)), rtol=1e-12)
+    np.testing.assert_array_equal(row["median"][parts].to_numpy(float), band.quantile())
+    curves = fitted.predict_survival_function(gbsg2.frame[inside], [500.0])[:, 0]
+    assert row["S(500)", "model"] == pytest.approx(uneven[inside] @ curves / uneven[inside].sum())
+
+
+def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> None:
+    """A cut of every subject at half the time changes nothing."""
+    n = len(gbsg2)
+    twice, half = np.r_[np.arange(n), np.arange(n)], gbsg2.time / 2
+    y = Surv(
+        np.r_[half, gbsg2.time],
+        np.r_[np.zeros(n, dtype=bool), gbsg2.event],
+        entry=np.r_[np.zeros(n), half],
+        id=twice,
+    )
+    weight = 1.0 + np.arange(n) % 3
+    counting = SoftSurvivalTree(1, "weibull", numeric="linear").fit(
+        gbsg2.frame.iloc[twice].reset_index(drop=True), y
+    )
+    whole = counting.group_table(
+        gbsg2.frame, Surv(*_y(gbsg2), entry=np.zeros(n), id=np.arange(n)), [500.0], sample_weight=weight
+    )
+    cut = counting.group_table(
+        gbsg2.frame.iloc[twice].reset_index(drop=True), y, [500.0], sample_weight=weight[twice]
+    )
+    for name in ("median", "S(500)"):
+        pd.testing.assert_frame_equal(whole[name], cut[name], rtol=1e-10)
+
+
+def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, uneven: np.ndarray) -> None:
+    tree = SoftSurvivalTree(1, "weibull", numeric="linear")
+    texts = [
+        tree.fit(gbsg2.frame, _y(gbsg2), sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
+    ]
+    assert texts[0] == texts[1]
+    table, leaf = tree.leaf_table(), tree.apply(gbsg2.frame)
+    for number, row in table.iterrows():
+        inside = leaf == number
+        band = KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], sample_weight=uneven[inside])
+        assert row["KM median lower"] == band.quantile().lower
+        at = float(tree.node_table_.filter(regex=r"^S\(").columns[0][2:-1])
+        for time, expected in ((row["median"], 0.5), (at, row[f"S({at:g})"])):
+            if np.isfinite(time):
+                curves = tree.predict_survival_function(gbsg2.frame[inside], [time])[:, 0]
+                assert np.average(curves, weights=uneven[inside]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_group_validation_with_weights_that_sum_to_one(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData, uneven: np.ndarray
+) -> None:
+    folds = stratified_folds(gbsg2.event, 3, 0)
+    groups = np.tile(fitted.apply(gbsg2.frame), (3, 1))
+
+    def validated(weight: np.ndarray) -> list[float]:
+        found = held_out_groups(gbsg2.reweighted(weight), folds, groups)
+        return [found.c_groups, found.p_value, found.n_groups]
+
+    plain = held_out_groups(gbsg2, folds, groups)
+    assert held_out_groups(gbsg2.reweighted(np.full(686, 1 / 686)), folds, groups).p_value == plain.p_value
+    assert validated(uneven / uneven.sum()) == pytest.approx(validated(7 * uneven), rel=1e-9)
+    assert validated(uneven)[1] < 1e-4
+
+
+def test_frequency_weights_validate_groups_as_repeated_rows(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    weight = 1 + np.arange(len(gbsg2)) % 3
+    again = np.repeat(np.arange(len(gbsg2)), weight)
+    folds, groups = stratified_folds(gbsg2.event, 3, 0), np.tile(fitted.apply(gbsg2.frame), (3, 1))
+    one = held_out_groups(gbsg2.reweighted(weight), folds, groups, "frequency")
+    other = held_out_groups(gbsg2.subset(again), folds[again], groups[:, again])
+    assert (one.c_groups, one.n_groups) == pytest.approx((other.c_groups, other.n_groups), rel=1e-12)
+    assert one.p_value == pytest.approx(other.p_value, rel=1e-8)
+
+
+def test_frequency_weights_that_are_no_integers_raise(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    given = {"sample_weight": np.full(686, 0.5), "weights": "frequency"}
+    for call in (fitted.group_table, fitted.validate_groups, fitted.recalibrated):
+        with pytest.raises(DataError, match="weights='frequency' needs integers"):
+            call(gbsg2.frame, _y(gbsg2), **given)
+
+
+def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:
+    """Exponential leaves: e^a = sum w d / sum w H, with variance sum w^2 (d - e^a H)^2 / (sum w d)^2."""
+    tree = SoftSurvivalTree(0, "exponential", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+    hazard = np.diag(tree.predict_cumulative_hazard_function(gbsg2.frame, gbsg2.time))
+    uneven = np.random.default_rng(1).lognormal(0, 1, len(gbsg2))
+    for weight in (uneven, np.ones(len(gbsg2))):
+        for scale in (1.0, 1 / weight.sum(), 50.0):
+            found = recalibrate(tree, gbsg2.frame, _y(gbsg2), sample_weight=scale * weight).recalibration_
+            rate = weight @ gbsg2.event / (weight @ hazard)
+            error = np.sqrt(weight**2 @ (gbsg2.event - rate * hazard) ** 2) / (weight @ gbsg2.event)
+            assert found.intercept == pytest.approx(np.log(rate), abs=1e-6)
+            assert found.intercept_error == pytest.approx(error, rel=1e-5)
+
+
+@pytest.mark.nightly
+def test_errors_of_recalibration_are_the_spread_over_samples() -> None:
+    torch.manual_seed(0)
+
+    def sample(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:
+        x = rng.normal(0, 1, n)
+        time, censoring = np.exp(0.7 * x + 0.6 * np.log(rng.exponential(1, n))), rng.exponential(2, n)
+        return pd.DataFrame({"a": x}), (np.minimum(time, censoring), time <= censoring)
+
+    tree = SoftSurvivalTree(0, "weibull", numeric="linear").fit(*sample(2000, np.random.default_rng(999)))
+    found = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed + 5000)
+        X, y = sample(300, rng)
+        report = recalibrate(tree, X, y, sample_weight=rng.lognormal(0, 1, 300)).recalibration_
+        found.append((report.intercept, report.intercept_error))
+    intercept, error = np.array(found).T
+    assert error.mean() == pytest.approx(intercept.std(ddof=1), rel=0.12)  # counts gave .043 for .076
