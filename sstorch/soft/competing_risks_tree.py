@@ -185,7 +185,8 @@ class CompetingRisksTree(IncidenceEstimator):
                 array (n, p).
             y: :class:`~sstorch.Surv` with ``causes``, and with ``entry`` and ``id`` for left truncation and
                 start-stop rows.
-            sample_weight: (n,), >= 0.
+            sample_weight: (n,), >= 0: sampling weights, as in :meth:`SoftSurvivalTree.fit
+                <sstorch.SoftSurvivalTree.fit>`; the group table is weighted.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.

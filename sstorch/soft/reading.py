@@ -626,11 +626,11 @@ class ReadableTree:
             Indexed by leaf, left to right: ``node``, training ``rows`` and ``events``, ``median`` (time at
             which the mean predicted survival of these rows is 1/2, nan if that is after the last training
             event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, ``KM median``
-            with lower and upper limit of 95 % and ``KM S(t)``, Kaplan-Meier of the same rows (nan where it is
+            with its 95 % confidence limits and ``KM S(t)``, Kaplan-Meier of the same rows (nan where it is
             not reached or not known; ``NPMLE``, Turnbull's estimate, where times are intervals), and shape
-            parameters. These rows have placed the gates, which makes
-            groups look further apart than they are; :meth:`~sstorch.SoftSurvivalTree.group_table` corrects
-            that.
+            parameters. Means, Kaplan-Meier and its limits are weighted, numbers of rows and events are not.
+            These rows have placed the gates, which makes groups look further apart than they are;
+            :meth:`~sstorch.SoftSurvivalTree.group_table` corrects that.
         """
         return leaf_table(self._tree, self.node_table_)
 

@@ -239,7 +239,8 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
                 already, instead of ``n_resamples``.
             weights: ``"sampling"``: intervals do not depend on the scale of the weights, and unequal weights
                 widen them (infinitesimal jackknife, :class:`~sstorch.metrics.KaplanMeierBand`);
-                ``"frequency"``: how often each row was observed, as integers.
+                ``"frequency"``: how often each row was observed, as integers. Resamples draw rows with their
+                weights in both cases.
 
         Returns:
             A row for each leaf with rows, indexed by ``group``; columns of two levels: numbers of ``rows``

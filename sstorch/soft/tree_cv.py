@@ -232,7 +232,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
             y: likewise; with entry times not for ``scoring="ibs"`` or a function, which do not support left
                 truncation.
-            sample_weight: (n,), >= 0; scores are weighted, too.
+            sample_weight: (n,), >= 0: sampling weights, as in :meth:`SoftSurvivalTree.fit
+                <sstorch.SoftSurvivalTree.fit>`; scores are weighted, too.
 
         Raises:
             DataError: the data cannot be used, or too few events for so many folds.

@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, Surv
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
+from sstorch.deploy.calculator import PageGroup
+from sstorch.deploy.exporter import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 
@@ -165,3 +167,14 @@ def test_the_command(
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
     assert not Path("other.html").exists()
+
+
+def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
+    rng = np.random.default_rng(0)
+    time, event, leaf = rng.exponential(1, 60), rng.random(60) < 0.7, np.arange(60) % 2
+    weight = np.where(rng.random(60) < 0.2, 0.0, rng.lognormal(0, 1, 60))
+    groups = [PageGroup("one"), PageGroup("two")]
+    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0)):
+        inside = leaf == number
+        band = KaplanMeierBand.fit(time[inside], event[inside], sample_weight=weight[inside])
+        np.testing.assert_allclose(group.survival, band.at(group.times).value, atol=1e-6)

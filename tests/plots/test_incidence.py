@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from sstorch import CompetingRisksTree
+from sstorch import CompetingRisksTree, Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
 from sstorch.plots import plot_incidence
@@ -45,3 +45,26 @@ def test_incidences_are_stacked_by_group() -> None:
     pyplot.close(axes[0].figure)
     with pytest.raises(DataError, match="one target for every row"):
         plot_incidence(tree, x[:5], (time, cause))
+
+
+def test_weights_enter_colours_and_lines() -> None:
+    rng = np.random.default_rng(1)
+    x, time = rng.normal(size=(120, 2)), rng.exponential(1, 120)
+    cause, weight = rng.integers(0, 3, 120), np.where(rng.random(120) < 0.2, 0.0, rng.lognormal(0, 1, 120))
+    y = Surv(time, cause, causes="auto", weight=weight)
+    tree = CompetingRisksTree(1, "exponential").fit(x, y)
+    for axes in (
+        plot_incidence(tree, x, y),
+        plot_incidence(tree, x, Surv(time, cause, causes="auto"), sample_weight=weight / weight.sum()),
+    ):
+        group = int(axes[0].get_title().split()[1].rstrip(":"))
+        inside = (tree.apply(x) == group) & (weight > 0)
+        seen, top = axes[0].lines[-1].get_data()
+        options = {"n_causes": 2, "sample_weight": weight[inside]}
+        observed = aalen_johansen(time[inside], cause[inside], seen, **options).sum(axis=0)
+        np.testing.assert_allclose(top, observed, rtol=1e-10)
+        end = axes[0].get_xlim()[1]
+        predicted = tree.predict_cumulative_incidence(x[inside], [end]).sum(axis=1)[:, 0]
+        highest = max(part.get_datalim(axes[0].transData).y1 for part in axes[0].collections)
+        assert highest == pytest.approx(np.average(predicted, weights=weight[inside]), rel=1e-9)
+        pyplot.close(axes[0].figure)
