@@ -189,7 +189,7 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
     if isinstance(y, np.ndarray):
         raise DataError(f"y is a plain array of shape {y.shape}, which does not say what is time; {_FORMS}")
     if isinstance(y, str):
-        raise DataError(f"y is {y!r}; to name columns of X, write duration_col={y!r}, event_col=...")
+        raise DataError(f"y is {y!r}; to name columns of a frame, give Surv.of(frame, time={y!r}, event=...)")
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SurvivalData
+from sstorch import Surv, SurvivalData
 from sstorch.data import load_file
 from sstorch.data.causes import parse_causes
 from sstorch.exceptions import ConfigError, DataError
@@ -47,9 +47,9 @@ def test_a_structured_array_holds_causes() -> None:
     ("column", "causes", "said"),
     [
         ([True, False, True, True, False], "auto", "boolean, which tells no cause"),
-        ([0, 3, 1, 1, 0], "auto", "no row of cause has cause '2'"),
-        ([0, 2.5, 1, 1, 0], "auto", r"cause is 2.5 in 1 row \(0-based position 1\)"),
-        ([0, np.nan, 1, 1, 0], "auto", "cause is missing in 1 row"),
+        ([0, 3, 1, 1, 0], "auto", "no row of y has cause '2'"),
+        ([0, 2.5, 1, 1, 0], "auto", r"event is 2.5 in 1 row \(0-based position 1\)"),
+        ([0, np.nan, 1, 1, 0], "auto", "event is missing in 1 row"),
         (["a", "b", "c", "a", "a"], "auto", "no value 'censored'"),
         ([0, 2, 1, 3, 0], NAMES, "'0', '3' beside the causes"),
         ([0, 2, 1, 1, 0], {1: "death", 2: "death"}, "have one name"),
@@ -59,11 +59,11 @@ def test_a_structured_array_holds_causes() -> None:
 )
 def test_what_is_no_cause_is_refused(column: list[object], causes: object, said: str) -> None:
     with pytest.raises((DataError, ConfigError), match=said):
-        SurvivalData(X, (TIME, column), causes=causes)
+        SurvivalData(X, Surv(TIME, column, causes=causes))  # type: ignore[arg-type]
 
 
 def test_causes_go_with_their_rows() -> None:
-    data = SurvivalData(X, (TIME, CODES), causes=NAMES)
+    data = SurvivalData(X, Surv(TIME, CODES, causes=NAMES))
     assert data.cause_names == ("relapse", "death")
     np.testing.assert_array_equal(data.event, [False, True, True, True, False])
     part = data.subset([1, 4])
@@ -75,20 +75,20 @@ def test_causes_go_with_their_rows() -> None:
     np.testing.assert_array_equal(data.of_cause(1).event, [False, False, True, True, False])
     with pytest.raises(ConfigError, match=r"no cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
         data.of_cause("infection")
-    with pytest.raises(DataError, match="tell no causes"):
+    with pytest.raises(DataError, match="the data have one event; for causes give Surv"):
         death.cause  # noqa: B018
 
 
 def test_rows_that_are_scored_are_read_as_those_of_training() -> None:
     words = np.array(["alive", "r", "d"])[CODES]
-    data = SurvivalData(X, (TIME, words), causes={"r": "relapse", "d": "death"})
+    data = SurvivalData(X, Surv(TIME, words, causes={"r": "relapse", "d": "death"}))
     assert data.causes is not None
-    some = SurvivalData(X[:1], (TIME[:1], ["d"]), causes=data.causes.coding, require_events=False)
+    some = SurvivalData(X[:1], Surv(TIME[:1], ["d"], causes=data.causes.coding), require_events=False)
     np.testing.assert_array_equal(some.cause, [2])
 
 
 def test_codes_stay_refused_where_causes_are_not_asked_for() -> None:
-    with pytest.raises(DataError, match="with competing events"):
+    with pytest.raises(DataError, match=r"competing causes, say so with Surv\(time, cause, causes="):
         SurvivalData(X, (TIME, CODES))
 
 
@@ -98,5 +98,5 @@ def test_files_hold_causes(tmp_path: Path) -> None:
     data = load_file(tmp_path / "cohort.csv", time="days", cause="status", causes=NAMES)
     assert data.feature_names == ["age"]
     np.testing.assert_array_equal(data.cause, CODES)
-    with pytest.raises(ConfigError, match="leave the others out"):
+    with pytest.raises(ConfigError, match="leave event_value, event_coding out"):
         load_file(tmp_path / "cohort.csv", time="days", cause="status", event_value="2")

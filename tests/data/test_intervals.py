@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, interval
-from sstorch.data import SurvivalData, parse_causes, parse_target
-from sstorch.exceptions import DataError, DataWarning
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, Surv
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 few_events = pytest.mark.filterwarnings("ignore:3 events in 4 rows")
 X = np.array([[1.0], [4.0], [2.0], [8.0]])
-Y = interval([0, 2, 3, 5], [4, 2, 7, np.inf])
+Y = Surv.interval([0, 2, 3, 5], [4, 2, 7, np.inf])
 
 
 def test_the_four_kinds_of_rows() -> None:
@@ -23,7 +23,7 @@ def test_the_four_kinds_of_rows() -> None:
     part = data.subset([2, 0])
     assert part.intervals is not None
     np.testing.assert_array_equal(part.intervals.lower, [3, 0])
-    np.testing.assert_array_equal(part.y["upper"], [7, 4])
+    np.testing.assert_array_equal(part.y.upper, [7, 4])
     np.testing.assert_array_equal(data.at_middles().time, data.nominal_time)
 
 
@@ -36,7 +36,7 @@ def test_frames_of_bounds_are_read_alike() -> None:
 
 
 def test_exact_and_right_censored_rows_need_no_intervals() -> None:
-    data = SurvivalData(X, interval([1, 2, 3, 5], [1, 2, np.inf, 5]))
+    data = SurvivalData(X, Surv.interval([1, 2, 3, 5], [1, 2, np.inf, 5]))
     assert data.intervals is None
     np.testing.assert_array_equal(data.time, [1, 2, 3, 5])
     np.testing.assert_array_equal(data.event, [True, True, False, True])
@@ -44,7 +44,7 @@ def test_exact_and_right_censored_rows_need_no_intervals() -> None:
 
 def test_zeros_are_moved_where_they_are_times() -> None:
     with pytest.warns(DataWarning, match="1 time of zero moved to 1"):
-        data = SurvivalData(X, interval([0, 2, 0, 5], [0, 2, 9, np.inf]))
+        data = SurvivalData(X, Surv.interval([0, 2, 0, 5], [0, 2, 9, np.inf]))
     assert data.intervals is not None
     np.testing.assert_array_equal(data.intervals.lower, [1, 2, 0, 5])  # the third is censored from the left
     np.testing.assert_array_equal(data.intervals.upper, [1, 2, 9, np.inf])
@@ -71,29 +71,31 @@ def test_zeros_are_moved_where_they_are_times() -> None:
 )
 def test_bounds_that_cannot_be(lower: object, upper: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        interval(lower, upper)
+        Surv.interval(lower, upper)
 
 
 def test_rows_that_tell_nothing_of_the_event() -> None:
     with pytest.raises(DataError, match="all 4 rows are censored"):
-        SurvivalData(X, interval([1, 2, 3, 5], np.full(4, np.inf)))
+        SurvivalData(X, Surv.interval([1, 2, 3, 5], np.full(4, np.inf)))
     with pytest.raises(DataError, match="all times are 2"):
-        SurvivalData(X, interval([0, 1, 2, 2], [4, 3, 2, np.inf]))
+        SurvivalData(X, Surv.interval([0, 1, 2, 2], [4, 3, 2, np.inf]))
     with pytest.raises(DataError, match="X has 4 rows but y has 3"):
         SurvivalData(X, Y[:3])
     leak = np.arange(20.0)
     with pytest.raises(DataError, match="equals the follow-up time"):
-        SurvivalData(leak[:, None], interval(leak, leak + 3))
+        SurvivalData(leak[:, None], Surv.interval(leak, leak + 3))
 
 
-def test_entries_and_persons() -> None:
+def test_entry_and_id_with_intervals() -> None:
     with pytest.raises(
         DataError, match=r"entry is after the lower bound in 1 row .*position 2\); .* raise the lower bound"
     ):
-        SurvivalData(X, Y, entry=[0, 0, 4, 0])
-    with pytest.raises(DataError, match="rows with an id need exact or right-censored times"):
-        SurvivalData(X, Y, id=[0, 1, 2, 2])
-    assert SurvivalData(X, Y, entry=[0, 1, 3, 0]).entry.tolist() == [0, 1, 3, 0]
+        Surv.interval(Y.lower, Y.upper, entry=[0, 0, 4, 0])
+    frame = pd.DataFrame({"x": X[:, 0], "lower": Y.lower, "upper": Y.upper, "who": [0, 1, 2, 2]})
+    with pytest.raises(ConfigError, match="id does not go with bounds"):
+        Surv.of(frame, lower="lower", upper="upper", id="who")
+    late = SurvivalData(X, Surv.interval(Y.lower, Y.upper, entry=[0, 1, 3, 0]))
+    assert late.entry.tolist() == [0, 1, 3, 0]
 
 
 @few_events
@@ -101,14 +103,14 @@ def test_whoever_does_not_know_intervals_is_stopped() -> None:
     data = SurvivalData(X, Y)
     with pytest.raises(DataError, match="2 of 4 times are intervals, which are not known here"):
         _ = data.time
-    for parse in (parse_target, parse_causes):
-        for y in (Y, pd.DataFrame(Y)):
-            with pytest.raises(DataError, match="y holds intervals, which are not known here"):
-                parse(y)
+    with pytest.raises(DataError, match="plot needs exact or right-censored times, and y has interval-cens"):
+        Y.right_censored("plot")
+    with pytest.raises(DataError, match="structured array of event and time cannot hold interval outcomes"):
+        np.asarray(Y)
     with pytest.raises(DataError, match="intervals, which are not known here"):
         OptimalSurvivalTree().fit(X, Y)
     with pytest.raises(DataError, match="same row labels in a different order"):
-        interval(pd.Series([0, 1], index=[0, 1]), pd.Series([1, 2], index=[1, 0]))
+        Surv.interval(pd.Series([0, 1], index=[0, 1]), pd.Series([1, 2], index=[1, 0]))
     tree = SoftSurvivalTree(depth=0, ridge=0.1).fit(X, Y)
     with pytest.raises(DataError, match="intervals, which are not known here"):
         tree.score(X, Y)

@@ -85,10 +85,10 @@ def test_arrays_are_refused_as_lists_are(times, match):
 @pytest.mark.parametrize(
     ("y", "match"),
     [
-        (np.zeros((4, 2)), r"plain array of shape \(4, 2\).*give a pair \(time, event\)"),
+        (np.zeros((4, 2)), r"plain array of shape \(4, 2\).*give sstorch\.Surv\(time, event\), a pair"),
         (np.zeros(4), "plain array"),
-        ([TIMES, EVENTS], "list of length 2; give a pair"),
-        ((TIMES, EVENTS, EVENTS), "tuple of length 3; give a pair"),
+        ([TIMES, EVENTS], "list of length 2; give sstorch.Surv"),
+        ((TIMES, EVENTS, EVENTS), "tuple of length 3; give sstorch.Surv"),
         (None, "the target y is None"),
         ((np.zeros((4, 1)), EVENTS), r"time is an array of shape \(4, 1\)"),
         ((5.0, True), "time is a float"),
@@ -98,7 +98,7 @@ def test_arrays_are_refused_as_lists_are(times, match):
         ((TIMES, ["dead", "alive", "dead", "alive"]), r"event holds 'dead', which is no number.*== 'dead'"),
         ((TIMES, [1, 2, 1, 2]), r"event is 2 in 2 rows.*never 0.*event_coding='1/2'"),
         ((TIMES, [2, 2, 2, 2]), "event_coding='1/2'"),
-        ((TIMES, [0, 1, 2, 0]), r"event is 2 in 1 row \(0-based position 2\).*competing events"),
+        ((TIMES, [0, 1, 2, 0]), r"event is 2 in 1 row \(0-based position 2\).*competing causes"),
         ((TIMES, [0, 1, -1, 0]), "event is -1 in 1 row"),
         ((TIMES, [0, 1, 0.5, 0]), "event is 0.5 in 1 row"),
         ((TIMES, [0, 1, np.inf, 0]), "event is inf in 1 row"),
