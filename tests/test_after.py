@@ -111,14 +111,10 @@ def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
 @pytest.fixture(scope="module", params=["soft", "exact"])
 def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]:
     data = load_dataset("mgus2")
-    assert data.causes is not None
-    coding = dict(data.causes.coding)
     if request.param == "soft":
-        yield CompetingRisksTree(depth=1, leaf="weibull", causes=coding).fit_data(data), data
+        yield CompetingRisksTree(depth=1, leaf="weibull").fit_data(data), data
     else:
-        cause = np.array(["0", *coding], dtype=object)[data.cause]
-        tree = OptimalCompetingRisksTree(1, causes=coding, min_leaf=100)
-        yield tree.fit(data.frame, (data.time, cause)), data
+        yield OptimalCompetingRisksTree(1, min_leaf=100).fit(data.frame, data.y), data
 
 
 def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) -> None:

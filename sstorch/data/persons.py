@@ -12,6 +12,7 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_after, names_text, rows_text
+from sstorch.data.columns import labels
 from sstorch.data.oddities import Oddity
 from sstorch.exceptions import ConfigError, DataError
 
@@ -99,21 +100,22 @@ def check_histories(
 
 
 def check_no_roles_left(
-    frame: pd.DataFrame, person: IntArray | None, entry: FloatArray, time: FloatArray
+    frame: pd.DataFrame, id: npt.NDArray[Any] | None, entry: FloatArray, time: FloatArray
 ) -> None:
     """Refuse features of counting-process rows that are the subjects or the entry times.
 
     Args:
         frame: Features (n, p), cleaned.
-        person: Subject of each row (n,), or None.
+        id: Subject of each row (n,), as given, or None.
         entry: Entry times (n,).
         time: Times (n,).
 
     Raises:
-        DataError: A column equals the entry times, or identifies subjects: without `person`, almost every
-            row of a value begins where the row before of the same value ends.
+        DataError: A column equals the entry times, or identifies subjects: its values are those of `id`, or,
+            without `id`, almost every row of a value begins where the row before of the same value ends.
     """
     late = bool(np.ptp(entry))
+    subjects = None if id is None else labels(pd.Series(id))
     for name in frame.columns:
         column = frame[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
@@ -122,24 +124,22 @@ def check_no_roles_left(
             values = column.to_numpy()
             if late and np.array_equal(values, entry):
                 raise DataError(f"column {str(name)!r} of X holds the entry times; drop it from X")
-        if _identifies_subjects(values, person, entry, time):
+        if subjects is None:
+            identifies = _follows_subjects(values, entry, time)
+        else:
+            identifies = np.array_equal(labels(column), subjects)
+        if identifies:
             remedy = "drop it from X"
-            if person is None:
+            if subjects is None:
                 remedy = f"give it as the subject, Surv(..., id=X[{str(name)!r}]), and {remedy}"
             raise DataError(f"column {str(name)!r} of X identifies the subjects of start-stop rows; {remedy}")
 
 
-def _identifies_subjects(
-    values: npt.NDArray[Any], person: IntArray | None, entry: FloatArray, time: FloatArray
-) -> bool:
+def _follows_subjects(values: npt.NDArray[Any], entry: FloatArray, time: FloatArray) -> bool:
     order = np.lexsort((entry, values))
     same = values[order][1:] == values[order][:-1]
     if same.sum() < _MIN_FOLLOWING:
         return False
-    if person is not None:
-        # One value a subject, and one subject a value.
-        pairs = pd.DataFrame({"value": values, "person": person}).drop_duplicates()
-        return not (pairs["value"].duplicated().any() or pairs["person"].duplicated().any())
     follows = (entry[order][1:] == time[order][:-1])[same]
     return bool(follows.mean() >= _FOLLOWING and len(np.unique(values)) > 1)
 

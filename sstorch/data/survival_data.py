@@ -145,10 +145,10 @@ class SurvivalData:
         sensitive: object = None,
         time_unit: str | None = None,
     ) -> None:
-        outcome = as_surv(y)
-        X = _without_outcome(X, outcome)
+        X = _without_outcome(X, y)
+        frame, outcome = clean_features(X), as_surv(y)
         self.time_unit = check_time_unit(time_unit)
-        odd = self._set(clean_features(X), X, outcome, sample_weight, require_events, zero_time)
+        odd = self._set(frame, X, outcome, sample_weight, require_events, zero_time)
         if require_events:
             tell([*odd_columns(self.frame, self.nominal_time), *odd], strict=False, stacklevel=2)
         if sensitive is not None:
@@ -199,7 +199,7 @@ class SurvivalData:
             free = y.recurrent or not require_events
             odd = check_histories(self.person, ids, self.entry, self.given_time, self.event, free)
         if require_events and y.type in ("counting", "competing counting"):
-            check_no_roles_left(frame, self.person, self.entry, self.given_time)
+            check_no_roles_left(frame, y.id, self.entry, self.given_time)
         return odd
 
     @classmethod
@@ -560,14 +560,14 @@ class SurvivalData:
         )
 
 
-def _without_outcome(X: object, y: Surv) -> object:
+def _without_outcome(X: object, y: object) -> object:
     """Features without the columns that the outcome was taken from.
 
     Raises:
         DataError: The column of the times is another one than that of the outcome, or no feature is left.
     """
     frame = to_pandas(X)
-    if not y.columns or not isinstance(frame, pd.DataFrame):
+    if not isinstance(y, Surv) or not y.columns or not isinstance(frame, pd.DataFrame):
         return X
     taken = set(y.columns.values())
     keep = [str(name) not in taken for name in frame.columns]

@@ -122,7 +122,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     # The curve behind that of the patient is Kaplan-Meier of the rows, from their entry on.
     one = OptimalSurvivalTree(0).fit(rows.frame, (rows.time, rows.event))
     entry = np.where(np.arange(200) % 2, 0.5 * rows.time, 0.0)
-    one.export_calculator(page, rows.frame, (rows.time, rows.event), entry=entry)
+    one.export_calculator(page, rows.frame, Surv(rows.time, rows.event, entry=entry))
     band = KaplanMeierBand.fit(rows.time, rows.event, entry=entry)
     text = page.read_text()
     assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
@@ -138,7 +138,7 @@ def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
         tree.export_calculator(page, horizons=[1e6])
     with pytest.raises(ConfigError, match="give both"):
         tree.export_calculator(page, y=(rows.time, rows.event))
-    with pytest.raises(DataError, match="X has 200 rows and y 3"):
+    with pytest.raises(DataError, match="X has 200 rows but y has 3; give one outcome for every row"):
         tree.export_calculator(page, rows.frame, (rows.time[:3], rows.event[:3]))
     with pytest.raises(ConfigError, match="choose another file"):
         tree.export_calculator(tmp_path / "no" / "page.html")

@@ -43,7 +43,7 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     assert counts[: counts.index("group 1")][1] == str((leaf == 0).sum())
     assert ax.get_xlabel() == "days"
     start = np.where(np.arange(len(gbsg2)) % 2, 0.4 * gbsg2.time, 0.0)
-    ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), entry=start)
+    ax, below = plot_groups(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=start))
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     band = metrics.KaplanMeierBand.fit(
         *(part[leaf == 0] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 0]

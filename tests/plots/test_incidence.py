@@ -17,8 +17,9 @@ def test_incidences_are_stacked_by_group() -> None:
     time = np.minimum(np.minimum(first, second), 1.5)
     cause = np.select([first <= time, second <= time], [1, 2], 0)
     causes = {1: "relapse", 2: "death"}
-    tree = CompetingRisksTree(1, "exponential", causes=causes, time_unit="years").fit(x, (time, cause))
-    axes = plot_incidence(tree, x, (time, cause))
+    y = Surv(time, cause, causes=causes)
+    tree = CompetingRisksTree(1, "exponential", time_unit="years").fit(x, y)
+    axes = plot_incidence(tree, x, y)
     groups = np.unique(tree.apply(x))
     assert len(axes) == len(groups) == 2
     at_end = [
@@ -38,13 +39,13 @@ def test_incidences_are_stacked_by_group() -> None:
         np.where(np.arange(len(time)) % 2, 0.5 * time, 0.0),
         tree.apply(x) == groups[np.argmax(at_end)],
     )
-    axes = plot_incidence(tree, x, (time, cause), entry=start)
+    axes = plot_incidence(tree, x, Surv(time, cause, entry=start, causes=causes))
     seen, top = axes[0].lines[-1].get_data()
     observed = aalen_johansen(time[inside], cause[inside], seen, 2, entry=start[inside]).sum(axis=0)
     np.testing.assert_allclose(top, observed, rtol=1e-12)
     pyplot.close(axes[0].figure)
     with pytest.raises(DataError, match="one target for every row"):
-        plot_incidence(tree, x[:5], (time, cause))
+        plot_incidence(tree, x[:5], y)
 
 
 def test_weights_enter_colours_and_lines() -> None:

@@ -13,6 +13,7 @@ from sstorch import (
     OptimalSurvivalTree,
     SoftSurvivalTree,
     SoftSurvivalTreeCV,
+    Surv,
     SurvivalData,
     metrics,
 )
@@ -38,7 +39,7 @@ def simulated(n: int, seed: int = 0) -> SurvivalData:
     censored = rng.uniform(100, 3000, n)
     time = np.ceil(np.minimum(np.minimum(relapse, death), censored))
     cause = np.select([relapse <= np.minimum(death, censored), death <= censored], [1, 2], 0)
-    return SurvivalData(frame, (time, cause), causes=CAUSES)
+    return SurvivalData(frame, Surv(time, cause, causes=CAUSES))
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +49,12 @@ def data() -> SurvivalData:
 
 @pytest.fixture(scope="module")
 def tree(data: SurvivalData) -> CompetingRisksTree:
-    return CompetingRisksTree(causes=CAUSES).fit(data.frame, (data.time, data.cause))
+    return CompetingRisksTree().fit(data.frame, data.y)
 
 
 @pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES_THAT_FALL))
 def test_depth_0_is_a_regression_of_every_cause(leaf: str, data: SurvivalData) -> None:
-    model = CompetingRisksTree(depth=0, leaf=leaf, causes=CAUSES).fit_data(data)
+    model = CompetingRisksTree(depth=0, leaf=leaf).fit_data(data)
     for cause in model.causes_:
         alone = SoftSurvivalTree(depth=0, leaf=leaf).fit_data(data.of_cause(cause))
         np.testing.assert_allclose(
@@ -66,7 +67,7 @@ def test_depth_0_is_a_regression_of_every_cause(leaf: str, data: SurvivalData) -
 @pytest.mark.parametrize("leaf", nightly_but(("log_logistic", "piecewise_exponential"), FAMILIES_THAT_FALL))
 def test_incidences_are_the_integrals(leaf: str, data: SurvivalData) -> None:
     """Against the same integral on panels of a fifth of their width, with twice the nodes."""
-    model = CompetingRisksTree(depth=1, leaf=leaf, causes=CAUSES).fit_data(data)
+    model = CompetingRisksTree(depth=1, leaf=leaf).fit_data(data)
     rows = data.frame.iloc[:20]
     found = model.predict_cumulative_incidence(rows, TIMES)
     survival = model.predict_survival_function(rows, TIMES)
@@ -96,7 +97,7 @@ def _dense(model: CompetingRisksTree, rows: list[torch.Tensor], edges: np.ndarra
 def test_curves_of_random_leaves_rise_and_fall() -> None:
     """Ten thousand persons in leaves whose parameters are drawn at random, far beyond what is ever fitted."""
     data = simulated(100)
-    model = CompetingRisksTree(leaf={"relapse": "weibull", "death": "gompertz"}, causes=CAUSES).fit_data(data)
+    model = CompetingRisksTree(leaf={"relapse": "weibull", "death": "gompertz"}).fit_data(data)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(500, model._fitted[0].module.n_gate_features, generator=generator, dtype=torch.float64)
     panels = log_time_panels(model.event_times_, np.zeros(0))
@@ -124,7 +125,7 @@ def test_gates_divide_by_every_cause(tree: CompetingRisksTree, data: SurvivalDat
     columns = {name for rule in relapse.gate_table()["features"] for name in rule}
     assert "age" in columns
     assert "size" in columns
-    table = tree.group_table(data.frame, (data.time, data.cause), [800.0])
+    table = tree.group_table(data.frame, data.y, [800.0])
     for cause in tree.causes_:
         seen, predicted = table[cause, "AJ F(800)"], table[cause, "F(800)"]
         assert seen.max() - seen.min() > 0.2
@@ -136,7 +137,7 @@ def test_gates_divide_by_every_cause(tree: CompetingRisksTree, data: SurvivalDat
 def test_the_table_of_groups_is_that_of_aalen_and_johansen(
     tree: CompetingRisksTree, data: SurvivalData
 ) -> None:
-    table = tree.group_table(data.frame, (data.time, data.cause), [300.0, 1e5])
+    table = tree.group_table(data.frame, data.y, [300.0, 1e5])
     inside = tree.apply(data.frame) == table.index[0]
     expected = metrics.aalen_johansen(data.time[inside], data.cause[inside], [300.0])
     assert table["death", "AJ F(300)"].iloc[0] == expected[1, 0]
@@ -144,7 +145,7 @@ def test_the_table_of_groups_is_that_of_aalen_and_johansen(
 
 
 def test_predictions_and_scores(tree: CompetingRisksTree, data: SurvivalData) -> None:
-    y = (data.time, data.cause)
+    y = data.y
     np.testing.assert_array_equal(
         tree.predict(data.frame), tree.predict(data.frame, "relapse", tree.horizon_)
     )
@@ -181,7 +182,7 @@ def test_it_comes_back_from_its_folder(tree: CompetingRisksTree, data: SurvivalD
         again.predict_cumulative_incidence(data.frame), tree.predict_cumulative_incidence(data.frame)
     )
     assert again.summary() == tree.summary()
-    assert again.score(data.frame, (data.time, data.cause)) == tree.score(data.frame, (data.time, data.cause))
+    assert again.score(data.frame, data.y) == tree.score(data.frame, data.y)
     SoftSurvivalTree(depth=0).fit_data(data.of_cause(1)).save(tmp_path / "tree" / "cause_2")
     with pytest.raises(FormatError, match="another"):
         CompetingRisksTree.load(tmp_path / "tree")
@@ -190,10 +191,10 @@ def test_it_comes_back_from_its_folder(tree: CompetingRisksTree, data: SurvivalD
 def test_weights_count_rows(data: SurvivalData) -> None:
     weight = np.random.default_rng(0).integers(0, 3, len(data)).astype(float)
     rows = np.repeat(np.arange(len(data)), weight.astype(int))
-    options = {"depth": 1, "leaf": "log_logistic", "numeric": "linear", "causes": CAUSES}
-    weighted = CompetingRisksTree(**options).fit(data.frame, (data.time, data.cause), sample_weight=weight)
+    options = {"depth": 1, "leaf": "log_logistic", "numeric": "linear"}
+    weighted = CompetingRisksTree(**options).fit(data.frame, data.y, sample_weight=weight)
     some = data.subset(rows)
-    repeated = CompetingRisksTree(**options).fit(some.frame, (some.time, some.cause))
+    repeated = CompetingRisksTree(**options).fit(some.frame, some.y)
     np.testing.assert_allclose(
         weighted.predict_cumulative_incidence(data.frame, TIMES),
         repeated.predict_cumulative_incidence(data.frame, TIMES),
@@ -207,14 +208,13 @@ def test_weights_count_rows(data: SurvivalData) -> None:
         ({"leaf": {"relapse": "weibull"}}, "leaf names relapse; the causes are relapse, death"),
         ({"leaf": Spline(monotone=False)}, "cannot rise"),
         ({"depth": 9}, "depth"),
-        ({"causes": {1: "relapse", 3: "death"}}, "'0', '2' beside the causes"),
         ({"min_leaf": 0.7}, "min_leaf"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], said: str, data: SurvivalData) -> None:
-    model = CompetingRisksTree(**({"causes": CAUSES} | options))
+    model = CompetingRisksTree(**options)
     with pytest.raises((ConfigError, DataError), match=said):
-        model.fit(data.frame, (data.time, data.cause))
+        model.fit(data.frame, data.y)
 
 
 def test_rare_causes_and_unknown_ones(tree: CompetingRisksTree, data: SurvivalData) -> None:
@@ -222,16 +222,16 @@ def test_rare_causes_and_unknown_ones(tree: CompetingRisksTree, data: SurvivalDa
         tree.predict(data.frame, 3)
     cause = np.where((data.cause == 2) & (np.cumsum(data.cause == 2) > 6), 0, data.cause)
     with pytest.warns(DataWarning, match=r"cause death: 6 events in 400 rows"):
-        CompetingRisksTree(depth=1, causes=CAUSES).fit(data.frame, (data.time, cause))
+        CompetingRisksTree(depth=1).fit(data.frame, Surv(data.time, cause, causes=CAUSES))
 
 
 def test_it_is_cloned_as_any_estimator(tree: CompetingRisksTree, data: SurvivalData) -> None:
-    again = clone(tree).fit(data.frame, (data.time, data.cause))
+    again = clone(tree).fit(data.frame, data.y)
     np.testing.assert_array_equal(again.predict(data.frame), tree.predict(data.frame))
 
 
 def test_leaves_are_free_where_events_are_many(data: SurvivalData) -> None:
-    tree = CompetingRisksTree(depth=0, causes=CAUSES).fit_data(data)
+    tree = CompetingRisksTree(depth=0).fit_data(data)
     counts = {cause: data.of_cause(cause).n_events for cause in tree.causes_}
     assert counts["death"] < 150 <= counts["relapse"]
     names = [each.module_.family.name for each in tree.trees_.values()]
@@ -248,7 +248,10 @@ def test_an_explanation_tells_what_will_happen(tree: CompetingRisksTree, data: S
 
 
 def test_what_knows_one_event_alone_refuses_causes(data: SurvivalData) -> None:
-    y = (data.time, data.cause)
-    for model in (ConformalLowerBound(CompetingRisksTree()), SoftSurvivalTreeCV(), OptimalSurvivalTree()):
-        with pytest.raises(DataError, match="with competing events: 1 for the event of interest"):
-            model.fit(data.frame, y)
+    for model in (SoftSurvivalTree(), SoftSurvivalTreeCV(), OptimalSurvivalTree()):
+        with pytest.raises(DataError, match=r"y has competing causes \(relapse, death\): use CompetingRisks"):
+            model.fit(data.frame, data.y)
+    with pytest.raises(DataError, match="conformal bounds need right-censored times, and y is competing"):
+        ConformalLowerBound(CompetingRisksTree()).fit(data.frame, data.y)
+    with pytest.raises(DataError, match="y has one event; a model of competing risks needs Surv"):
+        CompetingRisksTree().fit(data.frame, (data.time, data.event))

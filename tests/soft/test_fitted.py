@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 
 from sstorch.bench import cross_validate
-from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.exceptions import FormatError
 from sstorch.files import reading
 from sstorch.nn import Prediction, Spline
@@ -91,10 +91,14 @@ def test_likelihood_with_entries_and_weights(small_data: SurvivalData) -> None:
     at = (np.stack([time, entry], axis=1), np.arange(120))
     hazard = tree.curves(x, at[0], "cumulative_hazard") @ [1.0, -1.0]
     rows = event * np.log(tree.curves(x, time[:, None], "hazard")[:, 0]) - hazard
-    value = tree.log_likelihood(x, time, event, entry, weight)
-    assert value == pytest.approx(np.average(rows, weights=weight), rel=1e-12)
-    assert tree.log_likelihood(x, time, event, 0 * time) == tree.log_likelihood(x, time, event)
-    assert tree.log_likelihood(x, time, event, entry) != tree.log_likelihood(x, time, event)
+
+    def value(entry: object, weight: object = None) -> float:
+        outcome = Surv(time, event, entry=entry)
+        return tree.log_likelihood(x, SurvivalData(small_data.frame, outcome, sample_weight=weight))
+
+    assert value(entry, weight) == pytest.approx(np.average(rows, weights=weight), rel=1e-12)
+    assert value(0 * time) == value(None)
+    assert value(entry) != value(None)
 
 
 def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: SurvivalData) -> None:

@@ -10,7 +10,7 @@ from lifelines.utils import restricted_mean_survival_time
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, metrics
+from sstorch import SoftSurvivalTree, Surv, SurvivalData, load_dataset, metrics
 from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft import GroupValidation
@@ -102,7 +102,7 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     plain = tree.validate_groups(small_data.frame, _y(small_data), 3)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
     weighted = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
-    late = tree.validate_groups(small_data.frame, _y(small_data), 3, entry=0.3 * small_data.time)
+    late = tree.validate_groups(small_data.frame, Surv(*_y(small_data), entry=0.3 * small_data.time), 3)
     assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
     assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
     weight[:5] = 0  # as if they were not there

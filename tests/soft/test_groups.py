@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, metrics
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.exceptions import ConfigError
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.groups import _matched, _over_places, _turned, groups_text
@@ -59,7 +59,7 @@ def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: Survival
     for name in one.columns.get_level_values(0).unique()[2:]:
         pd.testing.assert_frame_equal(one[name], many[name])
     entry = 0.3 * gbsg2.time
-    late = fitted.group_table(gbsg2.frame, _y(gbsg2), [700.0], entry=entry)
+    late = fitted.group_table(gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
     inside = fitted.apply(gbsg2.frame) == 0
     band = metrics.KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside])
     np.testing.assert_allclose(late.loc[0, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))

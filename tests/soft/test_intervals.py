@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, interval, load_dataset
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
@@ -23,7 +23,7 @@ LEAVES = {"weibull": "weibull", "loglogistic": "log_logistic", "lognormal": "log
 def to_visits(data: SurvivalData, step: float) -> Any:
     """What is known of events if people are seen each so many days alone."""
     lower = np.where(data.event, np.ceil(data.time / step) * step - step, data.time)
-    return interval(lower, np.where(data.event, lower + step, np.inf))
+    return Surv.interval(lower, np.where(data.event, lower + step, np.inf))
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
@@ -42,7 +42,7 @@ def test_regressions_against_survreg(name: str, leaf: str) -> None:
 
 
 def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData) -> None:
-    y = interval(gbsg2.time, np.where(gbsg2.event, gbsg2.time, np.inf))
+    y = Surv.interval(gbsg2.time, np.where(gbsg2.event, gbsg2.time, np.inf))
     trees = [SoftSurvivalTree().fit(gbsg2.frame, target) for target in (y, (gbsg2.time, gbsg2.event))]
     times = [300.0, 1000.0, 2000.0]
     curves = [tree.predict_survival_function(gbsg2.frame, times) for tree in trees]
@@ -60,7 +60,7 @@ def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData)
 )
 def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(300))
-    narrow = interval(data.time - 0.01 * data.event, np.where(data.event, data.time + 0.01, np.inf))
+    narrow = Surv.interval(data.time - 0.01 * data.event, np.where(data.event, data.time + 0.01, np.inf))
     times = [300.0, 1000.0, 2000.0]
     exact, within = (
         SoftSurvivalTree(**settings).fit(data.frame, y).predict_survival_function(data.frame, times)
@@ -101,21 +101,20 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     weighted = SoftSurvivalTree(**settings).fit(data.frame, y, sample_weight=weight)
     repeated = SoftSurvivalTree(**settings).fit(data.frame.iloc[again].reset_index(drop=True), y[again])
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1e-9)
-    entry = np.round(0.5 * y["lower"])
-    late = SoftSurvivalTree(**settings).fit(data.frame, y, entry=entry)
-    total = late.log_likelihood(data.frame, y, entry=entry)
-    bounds = np.unique(np.concatenate([y["lower"], y["upper"], entry]))
+    entry = np.round(0.5 * y.lower)
+    late_y = Surv.interval(y.lower, y.upper, entry=entry)
+    late = SoftSurvivalTree(**settings).fit(data.frame, late_y)
+    total = late.log_likelihood(data.frame, late_y)
+    bounds = np.unique(np.concatenate([y.lower, y.upper, entry]))
     curves = late.predict_survival_function(data.frame, bounds[:-1])  # the last one is infinite
     curves = np.column_stack([curves, np.zeros(len(data))])
 
     def at(times: Any) -> Any:
         return curves[np.arange(len(data)), np.searchsorted(bounds, times)]
 
-    by_hand = np.log((at(y["lower"]) - at(y["upper"])) / at(entry)).mean()
+    by_hand = np.log((at(y.lower) - at(y.upper)) / at(entry)).mean()
     assert total == pytest.approx(by_hand, abs=1e-9)
-    assert late.log_likelihood(data.frame, y, entry=entry) > weighted.log_likelihood(
-        data.frame, y, entry=entry
-    )
+    assert late.log_likelihood(data.frame, late_y) > weighted.log_likelihood(data.frame, late_y)
 
 
 def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: Path) -> None:

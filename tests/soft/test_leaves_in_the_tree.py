@@ -8,7 +8,7 @@ import pytest
 import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench import cross_validate, make_folds
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -70,7 +70,8 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     x = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
     x = (x - x.min()) / (x.max() - x.min())
     tree = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
-    tree.fit(x, (gbsg2.time, gbsg2.event), entry=entry)
+    y = Surv(gbsg2.time, gbsg2.event, entry=entry)
+    tree.fit(x, y)
     peer = WeibullAFTFitter().fit(
         x.assign(t=gbsg2.time, e=gbsg2.event, s=entry),
         "t",
@@ -78,7 +79,7 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
         entry_col="s",
         fit_options={"ftol": 1e-14, "maxiter": 1000},
     )
-    value = tree.log_likelihood(x, (gbsg2.time, gbsg2.event), entry=entry) * len(x)
+    value = tree.log_likelihood(x, y) * len(x)
     assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
     np.testing.assert_allclose(
         tree.module_.leaf(1).slope.detach(), peer.params_["lambda_"][x.columns], atol=1e-3
@@ -86,7 +87,7 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     # Ignoring the entry times is another model.
     plain = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
     plain.fit(x, (gbsg2.time, gbsg2.event))
-    assert abs(plain.log_likelihood(x, (gbsg2.time, gbsg2.event), entry=entry) * len(x) - value) > 1
+    assert abs(plain.log_likelihood(x, y) * len(x) - value) > 1
 
 
 def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
@@ -95,7 +96,7 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(
         2, "spline_po", n_starts=2, init="random", trainer=FAST, ridge=0.0, gate_ridge=0.0
     )
-    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), entry=entry)
+    tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry))
     module = tree.module_
     x = torch.as_tensor(tree.preprocessor_.transform(gbsg2.frame))
     with torch.no_grad():
@@ -111,12 +112,11 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
 
 
 def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
-    y = (small_data.time, small_data.event)
     trees = [
         SoftSurvivalTree(1, "spline_ph", n_starts=1, init="random", trainer=FAST).fit(
-            small_data.frame, y, entry=e
+            small_data.frame, Surv(small_data.time, small_data.event, entry=entry)
         )
-        for e in (None, np.zeros(len(small_data)))
+        for entry in (None, np.zeros(len(small_data)))
     ]
     assert trees[0].objective_ == trees[1].objective_
 
@@ -140,7 +140,7 @@ def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
 def test_bad_entry_times_are_refused(entry: object, message: str) -> None:
     x = np.arange(4.0)[:, None] ** 2
     with pytest.raises(DataError, match=message):
-        SoftSurvivalTree().fit(x, ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1]), entry=entry)
+        SoftSurvivalTree().fit(x, Surv([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1], entry=entry))
 
 
 def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.entry, [0, 1, 2])
     assert "2 rows entered late" in data.describe()
     np.testing.assert_array_equal(data.subset([2, 0]).entry, [2, 0])
-    with pytest.raises(ConfigError, match="column 'time' is both the entry and the time or event"):
+    with pytest.raises(ConfigError, match="column 'time' is named as time and entry"):
         SurvivalData.from_frame(frame, entry="time")
 
 
@@ -290,15 +290,15 @@ def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: 
         with pytest.raises(ConfigError, match="needs curves that cannot rise: use leaves with monotone=True"):
             ask()
     with pytest.raises(ConfigError, match="entry times need curves that cannot rise"):
-        tree.fit(small_data.frame, (small_data.time, small_data.event), entry=0.5 * small_data.time)
+        tree.fit(small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time))
 
 
 def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
     entry = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
-    y = (gbsg2.time, gbsg2.event)
+    outcomes = [Surv(gbsg2.time, gbsg2.event, entry=each) for each in (None, entry)]
     trees = [
-        SoftSurvivalTree(0, "spline_po", n_starts=1, init="cox", trainer=FAST).fit(gbsg2.frame, y, entry=e)
-        for e in (None, entry)
+        SoftSurvivalTree(0, "spline_po", n_starts=1, init="cox", trainer=FAST).fit(gbsg2.frame, y)
+        for y in outcomes
     ]
     assert np.isfinite([tree.objective_ for tree in trees]).all()
     assert trees[0].objective_ != trees[1].objective_

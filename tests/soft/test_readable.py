@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
@@ -90,7 +90,7 @@ def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
     weight, entry = 1.0 + np.arange(len(gbsg2)) % 2, 0.2 * gbsg2.time
     tree = SoftSurvivalTree(2, "weibull", numeric="linear")
-    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight, entry=entry)
+    tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry), sample_weight=weight)
     table, leaf = tree.node_table_, tree.apply(gbsg2.frame) + 4
     horizons = round_horizons(tree.event_times_)[[0, -1]]
     for node in range(1, 8):

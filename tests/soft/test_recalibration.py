@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sstorch import SoftSurvivalTree, recalibrate
+from sstorch import SoftSurvivalTree, Surv, recalibrate
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import Recalibration
@@ -35,7 +35,8 @@ def test_it_is_the_maximum_of_the_likelihood(
     entry = 0.3 * y[0] * (np.arange(300) % 3 == 0)
     old = SoftSurvivalTree(leaf=leaf, **more).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     before = old.predict_survival_function(X, [500.0])
-    new = recalibrate(old, X, y, how, entry=entry)
+    late = Surv(*y, entry=entry)
+    new = recalibrate(old, X, late, how)
     report = new.recalibration_
     # The same tree with numbers that a general minimiser finds, from predictions alone.
     old_state = {name: value.clone() for name, value in new.module_.state_dict().items()}
@@ -50,13 +51,13 @@ def test_it_is_the_maximum_of_the_likelihood(
             )
             if how == "baseline":
                 parts.shape.data = old_state[key + "shape"] + parts.shape.data.new_tensor(step[1:])
-        return -new.log_likelihood(X, y, entry)
+        return -new.log_likelihood(X, late)
 
     n_free = {"intercept": 1, "slope": 2, "baseline": 1 + len(report.shape)}[how]
     at_rest = loss(np.zeros(n_free))
     exact = "dtype" not in more
     assert -at_rest == pytest.approx(report.log_likelihood[1], rel=1e-10 if exact else 1e-5)
-    assert old.log_likelihood(X, y, entry) == pytest.approx(
+    assert old.log_likelihood(X, late) == pytest.approx(
         report.log_likelihood[0], rel=1e-10 if exact else 1e-5
     )
     found = minimize(

@@ -22,6 +22,7 @@ from sstorch import (
     OptimalSurvivalTreeCV,
     SoftSurvivalTree,
     SoftSurvivalTreeCV,
+    Surv,
     SurvivalData,
 )
 from sstorch.exceptions import ConfigError, DataError
@@ -190,35 +191,35 @@ def test_pickled_trees_predict_alike(gbsg2: SurvivalData, kind: str) -> None:
     assert again.summary() == tree.summary()
 
 
-def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData, structured: np.ndarray) -> None:
+def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData) -> None:
     rng = np.random.default_rng(3)
     extra = {
         "sample_weight": rng.integers(1, 4, len(gbsg2)).astype(float),
-        "entry": 0.3 * gbsg2.time * rng.uniform(size=len(gbsg2)),
         "sensitive": gbsg2.frame["menostat"],
     }
+    y = Surv(gbsg2.time, gbsg2.event, entry=0.3 * gbsg2.time * rng.uniform(size=len(gbsg2)))
     tree = _quick(fairness="l2", rho=0.01)
     with sklearn.config_context(enable_metadata_routing=True):
-        asked = clone(tree).set_fit_request(sample_weight=True, entry=True, sensitive=True)
-        with pytest.raises(UnsetMetadataPassedError, match=r"\[entry\] are passed but are not"):
-            cross_validate(asked.set_score_request(sample_weight=True), gbsg2.frame, structured, params=extra)
-        asked.set_score_request(sample_weight=True, entry=True)
-        found = cross_validate(asked, gbsg2.frame, structured, cv=2, params=extra, return_indices=True)
-        search = GridSearchCV(asked, {"depth": [1]}, cv=2).fit(gbsg2.frame, structured, **extra)
+        asked = clone(tree).set_fit_request(sample_weight=True, sensitive=True)
+        with pytest.raises(UnsetMetadataPassedError, match=r"\[sample_weight\] are passed but are not"):
+            cross_validate(asked, gbsg2.frame, y, params=extra)
+        asked.set_score_request(sample_weight=True)
+        found = cross_validate(asked, gbsg2.frame, y, cv=2, params=extra, return_indices=True)
+        search = GridSearchCV(asked, {"depth": [1]}, cv=2).fit(gbsg2.frame, y, **extra)
     np.testing.assert_allclose(search.cv_results_["mean_test_score"][0], found["test_score"].mean())
     train, test = found["indices"]["train"][0], found["indices"]["test"][0]
     by_hand = clone(tree).fit(
         gbsg2.frame.iloc[train],
-        structured[train],
+        y[train],
         sample_weight=extra["sample_weight"][train],
-        entry=extra["entry"][train],
         sensitive=extra["sensitive"].iloc[train],
     )
-    rows = gbsg2.frame.iloc[test], structured[test]
-    weight, entry = extra["sample_weight"][test], extra["entry"][test]
-    score = by_hand.score(*rows, sample_weight=weight, entry=entry)
+    rows = gbsg2.frame.iloc[test], y[test]
+    weight = extra["sample_weight"][test]
+    score = by_hand.score(*rows, sample_weight=weight)
     assert found["test_score"][0] == pytest.approx(score, rel=1e-12)
-    assert len({score, by_hand.score(*rows), by_hand.score(*rows, sample_weight=weight)}) == 3
+    from_zero = Surv(y.time[test], y.event[test], entry=np.zeros(len(test)))  # type: ignore[index]
+    assert len({score, by_hand.score(*rows), by_hand.score(rows[0], from_zero, weight)}) == 3
 
 
 def test_scores_refuse_the_rows_that_predictions_refuse(gbsg2: SurvivalData) -> None:

