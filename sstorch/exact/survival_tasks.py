@@ -36,9 +36,9 @@ class LogLikelihood(OneStepTask):
     Λ(t_i) - Λ(entry_i) takes the place of Λ(t_i). Then a row that is split in two at any time changes no
     tree, and all losses by the same constant.
 
-    With weights Λ is the weighted estimate, and E, H and the loss are weighted sums. Integer weights give what
-    as many equal rows give; weights that are scaled by a constant give the same tree, and the loss scaled by
-    it. `min_leaf` and `min_events` of a search count rows, whatever these weigh.
+    With weights Λ is the weighted estimate, and E, H and the loss are weighted sums. Integer weights give
+    what as many equal rows give; weights that are scaled by a constant give the same tree, and the loss
+    scaled by it. `min_leaf` and `min_events` of a search count rows, whatever these weigh.
 
     Args:
         time: observed times, shape (N,).
