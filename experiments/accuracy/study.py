@@ -270,7 +270,9 @@ def report() -> None:
     for name in every["data"].unique():
         print(against_the_better(name, every, others))
     print("\nmeans over the folds of all repeats\n")
-    print(over_repeats(every, others).round(4).to_string())
+    repeats = over_repeats(every, others).rename_axis("data")
+    repeats.to_csv(HERE / "scores.csv", float_format="%.4f")
+    print(repeats.round(4).to_string())
     about = ours.groupby("data", observed=True)
     print("\nwhat was chosen\n")
     print(about.agg({"depth": list, "leaf": list, "ridge": list, "gate_ridge": list}).to_string())

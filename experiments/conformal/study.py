@@ -85,10 +85,10 @@ def main() -> None:
         row for depends in (False, True) for share in CENSORED for row in simulate(share, depends, repeats)
     ]
     table = pd.DataFrame(rows)
-    table.to_csv(HERE / "scores.csv", index=False, float_format="%.4f")
     keys = ["depends", "censored", "model", "bounds", "level"]
     found = table.groupby(keys, sort=False)[["coverage", "mean", "at_cutoff", "beyond_cutoff", "size"]].mean()
     found["standard_error"] = table.groupby(keys, sort=False)["coverage"].sem()
+    found.to_csv(HERE / "scores.csv", float_format="%.4f")
     print(found.round(4).to_string())
 
 

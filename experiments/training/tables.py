@@ -13,7 +13,7 @@ from scipy.stats import wilcoxon
 
 HERE = Path(__file__).parent
 CELL = ["dataset", "fold", "depth", "leaf", "trainer"]
-TRAINERS = ["nodec+joint", "nodec", "joint", "adam", "nodec, no reassignment"]
+TRAINERS = ["nodec+joint", "nodec", "joint", "nodec, no reassignment"]
 MEASURES = {  # and whether low is good
     "objective_mean": True,
     "objective_median": True,
