@@ -379,9 +379,7 @@ class SurvivalEstimator(FrameEstimator):
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
         times = metrics.thinned(np.unique(data.time[data.event]), len(data))
         curves = self.falling_curves(data.frame, times)
-        return metrics.concordance_harrell(
-            data.time, data.event, curves, times, sample_weight=data.uneven_weight, entry=data.entry
-        )
+        return metrics.concordance_harrell(data.weighted_y, curves, times)
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with an outcome of the kind that the model was trained on.
@@ -535,14 +533,7 @@ class IncidenceEstimator(SurvivalEstimator):
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
         incidence = self._incidences(data.frame, times)
         scores = [
-            metrics.concordance_harrell(
-                data.time,
-                data.cause == k,
-                1 - incidence[:, k - 1],
-                times,
-                sample_weight=data.uneven_weight,
-                entry=data.entry,
-            )
+            metrics.concordance_harrell(data.weighted_y.of_cause(k), 1 - incidence[:, k - 1], times)
             for k in range(1, len(self.causes_) + 1)
             if (data.cause == k).any()
         ]
@@ -586,14 +577,7 @@ class IncidenceEstimator(SurvivalEstimator):
         for group in np.unique(leaf):
             inside = leaf == group
             part = data.subset(inside)
-            observed = metrics.aalen_johansen(
-                part.time,
-                part.cause,
-                horizons,
-                len(self.causes_),
-                sample_weight=part.sample_weight,
-                entry=part.entry,
-            )
+            observed = metrics.aalen_johansen(part.weighted_y, horizons)
             row = rows[int(group)] = {("", "rows"): int(inside.sum())}
             for k, name in enumerate(self.causes_):
                 row[name, "events"] = int((part.cause == k + 1).sum())

@@ -49,7 +49,7 @@ def test_bounds_are_those_of_the_definition(small_data: SurvivalData) -> None:
         train, rows = small_data.subset(~held), small_data.subset(held)
         assert abs(held.sum() - 60) <= 1
         model = clone(PLAIN).fit(train.frame, (train.time, train.event))
-        marginal = censoring_distribution(train.time, train.event)
+        marginal = censoring_distribution((train.time, train.event))
         assert found.cutoff_ == max(t for t in train.time if marginal.before([t])[0] >= 0.2)
 
         turned = clone(CENSORING).fit(train.frame, (train.time, ~train.event))

@@ -118,7 +118,7 @@ def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData)
     times = metrics.evaluation_times(test.time, train.time, "sksurv")
     curves = tree.falling_curves(test.frame, times)
     score = metrics.integrated_brier_score(
-        test.time, test.event, curves, times, train=(train.time, train.event), convention="sksurv"
+        (test.time, test.event), curves, times, train=(train.time, train.event), convention="sksurv"
     )
     rules = tree.simplify(train.frame).table
     left = tree.gate_table()["left"]

@@ -104,7 +104,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             if model == "tree":
                 about["leaves"] = len(np.unique(fitted.apply(train.frame)))
             if name == "weibull":
-                times = metrics.incidence_times(train.time, train.cause)
+                times = metrics.incidence_times((train.time, train.cause))
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
             rows += [about | row for row in score_causes(fitted, test, train)]
@@ -123,8 +123,8 @@ def coverage(n_cohorts: int = 100, horizon: float = 5.0) -> str:
             leaf = tree.apply(rows.frame)
             for group in np.unique(leaf):
                 part = rows.subset(leaf == group)
-                estimate = metrics.aalen_johansen(part.time, part.cause, [horizon], 2)[:, 0]
-                error = metrics.aalen_johansen_error(part.time, part.cause, [horizon], 2)[:, 0]
+                estimate = metrics.aalen_johansen((part.time, part.cause), [horizon], n_causes=2)[:, 0]
+                error = metrics.aalen_johansen_error((part.time, part.cause), [horizon], n_causes=2)[:, 0]
                 found = np.abs(estimate - true[place == group].mean(axis=0)) <= 1.96 * error
                 kinds[kind] += found.tolist()
     lines = [f"{kind}: {np.mean(found):.3f} of {len(found)}" for kind, found in kinds.items()]

@@ -44,14 +44,13 @@ def scores(model: Curves, test: SurvivalData, train: SurvivalData) -> dict[str, 
     grid = metrics.evaluation_times(test.time, train.time, "sksurv")
     curves = model.falling_curves(test.frame, times)
     score = metrics.integrated_brier_score(
-        test.time,
-        test.event,
+        (test.time, test.event),
         model.falling_curves(test.frame, grid),
         grid,
         train=(train.time, train.event),
         convention="sksurv",
     )
-    return {"c": metrics.concordance_harrell(test.time, test.event, curves, times), "ibs": score}
+    return {"c": metrics.concordance_harrell((test.time, test.event), curves, times), "ibs": score}
 
 
 def train_set(name: str) -> list[dict[str, object]]:

@@ -101,10 +101,9 @@ def _fold(name: str, data: SurvivalData, folds: np.ndarray, fold: int, objective
         "objective": objective,
         "fold": fold,
         "leaves": tree.tree_.n_leaves,
-        "c_harrell": metrics.concordance_harrell_risk(test.time, test.event, risk.to_numpy()[leaf]),
+        "c_harrell": metrics.concordance_harrell_risk((test.time, test.event), risk.to_numpy()[leaf]),
         "scaled_ibs": metrics.integrated_brier_score(
-            test.time,
-            test.event,
+            (test.time, test.event),
             tree.curves_.survival_at(grid)[leaf],
             grid,
             train=(train.time, train.event),

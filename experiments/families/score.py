@@ -31,9 +31,9 @@ def scores(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> d
     grid = metrics.evaluation_times(test.time, train.time, "sksurv")
     known = train.time, train.event
     return {
-        "c": metrics.concordance_harrell(*y, tree.falling_curves(test.frame, times), times),
+        "c": metrics.concordance_harrell(y, tree.falling_curves(test.frame, times), times),
         "ibs": metrics.integrated_brier_score(
-            *y, tree.falling_curves(test.frame, grid), grid, train=known, convention="sksurv"
+            y, tree.falling_curves(test.frame, grid), grid, train=known, convention="sksurv"
         ),
     }
 

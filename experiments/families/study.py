@@ -38,9 +38,9 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
     grid = metrics.evaluation_times(test.time, train.time, "sksurv")
     y, known = (test.time, test.event), (train.time, train.event)
     found = {
-        "c": metrics.concordance_harrell(*y, tree.falling_curves(test.frame, times), times),
+        "c": metrics.concordance_harrell(y, tree.falling_curves(test.frame, times), times),
         "ibs": metrics.integrated_brier_score(
-            *y, tree.falling_curves(test.frame, grid), grid, train=known, convention="sksurv"
+            y, tree.falling_curves(test.frame, grid), grid, train=known, convention="sksurv"
         ),
         "log_likelihood": tree.log_likelihood(test.frame, y),
         "leaves": 1.0,
@@ -50,7 +50,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         found["leaves"] = float((shares >= 0.05).sum())
         found["smallest"] = float(shares[shares > 0].min())
         found["c_groups"] = tree.concordance_of_groups(test.frame, y, (train.frame, known))
-        found["p"] = metrics.logrank_test(*y, tree.apply(test.frame)).p_value
+        found["p"] = metrics.logrank_test(y, tree.apply(test.frame)).p_value
     return found
 
 

@@ -42,10 +42,10 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
     reference = (train.time, train.event)
     found = {
         "c": metrics.concordance_harrell(
-            test.time, test.event, tree.falling_curves(test.frame, times), times
+            (test.time, test.event), tree.falling_curves(test.frame, times), times
         ),
         "ibs": metrics.integrated_brier_score(
-            test.time, test.event, curves, grid, train=reference, convention="sksurv"
+            (test.time, test.event), curves, grid, train=reference, convention="sksurv"
         ),
         "log_likelihood": tree.log_likelihood(test.frame, (test.time, test.event)),
     }
@@ -59,7 +59,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         "smallest": float(shares[shares > 0].min()),
         "columns": float(table.groupby("node")["column"].nunique().mean()),
         "c_groups": tree.concordance_of_groups(test.frame, y, (train.frame, reference)),
-        "p": metrics.logrank_test(*y, tree.apply(test.frame)).p_value,
+        "p": metrics.logrank_test(y, tree.apply(test.frame)).p_value,
     }
     return found
 

@@ -51,7 +51,7 @@ class KaplanMeierModel:
     """Everybody gets the curve of the training rows."""
 
     def __init__(self, X: pd.DataFrame, time: np.ndarray, event: np.ndarray) -> None:
-        self.km = KaplanMeier.fit(time, event)
+        self.km = KaplanMeier.fit((time, event))
 
     def predict(self, X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         """S(t), shape (n, n_times)."""
@@ -136,7 +136,7 @@ def main() -> None:
                 for convention in CONVENTIONS:
                     grid = evaluation_times(test[0], train[0], convention)
                     curves = model.predict(X[inside], grid)
-                    km = np.tile(KaplanMeier.fit(*train).at(grid), (inside.sum(), 1))
+                    km = np.tile(KaplanMeier.fit(train).at(grid), (inside.sum(), 1))
                     arguments = (*test, curves, grid)
                     rows.append(
                         {
@@ -144,10 +144,10 @@ def main() -> None:
                             "model": label,
                             "fold": k,
                             "convention": convention,
-                            "sstorch": integrated_brier_score(*arguments, train=train, convention=convention),
+                            "sstorch": integrated_brier_score(arguments, train=train, convention=convention),
                             "peer": peer_score(convention, test, train, curves, km, grid),
                             "scaled": scaled_integrated_brier_score(
-                                *arguments, train=train, convention=convention
+                                arguments, train=train, convention=convention
                             ),
                         }
                     )

@@ -136,7 +136,7 @@ def treatments(name: str, thresholds: int) -> Rows:
             warnings.simplefilter("ignore")
             data = load_dataset(name)
         X, given = data.frame.drop(columns=column), data.frame[column].astype(str).to_numpy()
-        y = pseudo_observations(data.time, data.event, t=horizon)
+        y = pseudo_observations((data.time, data.event), t=horizon)
     rows = binarized(X, thresholds)
     codes = np.unique(given, return_inverse=True)[1]
     A = rows.features.astype(float)

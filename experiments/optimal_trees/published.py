@@ -98,7 +98,7 @@ def curves() -> None:
                 survival = tree.predict_survival_function(X.iloc[part], times=grid)
                 scores.append(
                     integrated_brier_score(
-                        time[part], event[part], survival, grid, train=y, convention="osst"
+                        (time[part], event[part]), survival, grid, train=y, convention="osst"
                     )
                 )
             rows.append((name, curve, tree.loss_, len(tree.leaf_table_), *scores))

@@ -43,7 +43,7 @@ def scores(name: str) -> dict[str, float]:
         curves = fit.predictor.falling_curves(test.frame, grid)
         for source, rows in (("training rows", train), ("test rows", test)):
             value = metrics.integrated_brier_score(
-                test.time, test.event, curves, grid, train=(rows.time, rows.event)
+                (test.time, test.event), curves, grid, train=(rows.time, rows.event)
             )
             found[source].append(value)
     return {source: float(np.mean(values)) for source, values in found.items()}

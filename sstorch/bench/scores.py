@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -61,7 +60,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     """Make sure, before any training, that the scores of these rows will be defined."""
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
-    metrics.concordance_harrell_risk(rows.time, rows.event, np.zeros(len(rows)), entry=rows.entry)
+    metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
 
 
 def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
@@ -178,15 +177,9 @@ def _predicted(
     grids: Mapping[str, FloatArray],
     also: FloatArray,
 ) -> ScoredRows:
-    scored = ScoredRows.predicted(
-        lambda times: predictor.falling_curves(rows.frame, times),
-        (rows.time, rows.event),
-        (train.time, train.event),
-        grids,
-        also,
+    return ScoredRows.predicted(
+        lambda times: predictor.falling_curves(rows.frame, times), rows.y, train.y, grids, also
     )
-    late = bool(rows.entry.any() or train.entry.any())
-    return replace(scored, entry=rows.entry if rows.entry.any() else None, late=late)
 
 
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
@@ -261,14 +254,12 @@ def score_fairness(
     grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
     curves = tree.falling_curves(rows.frame, grid)
     table = group_scores(
-        rows.time,
-        rows.event,
+        rows.y,
         curves,
         grid,
         groups.codes,
         tau=tau,
         n_groups=len(groups.labels),
-        entry=rows.entry,
     )
     for column in ("median", "rmst", "calibration"):
         result[f"{column}_gap"] = gap(table[column])

@@ -482,6 +482,16 @@ class Surv:
         parsed = None if weight is None else parse_weights(weight, len(self))
         return self._of_parts(**self._parts() | {"weight": parsed})
 
+    def of_cause(self, cause: int | str) -> Self:
+        """One cause as the event, with rows censored where another cause ended them."""
+        assert self._causes is not None
+        event = self._causes.codes == self._causes.number(cause)
+        return self._of_parts(**self._parts() | {"event": event, "causes": None})
+
+    def any_cause(self) -> Self:
+        """Each cause as the event; the same outcome where there is one event."""
+        return self._of_parts(**self._parts() | {"causes": None})
+
     def entering(self, after: float) -> Self:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})

@@ -381,6 +381,11 @@ class SurvivalData:
             recurrent=kind.recurrent,
         )
 
+    @property
+    def weighted_y(self) -> Surv:
+        """The outcome with the weights, as metrics take it."""
+        return self.y.weighted(self.sample_weight)
+
     def at_middles(self) -> Self:
         """The same rows as if each interval were an exact time in its middle.
 

@@ -220,19 +220,13 @@ def _group_curves(
     """With Kaplan and Meier's curves of the rows, as far as they go and are drawn."""
     if len(y) != len(leaf):
         raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
-    time, event, since = y.right_censored("Kaplan-Meier")
+    time, _, _ = y.right_censored("Kaplan-Meier")
     weight = np.ones(len(time)) if y.weight is None else y.weight
     curves = []
     for number, group in enumerate(groups):
         inside = (leaf == number) & (weight > 0)
         if inside.any():
-            band = KaplanMeierBand.fit(
-                time[inside],
-                event[inside],
-                entry=since[inside],
-                sample_weight=weight[inside],
-                id=None if y.id is None else y.id[inside],
-            )
+            band = KaplanMeierBand.fit(y[inside].any_cause())
             end = min(float(time[inside].max()), last)
             times = np.append(band.times[band.times < end], end)
             steps, survival = thinned_steps(times, band.at(times).value)

@@ -276,9 +276,8 @@ class IntegratedBrier:
         # Rows of weight 0 are in no sum, wherever they are.
         self._position = np.minimum(np.searchsorted(self._grid, self.time), len(self._grid) - 1)
         width = np.append(np.diff(self._grid), 0.0) / (self._grid[-1] - self._grid[0]) / weight.sum()
-        censoring = censoring_distribution(
-            time, self.event[counted], tied_events="at_risk", sample_weight=weight
-        ).values
+        rows = time, self.event[counted]
+        censoring = censoring_distribution(rows, tied_events="at_risk", sample_weight=weight).values
         self._inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
         self._width = width
         # Curves are constant between event times: the grid shrinks to blocks that begin at these.
@@ -448,7 +447,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
         )
     if not early.any():
         raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
-    censoring = censoring_distribution(times, events)
+    censoring = censoring_distribution((times, events))
     weights = np.zeros(len(times))
     weights[early] = 1.0 / censoring.before(times[early])
     weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])

@@ -353,7 +353,7 @@ def _least_brier(leaf: IntArray, n_leaves: int, rows: Observed, times: FloatArra
     grid, position = np.unique(rows.time, return_inverse=True)
     width = np.append(np.diff(grid), 0.0)
     weight, event = rows.weight, rows.event
-    censoring = censoring_distribution(rows.time, event, tied_events="at_risk", sample_weight=weight).values
+    censoring = censoring_distribution((rows.time, event), tied_events="at_risk", sample_weight=weight).values
     inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
     begin = np.searchsorted(grid, times)
     curves = np.ones((n_leaves, len(times)))

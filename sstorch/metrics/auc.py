@@ -13,29 +13,21 @@ rows.
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import (
-    blocks,
-    check_same_order,
-    check_same_unit,
-    check_survival,
-    check_time_event,
-    check_times,
-    check_train,
-    check_vector,
-    check_weight,
-)
+from sstorch._types import FloatArray
+from sstorch.checks import blocks, check_same_unit, check_survival, check_times, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
+
+_NAME = "the AUC"
 
 
 def cumulative_dynamic_auc(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -43,15 +35,14 @@ def cumulative_dynamic_auc(
     """AUC(t) of survival curves, each compared at t itself, in O(n log n) a time.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`; from the
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
             first event time on and before the last observed time, so that there are cases and controls.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        train: outcome of the training rows, which give G. G is constant beyond them.
         ipcw: G at the event, see `ipcw_weights`; "G(t)" gives scikit-survival's number.
         min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
-        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
         AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
@@ -68,24 +59,22 @@ def cumulative_dynamic_auc(
     Examples:
         >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> cumulative_dynamic_auc(*rows, survival, [1.0, 2.0], train=rows).tolist()
+        >>> cumulative_dynamic_auc(rows, survival, [1.0, 2.0], train=rows).tolist()
         [1.0, 1.0]
     """
-    row_time, row_event = check_time_event(time, event)
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
-    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
-    at_event, weight = _weights(row_time, row_event, train, ipcw, min_censoring_prob, sample_weight)
-    return _auc(row_time, row_event, curves, grid, at_event, weight)
+    curves = check_survival(survival, rows.time.size, grid.size)
+    at_event, weight = _weights(rows, train, ipcw, min_censoring_prob)
+    return _auc(rows, curves, grid, at_event, weight)
 
 
 def cumulative_dynamic_auc_risk(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     risk: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -97,23 +86,21 @@ def cumulative_dynamic_auc_risk(
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> cumulative_dynamic_auc_risk(*rows, [3.0, 1.0, 2.0], [1.0, 2.0], train=rows).tolist()
+        >>> cumulative_dynamic_auc_risk(rows, [3.0, 1.0, 2.0], [1.0, 2.0], train=rows).tolist()
         [1.0, 0.5]
     """
-    row_time, row_event = check_time_event(time, event)
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, risk=risk)
     grid = check_times(times)
-    safety = -check_vector(risk, "risk", row_time.size)
-    check_same_order(time=time, risk=risk, sample_weight=sample_weight)
-    at_event, weight = _weights(row_time, row_event, train, ipcw, min_censoring_prob, sample_weight)
-    curves = np.broadcast_to(safety[:, None], (row_time.size, grid.size))
-    return _auc(row_time, row_event, curves, grid, at_event, weight)
+    safety = -check_vector(risk, "risk", rows.time.size)
+    at_event, weight = _weights(rows, train, ipcw, min_censoring_prob)
+    curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
+    return _auc(rows, curves, grid, at_event, weight)
 
 
 def mean_cumulative_dynamic_auc(
+    y: Outcome,
     auc: npt.ArrayLike,
     times: npt.ArrayLike,
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
@@ -124,11 +111,10 @@ def mean_cumulative_dynamic_auc(
     the first time. It is the mean of scikit-survival's `cumulative_dynamic_auc`.
 
     Args:
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         auc: AUC at `times`, from `cumulative_dynamic_auc` or its risk form, shape (n_times,).
-        times: where AUC is given, strictly increasing, shape (n_times,), in the unit of `time`.
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        sample_weight: weights of the rows, shape (n,), as given for `auc`; None is one each.
+        times: where AUC is given, strictly increasing, shape (n_times,), in the unit of `y`.
+        sample_weight: weights of the rows, shape (n,), as given for `auc`; None takes those of `y`.
 
     Returns:
         The mean, in [0, 1].
@@ -141,15 +127,13 @@ def mean_cumulative_dynamic_auc(
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> mean_cumulative_dynamic_auc([1.0, 0.5], [1.0, 2.0], *rows)
+        >>> mean_cumulative_dynamic_auc(rows, [1.0, 0.5], [1.0, 2.0])
         0.75
     """
-    row_time, row_event = check_time_event(time, event)
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight)
     grid = check_times(times)
     value = check_vector(auc, "auc", grid.size)
-    check_same_order(time=time, sample_weight=sample_weight)
-    weight = check_weight(sample_weight, row_time.size)
-    survival = KaplanMeier.fit(row_time, row_event, sample_weight=weight).at(grid)
+    survival = KaplanMeier.fit(rows).at(grid)
     mass = -np.diff(survival, prepend=1.0)
     if survival[-1] == 1.0:
         raise DataError(f"event: no row has an event up to {grid[-1]:g}, the last of times, to average over.")
@@ -157,31 +141,21 @@ def mean_cumulative_dynamic_auc(
 
 
 def _weights(
-    time: FloatArray,
-    event: BoolArray,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
-    ipcw: Ipcw,
-    min_censoring_prob: float | None,
-    sample_weight: npt.ArrayLike | None,
+    rows: Observed, train: Outcome, ipcw: Ipcw, min_censoring_prob: float | None
 ) -> tuple[FloatArray, FloatArray]:
     """Weights of the rows as cases and as controls, each (n,)."""
-    check_same_unit(time, check_train(train)[0], ("time", "train time"))
-    at_event = ipcw_weights(time, event, train=train, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
-    weight = check_weight(sample_weight, time.size)
-    if weight is None:
-        return at_event, np.ones(time.size)
-    return at_event * weight, weight
+    known = training(train)
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    at_event = ipcw_weights(rows, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    if rows.weight is None:
+        return at_event, np.ones(rows.time.size)
+    return at_event * rows.weight, rows.weight
 
 
 def _auc(
-    time: FloatArray,
-    event: BoolArray,
-    curves: FloatArray,
-    grid: FloatArray,
-    at_event: FloatArray,
-    weight: FloatArray,
+    rows: Observed, curves: FloatArray, grid: FloatArray, at_event: FloatArray, weight: FloatArray
 ) -> FloatArray:
-    seen = weight > 0.0
+    time, event, seen = rows.time, rows.event, weight > 0.0
     first = time[seen & event].min(initial=np.inf)
     last = time[seen].max()
     if grid[0] < first or grid[-1] >= last:

@@ -21,28 +21,24 @@ from sstorch.checks import (
     blocks,
     check_convention,
     check_grid_unit,
-    check_same_order,
     check_same_unit,
     check_survival,
-    check_time_event,
     check_times,
-    check_train,
-    check_weight,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 # Of one (rows x times) block: 4 MB of float64 an array.
 BLOCK_ELEMENTS = 2**19
 
 
 def brier_score(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -50,16 +46,15 @@ def brier_score(
     """Brier score BS(t) at each of the given times.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
+        train: outcome of the training rows, which give G. G is constant beyond them.
         convention: "graf", "sksurv", "surtree" or "osst", see the module's description.
         min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G, see
             `sstorch.metrics.censoring_floor`, and `sstorch.metrics.count_floored` for the rows it touches.
             The others have no floor: a term with G = 0 is left out.
-        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
@@ -75,29 +70,26 @@ def brier_score(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
-        >>> brier_score(*rows, survival, times=[1.0, 2.0], train=rows).round(6).tolist()
+        >>> brier_score(rows, survival, times=[1.0, 2.0], train=rows).round(6).tolist()
         [0.07, 0.116667]
     """
     check_convention(convention)
-    row_time, row_event = check_time_event(time, event)
+    rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
-    train_time, train_event = check_train(train)
-    check_same_unit(row_time, train_time, ("time", "train time"))
-    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
-    check_grid_unit(row_time, row_event, grid)
-    censoring = convention_censoring(train_time, train_event, convention)
-    weight = check_weight(sample_weight, row_time.size)
-    return brier_curve(row_time, row_event, curves, grid, censoring, convention, min_censoring_prob, weight)
+    curves = check_survival(survival, rows.time.size, grid.size)
+    known = training(train)
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    check_grid_unit(rows.time, rows.event, grid)
+    censoring = convention_censoring(known, convention)
+    return brier_curve(rows, curves, grid, censoring, convention, min_censoring_prob)
 
 
 def scaled_brier_score(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -117,24 +109,23 @@ def scaled_brier_score(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
-        >>> scaled_brier_score(*rows, survival, times=[1.0, 2.0], train=rows).round(3).tolist()
+        >>> scaled_brier_score(rows, survival, times=[1.0, 2.0], train=rows).round(3).tolist()
         [0.685, 0.475]
     """
+    rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
 
     def score_of(curves: npt.ArrayLike) -> FloatArray:
         return brier_score(
-            time,
-            event,
+            rows,
             curves,
             times,
             train=train,
             convention=convention,
             min_censoring_prob=min_censoring_prob,
-            sample_weight=sample_weight,
         )
 
     score = score_of(survival)
-    reference = score_of(kaplan_meier_curves(train, times, np.size(time)))
+    reference = score_of(kaplan_meier_curves(train, times, rows.time.size))
     if (reference == 0.0).any():
         first = check_times(times)[int((reference == 0.0).argmax())]
         raise DataError(
@@ -145,47 +136,44 @@ def scaled_brier_score(
 
 
 def brier_curve(
-    time: FloatArray,
-    event: BoolArray,
+    rows: Observed,
     curves: FloatArray,
     grid: FloatArray,
     censoring: KaplanMeier,
     convention: str,
     min_censoring_prob: float | None,
-    weight: FloatArray | None,
 ) -> FloatArray:
     """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
-    at_event, at_risk = brier_weights(censoring, time, event, grid, convention, min_censoring_prob)
-    row_weight = np.ones(time.size) if weight is None else weight
+    time = rows.time
+    at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention, min_censoring_prob)
+    row_weight = np.ones(time.size) if rows.weight is None else rows.weight
     # In the order of time a block of rows has failed at all late times and is at risk at all early ones.
     order = np.argsort(time, kind="stable")
     total: FloatArray = np.zeros(grid.size)
     for block in blocks(time.size, grid.size, BLOCK_ELEMENTS):
-        rows = order[block]
-        part, part_time, w = curves[rows], time[rows], row_weight[rows]
+        some = order[block]
+        part, part_time, w = curves[some], time[some], row_weight[some]
         first, last = np.searchsorted(grid, (part_time[0], part_time[-1]), side="left")
         early, mixed, late = slice(0, first), slice(first, last), slice(last, None)
         total[early] += at_risk[early] * (w @ (1.0 - part[:, early]) ** 2)
-        total[late] += (w * at_event[rows]) @ part[:, late] ** 2
-        event_term = part[:, mixed] ** 2 * at_event[rows, None]
+        total[late] += (w * at_event[some]) @ part[:, late] ** 2
+        event_term = part[:, mixed] ** 2 * at_event[some, None]
         risk_term = (1.0 - part[:, mixed]) ** 2 * at_risk[mixed]
         total[mixed] += w @ np.where(part_time[:, None] <= grid[mixed], event_term, risk_term)
     total /= row_weight.sum()
     return total
 
 
-def kaplan_meier_curves(
-    train: tuple[npt.ArrayLike, npt.ArrayLike], times: npt.ArrayLike, n_rows: int
-) -> FloatArray:
-    """Kaplan-Meier of the training rows as everybody's prediction, shape (n_rows, n_times)."""
-    curve = KaplanMeier.fit(*check_train(train)).at(check_times(times))
+def kaplan_meier_curves(train: Outcome, times: npt.ArrayLike, n_rows: int) -> FloatArray:
+    """Kaplan-Meier of the training rows as the prediction for every row, shape (n_rows, n_times)."""
+    curve = KaplanMeier.fit(training(train)).at(check_times(times))
     curves: FloatArray = np.broadcast_to(curve, (n_rows, curve.size))
     return curves
 
 
-def convention_censoring(time: FloatArray, event: BoolArray, convention: str) -> KaplanMeier:
+def convention_censoring(train: Observed, convention: str) -> KaplanMeier:
     """G as the convention estimates it."""
-    return censoring_distribution(time, event, tied_events="at_risk" if convention == "osst" else "removed")
+    return censoring_distribution(train, tied_events="at_risk" if convention == "osst" else "removed")
 
 
 def brier_weights(

@@ -16,16 +16,15 @@ from sstorch.checks import (
     check_horizon,
     check_observed_horizon,
     check_probability,
-    check_same_order,
     check_share,
     check_survival,
-    check_time_event,
     check_times,
     is_number_of,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.curves import survival_at
+from sstorch.metrics.outcome import Outcome, read_rows
 
 # Points of the smooth curve; between them it is straight.
 _POINTS = 100
@@ -65,8 +64,7 @@ class OneCalibration:
 
 
 def d_calibration(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
@@ -83,10 +81,9 @@ def d_calibration(
     rows censored (censoring Exp(1)). A large p-value then says little.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Put every
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`. Put every
             distinct observed time in it, as `evaluation_times(time, train_time)` does: elsewhere S is read as
             the right-continuous step function through the grid, and as 1 before the first.
         n_bins: number of equal bins of [0, 1].
@@ -104,15 +101,14 @@ def d_calibration(
 
     Examples:
         >>> survival = [[0.9, 0.7, 0.4], [0.8, 0.2, 0.1]]
-        >>> result = d_calibration([3.0, 2.0], [0, 1], survival, [1.0, 2.0, 3.0], n_bins=2)
+        >>> result = d_calibration(([3.0, 2.0], [0, 1]), survival, [1.0, 2.0, 3.0], n_bins=2)
         >>> result.table["observed"].tolist(), round(result.p_value, 4)
         ([2.0, 0.0], 0.1573)
     """
     _check_bins(n_bins)
-    row_time, row_event = check_time_event(time, event)
+    row_time, row_event, *_ = read_rows(y, "D-calibration", survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
-    check_same_order(time=time, survival=survival)
     check_grid_unit(row_time, row_event, grid)
     reached = np.clip(survival_at(curves, grid, row_time), 0.0, 1.0)
     edges = np.arange(n_bins + 1) / n_bins
@@ -127,8 +123,7 @@ def d_calibration(
 
 
 def one_calibration(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -147,10 +142,9 @@ def one_calibration(
     13.8 % / 20.0 %.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
         n_bins: number of groups; fewer where predictions tie.
         variance: "effective", p (1 - p) / m with p the mean prediction and m the number of uncensored rows
             that would know as much: S (1 - S) over the variance of Greenwood, S Kaplan-Meier at t (Rothman),
@@ -174,13 +168,13 @@ def one_calibration(
         Statistics in Medicine 34, 1659-1680; Rothman (1978), Journal of Chronic Diseases 31, 557-560.
 
     Examples:
-        >>> result = one_calibration([1, 2, 3, 4], [1, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], t=2.5, n_bins=2)
+        >>> result = one_calibration(([1, 2, 3, 4], [1, 1, 1, 1]), [0.25, 0.25, 0.75, 0.75], t=2.5, n_bins=2)
         >>> result.table["observed"].tolist()
         [0.0, 1.0]
     """
     check_choice(variance, "variance", ("effective", "binomial", "greenwood"))
     check_choice(degrees_of_freedom, "degrees_of_freedom", ("groups", "groups-1"))
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     groups = groups_of_equal_size(predicted, n_bins)
     if (n_groups := len(groups)) < 2:
         raise DataError(
@@ -222,8 +216,7 @@ def one_calibration(
 
 
 def calibration_curve(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -237,10 +230,9 @@ def calibration_curve(
     band is the normal one of a linear smoother with its own squared residuals as variances, pointwise.
 
     Args:
-        time: observed times, shape (n,), n > 1.
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
         span: share of the rows that each local regression sees, in (0, 1].
         confidence: of the band, in (0, 1).
 
@@ -258,12 +250,12 @@ def calibration_curve(
         Cleveland (1979), Journal of the American Statistical Association 74, 829-836, for the smoother.
 
     Examples:
-        >>> curve = calibration_curve([1, 2, 3, 4], [1, 1, 1, 1], [0.3, 0.3, 0.6, 0.6], t=2.5)
+        >>> curve = calibration_curve(([1, 2, 3, 4], [1, 1, 1, 1]), [0.3, 0.3, 0.6, 0.6], t=2.5)
         >>> curve["observed"].round(6).tolist()
         [0.0, 1.0]
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
     half = norm.ppf(0.5 + 0.5 * confidence) * error
     return pd.DataFrame(
@@ -277,8 +269,7 @@ def calibration_curve(
 
 
 def integrated_calibration_index(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -297,22 +288,22 @@ def integrated_calibration_index(
         Austin, Harrell and van Klaveren (2020), Statistics in Medicine 39, 2714-2742.
 
     Examples:
-        >>> round(integrated_calibration_index([1, 2, 3, 4], [1, 1, 1, 1], [0.3, 0.3, 0.6, 0.6], t=2.5), 6)
+        >>> rows = ([1, 2, 3, 4], [1, 1, 1, 1])
+        >>> round(integrated_calibration_index(rows, [0.3, 0.3, 0.6, 0.6], t=2.5), 6)
         0.35
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     points, observed, _ = _smooth(row_time, row_event, predicted, horizon, span)
     smooth = np.interp(predicted, points, np.clip(observed, 0.0, 1.0))
     return float(np.abs(smooth - predicted).mean())
 
 
-def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) -> FloatArray:
+def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
     """Pseudo-observations of survival beyond t, n S(t) - (n - 1) S_-i(t), from leaving out each row in turn.
 
     Args:
-        time: observed times, shape (n,), n > 1.
-        event: True or 1 where the event was observed, shape (n,).
-        t: the time, in the unit of `time`.
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
+        t: the time, in the unit of `y`.
 
     Returns:
         Shape (n,); without censoring 1 where the row lived longer than t, else 0.
@@ -325,10 +316,10 @@ def pseudo_observations(time: npt.ArrayLike, event: npt.ArrayLike, *, t: float) 
         Andersen and Pohar Perme (2010), Statistical Methods in Medical Research 19, 71-99.
 
     Examples:
-        >>> pseudo_observations([1, 2, 3], [1, 0, 1], t=2.5).round(6).tolist()
+        >>> pseudo_observations(([1, 2, 3], [1, 0, 1]), t=2.5).round(6).tolist()
         [0.0, 1.0, 1.0]
     """
-    row_time, row_event = check_time_event(time, event)
+    row_time, row_event, *_ = read_rows(y, "a pseudo-observation")
     horizon, n = check_horizon(t, "t"), row_time.size
     if n < 2:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
@@ -356,11 +347,10 @@ def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
 
 
 def rows_at_one_time(
-    time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, t: float
+    y: Outcome, survival: npt.ArrayLike, t: float
 ) -> tuple[FloatArray, BoolArray, FloatArray, float]:
     """Times, events and predictions of the rows, each (n,), and a time within the observed ones, checked."""
-    check_same_order(time=time, event=event, survival=survival)
-    row_time, row_event = check_time_event(time, event)
+    row_time, row_event, *_ = read_rows(y, "a score at one time", survival=survival)
     horizon = check_horizon(t, "t")
     predicted = check_probability(survival, "survival", row_time.size)
     check_observed_horizon(horizon, row_time, "t")
@@ -371,7 +361,7 @@ def _smooth(
     time: FloatArray, event: BoolArray, predicted: FloatArray, t: float, span: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    return points, *_local_linear(predicted, pseudo_observations(time, event, t=t), points, span)
+    return points, *_local_linear(predicted, pseudo_observations((time, event), t=t), points, span)
 
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from sstorch.checks import check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.calibration import rows_at_one_time
 from sstorch.metrics.cox import CoxRegression, fit_cox
+from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.weak_calibration import followed_up_to, log_log
 
 # Quantiles at which the knots are, as Harrell places three of them.
@@ -35,9 +36,7 @@ class CalibrationErrors(NamedTuple):
     e_max: float
 
 
-def calibration_errors(
-    time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, *, t: float
-) -> CalibrationErrors:
+def calibration_errors(y: Outcome, survival: npt.ArrayLike, *, t: float) -> CalibrationErrors:
     """ICI, E50, E90 and Emax: distances of the predictions from the calibration curve of a hazard regression.
 
     Observed survival is that of a Cox model of these rows, followed up to t, on a restricted cubic spline of
@@ -46,10 +45,9 @@ def calibration_errors(
     pseudo-observations instead, and its numbers differ.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
 
     Returns:
         The four distances, in [0, 1], 0 is best.
@@ -64,11 +62,11 @@ def calibration_errors(
 
     Examples:
         >>> rows = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> errors = calibration_errors(*rows, [0.3, 0.6, 0.6, 0.6, 0.3, 0.6], t=4)
+        >>> errors = calibration_errors(rows, [0.3, 0.6, 0.6, 0.6, 0.3, 0.6], t=4)
         >>> [round(part, 2) for part in errors]
         [0.1, 0.08, 0.15, 0.15]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     fitted, knots = _refit(row_time, row_event, predicted, horizon)
     hazard, _ = fitted.cumulative_hazard(_basis(log_log(predicted), knots), horizon)
     distance = np.abs(np.exp(-hazard) - predicted)
@@ -77,8 +75,7 @@ def calibration_errors(
 
 
 def hazard_calibration_curve(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -93,7 +90,7 @@ def hazard_calibration_curve(
         as of `calibration_curve`. Limits are those of log(-log S) by the variance of Tsiatis.
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     fitted, knots = _refit(row_time, row_event, predicted, horizon)
     points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
     hazard, error = fitted.cumulative_hazard(_basis(log_log(points), knots), horizon)

@@ -10,16 +10,12 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     as_numbers,
     check_choice,
-    check_entry,
     check_event,
-    check_same_order,
     check_share,
     check_time,
-    check_time_event,
-    check_train,
-    check_weight,
 )
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Outcome, read_rows, training
 
 
 class RiskSets(NamedTuple):
@@ -81,7 +77,7 @@ class KaplanMeier:
         Wang (1987), Biometrika 74, 883-886, for late entry.
 
     Examples:
-        >>> km = KaplanMeier.fit(time=[1.0, 2.0, 3.0, 4.0], event=[1, 0, 1, 1])
+        >>> km = KaplanMeier.fit(([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1]))
         >>> km.at([0.5, 1.0, 3.0, 9.0]).tolist()
         [1.0, 0.75, 0.375, 0.0]
         >>> km.before([1.0, 3.0]).tolist()
@@ -94,35 +90,27 @@ class KaplanMeier:
     @classmethod
     def fit(
         cls,
-        time: npt.ArrayLike,
-        event: npt.ArrayLike,
+        y: Outcome,
         *,
         sample_weight: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
     ) -> Self:
         """Estimate the survival function of the event.
 
         Args:
-            time: observed times, shape (n,).
-            event: True or 1 where the event was observed, shape (n,).
-            sample_weight: weights of the rows, shape (n,); None is one each.
-            entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+            y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
+                (time, event).
+            sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
         Returns:
             The estimate of S(t) = P(T > t).
 
         Raises:
-            DataError: see `sstorch.checks.check_time_event` and `check_entry`.
+            DataError: an outcome that cannot be used.
         """
-        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
-        row_time, row_event = check_time_event(time, event)
-        weight = check_weight(sample_weight, row_time.size)
-        start = check_entry(entry, row_time)
-        if weight is not None:
-            counted = weight > 0.0
-            row_time, row_event, weight = row_time[counted], row_event[counted], weight[counted]
-            start = None if start is None else start[counted]
-        counts = risk_sets(row_time, row_event, weight, start)
+        rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
+        if rows.weight is not None:
+            rows = rows.take(rows.weight > 0.0)
+        counts = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
@@ -151,11 +139,9 @@ class KaplanMeier:
 
 
 def censoring_distribution(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     *,
     tied_events: Literal["removed", "at_risk"] = "removed",
-    entry: npt.ArrayLike | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> KaplanMeier:
     """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
@@ -163,15 +149,14 @@ def censoring_distribution(
     Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event). With entry times (left truncation)
+            censoring is on the scale of `y`, and G that of rows under observation when the first of them
+            enters.
         tied_events: where events and censorings share a time, "removed" lets the events come first: a row
             whose event is at t was no longer at risk of being censored at t (scikit-survival's rule and that
             of every metric here but the convention "osst"). "at_risk" counts them as still at risk, which is
             the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
-        entry: times from which rows were observed (left truncation), shape (n,); None is zero. Censoring is
-            on the scale of `time`, and G that of rows under observation when the first of them enters.
-        sample_weight: weights of the rows, shape (n,); None is one each.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
@@ -184,15 +169,13 @@ def censoring_distribution(
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
 
     Examples:
-        >>> g = censoring_distribution(time=[1.0, 2.0, 2.0, 4.0], event=[1, 1, 0, 0])
+        >>> g = censoring_distribution(([1.0, 2.0, 2.0, 4.0], [1, 1, 0, 0]))
         >>> g.at([1.0, 2.0, 4.0]).tolist(), g.before([2.0, 4.0]).tolist()
         ([1.0, 0.5, 0.0], [1.0, 0.5])
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
-    check_same_order(time=time, event=event, entry=entry, sample_weight=sample_weight)
-    row_time, row_event = check_time_event(time, event)
-    weight, start = check_weight(sample_weight, row_time.size), check_entry(entry, row_time)
-    distinct, _, n_events, n_censored, at_risk = risk_sets(row_time, row_event, weight, start)
+    rows = read_rows(y, "the censoring distribution", entry=True, weight=True, sample_weight=sample_weight)
+    distinct, _, n_events, n_censored, at_risk = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
     if tied_events == "removed":
         at_risk = np.maximum(at_risk - n_events, n_censored)
     # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.
@@ -224,19 +207,17 @@ def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = N
 
 
 def ipcw_weights(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
 ) -> FloatArray:
     """Inverse probability of censoring weights of the rows: 1 / G where the event was observed, else 0.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
+        train: outcome of the training rows, which give G, with their weights. G is constant beyond them.
         ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
             P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
         min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
@@ -252,18 +233,18 @@ def ipcw_weights(
         Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
 
     Examples:
-        >>> ipcw_weights([1.0, 3.0, 4.0], [1, 1, 0], train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
+        >>> ipcw_weights(([1.0, 3.0, 4.0], [1, 1, 0]), train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
         [1.0, 2.0, 0.0]
     """
-    row_time, row_event = check_time_event(time, event)
-    g = _read(censoring_distribution(*check_train(train)), row_time, ipcw, min_censoring_prob)
-    return np.where(row_event, 1.0 / g, 0.0)
+    rows = read_rows(y, "a weight 1 / G", weight=True)
+    g = _read(censoring_distribution(training(train)), rows.time, ipcw, min_censoring_prob)
+    return np.where(rows.event, 1.0 / g, 0.0)
 
 
 def count_floored(
     time: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
     event: npt.ArrayLike | None = None,
@@ -276,7 +257,7 @@ def count_floored(
 
     Args:
         time: observed times of the test rows, shape (n,).
-        train: the pair (time, event) of the training rows.
+        train: outcome of the training rows.
         ipcw: G at the event, "G(t-)" or "G(t)", see `ipcw_weights`.
         min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
         event: True or 1 for the rows whose weight counts, shape (n,); None counts all.
@@ -297,12 +278,12 @@ def count_floored(
     times = check_time(time)
     weighted = np.ones(times.size, dtype=bool) if event is None else check_event(event, n_rows=times.size)
     check_choice(ipcw, "ipcw", IPCW_FORMS)
-    censoring = censoring_distribution(*check_train(train))
+    censoring = censoring_distribution(training(train))
     g = censoring.before(times) if ipcw == "G(t-)" else censoring.at(times)
     return int(np.count_nonzero(weighted & (g < censoring_floor(censoring, min_censoring_prob))))
 
 
-def count_beyond(time: npt.ArrayLike, *, train: tuple[npt.ArrayLike, npt.ArrayLike]) -> int:
+def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
     """Number of rows observed longer than every training row.
 
     There G is not estimated. It keeps its last value, or the floor where that is 0: `count_floored` counts
@@ -310,7 +291,7 @@ def count_beyond(time: npt.ArrayLike, *, train: tuple[npt.ArrayLike, npt.ArrayLi
 
     Args:
         time: observed times of the test rows, shape (n,).
-        train: the pair (time, event) of the training rows.
+        train: outcome of the training rows.
 
     Returns:
         The number of rows, from 0 to n.
@@ -322,7 +303,7 @@ def count_beyond(time: npt.ArrayLike, *, train: tuple[npt.ArrayLike, npt.ArrayLi
         >>> count_beyond([2.0, 5.0], train=([1.0, 3.0], [0, 1]))
         1
     """
-    return int(np.count_nonzero(check_time(time) > check_train(train)[0].max()))
+    return int(np.count_nonzero(check_time(time) > training(train).time.max()))
 
 
 def _read(

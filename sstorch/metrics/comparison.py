@@ -3,25 +3,28 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.stats import t as student
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import IntArray
 from sstorch.checks import (
     as_numbers,
     check_same_order,
     check_share,
-    check_time_event,
     check_vector,
     is_number_of,
 )
+from sstorch.data import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import METRICS, Curves, PredictsSurvival, Rows, ScoredRows, check_names, score
+from sstorch.metrics.outcome import Outcome, read_rows
 
-ArrayMetric = Callable[[FloatArray, BoolArray, npt.NDArray[np.float64]], float]
+# From the outcome and the predictions of some rows.
+ArrayMetric = Callable[[Any, npt.NDArray[np.float64]], float]
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,7 @@ class ResampledTTest:
 
 def paired_bootstrap(
     metric: ArrayMetric,
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     first: npt.ArrayLike,
     second: npt.ArrayLike,
     *,
@@ -82,10 +84,9 @@ def paired_bootstrap(
     counts. The models and the training rows stay as they are: this is the uncertainty of the test rows only.
 
     Args:
-        metric: from time, event and predictions of some rows, for instance
-            ``lambda t, e, s: integrated_brier_score(t, e, s, times, train=train)``.
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        metric: from outcome and predictions of some rows, for instance
+            ``lambda y, s: integrated_brier_score(y, s, times, train=train)``.
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         first: predictions of the first model, a row a test row, shape (n,) or (n, ...).
         second: predictions of the second model, of the same shape.
         n_resamples: number of resamples, at least 20.
@@ -105,22 +106,22 @@ def paired_bootstrap(
 
     Examples:
         >>> from sstorch.metrics import concordance_harrell_risk
-        >>> time, event = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 0]
+        >>> y = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 0]
         >>> result = paired_bootstrap(
-        ...     concordance_harrell_risk, time, event, first=[6, 5, 4, 3, 2, 1], second=[1, 2, 3, 4, 5, 6]
+        ...     concordance_harrell_risk, y, first=[6, 5, 4, 3, 2, 1], second=[1, 2, 3, 4, 5, 6]
         ... )
         >>> result.difference, result.p_value < 0.01
         (1.0, True)
     """
-    row_time, row_event = check_time_event(time, event)
-    check_same_order(time=time, event=event, first=first, second=second)
+    outcome = y if isinstance(y, Surv) else read_rows(y, "a bootstrap", first=first, second=second)
+    if isinstance(outcome, Surv):
+        check_same_order(y=outcome, first=first, second=second)
+    n = len(outcome) if isinstance(outcome, Surv) else outcome.time.size
     predictions = []
     for name, values in (("first", first), ("second", second)):
         array = as_numbers(values, name)
-        if array.shape[:1] != row_time.shape:
-            raise DataError(
-                f"{name}: expected a prediction for each of {row_time.size} rows; got shape {array.shape}."
-            )
+        if array.shape[:1] != (n,):
+            raise DataError(f"{name}: expected a prediction for each of {n} rows; got shape {array.shape}.")
         predictions.append(array)
     if predictions[0].shape != predictions[1].shape:
         raise DataError(
@@ -128,10 +129,11 @@ def paired_bootstrap(
         )
 
     def difference(rows: IntArray) -> float:
-        one, two = (float(metric(row_time[rows], row_event[rows], values[rows])) for values in predictions)
+        some = outcome[rows] if isinstance(outcome, Surv) else outcome.take(rows)
+        one, two = (float(metric(some, values[rows])) for values in predictions)
         return one - two
 
-    return _bootstrap(difference, row_time.size, n_resamples, confidence, random_state)
+    return _bootstrap(difference, n, n_resamples, confidence, random_state)
 
 
 def compare(
@@ -187,7 +189,7 @@ def compare(
         result = PairedComparison(np.nan, np.nan, np.nan, np.nan, 0)
         try:
             values = [score(name, rows, tau) for rows in (one, two)]
-            result = _bootstrap(difference, one.time.size, n_resamples, confidence, random_state)
+            result = _bootstrap(difference, one.y.time.size, n_resamples, confidence, random_state)
         except DataError as error:
             if metrics is not None:
                 text = str(error)

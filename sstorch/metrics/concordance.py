@@ -22,26 +22,24 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     blocks,
     check_choice,
-    check_entry,
     check_grid_unit,
     check_horizon,
-    check_same_order,
     check_same_unit,
     check_survival,
-    check_time_event,
     check_times,
-    check_train,
     check_vector,
-    check_weight,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 TiedTime = Literal["exclude", "censored_later"]
 TiedRisk = Literal["half", "discordant", "exclude"]
 
 # Weighted sums of the same pairs in another order agree to this share.
 _ROUNDING = 1e-12
+_HARRELL = "Harrell's concordance"
+_UNO = "Uno's concordance"
 # Events that read the same column from which on ranks are faster than pairs.
 _MANY = 256
 
@@ -267,8 +265,7 @@ def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:
 
 
 def concordance_harrell(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
@@ -276,7 +273,6 @@ def concordance_harrell(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Time-dependent concordance C_H of survival curves, without weights for censoring.
 
@@ -286,8 +282,9 @@ def concordance_harrell(
     All pairs are compared, some at a time: O(n n_events) time, memory bounded.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them. With entry times (left
+            truncation) a pair counts only if j had entered before the event of i, so that both were at risk
+            at t_i. Rows of a subject in turn, each with its own predictions, never make a pair.
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Put every
             distinct event time in it: elsewhere S is read as the right-continuous step function through the
@@ -300,10 +297,7 @@ def concordance_harrell(
             "discordant" none (Antolini's strict inequality, pycox's "antolini"), "exclude" leaves them out
             (the gamma of Goodman and Kruskal, as a probability).
         tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
-        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None is one each.
-        entry: times from which rows were observed (left truncation), shape (n,); None is zero. A pair then
-            counts only if j had entered before the event of i, so that both were at risk at t_i. Rows may be
-            those of a person in turn, each with its own predictions: they never make a pair.
+        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None takes those of `y`.
 
     Returns:
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -319,20 +313,19 @@ def concordance_harrell(
 
     Examples:
         >>> survival = [[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]]
-        >>> concordance_harrell([1.0, 2.0, 3.0], [1, 1, 0], survival, times=[1.0, 2.0])
+        >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), survival, times=[1.0, 2.0])
         1.0
     """
-    pairs = _pairs(time, event, tied_time, tau, sample_weight, entry=entry)
-    return _from_curves(pairs, time, event, survival, times, tied_risk)
+    rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, survival=survival)
+    return _from_curves(_pairs(rows, tied_time, tau), rows, survival, times, tied_risk)
 
 
 def concordance_uno(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
@@ -346,8 +339,8 @@ def concordance_uno(
     rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
     still well above 0, or a few late events carry the estimate.
 
-    Arguments and errors are those of `concordance_harrell`, and `train`, the pair (time, event) of the
-    training rows, in the same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or
+    Arguments and errors are those of `concordance_harrell`, and `train`, outcome of the training
+    rows, in the same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or
     "G(t)", see `ipcw_weights`; `min_censoring_prob`, a floor under G in (0, 1], see `censoring_floor`, which
     never raises for a row that it touches (`count_floored` counts them). Sample weights do not enter G.
 
@@ -361,29 +354,27 @@ def concordance_uno(
     Examples:
         >>> survival = [[0.5, 0.2], [0.9, 0.6], [0.9, 0.5]]
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> round(concordance_uno(*rows, survival, [1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
+        >>> round(concordance_uno(rows, survival, [1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
         0.333333
     """
-    weight = _uno_weights(time, event, train, ipcw, min_censoring_prob)
-    pairs = _pairs(time, event, tied_time, tau, sample_weight, weight)
-    return _from_curves(pairs, time, event, survival, times, tied_risk)
+    rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, survival=survival)
+    weight = _uno_weights(rows, train, ipcw, min_censoring_prob)
+    return _from_curves(_pairs(rows, tied_time, tau, weight), rows, survival, times, tied_risk)
 
 
 def concordance_harrell_risk(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     risk: npt.ArrayLike,
     *,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Harrell's concordance C of one risk score per row, in O(n log n).
 
-    Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With `entry` and
-    `tied_time="censored_later"` it is that of R's `concordance(Surv(entry, time, event) ~ risk)`.
+    Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With entry times
+    and `tied_time="censored_later"` it is that of R's `concordance(Surv(entry, time, event) ~ risk)`.
 
     Arguments and errors are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the
     curves and their times: a score on any monotone scale, higher where the event is expected earlier.
@@ -395,19 +386,18 @@ def concordance_harrell_risk(
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387.
 
     Examples:
-        >>> concordance_harrell_risk([1.0, 2.0, 3.0], [1, 1, 0], risk=[2.0, 2.0, 1.0])
+        >>> concordance_harrell_risk(([1.0, 2.0, 3.0], [1, 1, 0]), risk=[2.0, 2.0, 1.0])
         0.8333333333333334
     """
-    pairs = _pairs(time, event, tied_time, tau, sample_weight, entry=entry)
-    return _from_risk(pairs, time, risk, tied_risk)
+    rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, risk=risk)
+    return _from_risk(_pairs(rows, tied_time, tau), risk, tied_risk)
 
 
 def concordance_uno_risk(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     risk: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
@@ -428,66 +418,48 @@ def concordance_uno_risk(
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> round(concordance_uno_risk(*rows, [3.0, 1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
+        >>> round(concordance_uno_risk(rows, [3.0, 1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
         0.333333
     """
-    weight = _uno_weights(time, event, train, ipcw, min_censoring_prob)
-    pairs = _pairs(time, event, tied_time, tau, sample_weight, weight)
-    return _from_risk(pairs, time, risk, tied_risk)
+    rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, risk=risk)
+    weight = _uno_weights(rows, train, ipcw, min_censoring_prob)
+    return _from_risk(_pairs(rows, tied_time, tau, weight), risk, tied_risk)
 
 
 def _pairs(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
-    tied_time: str,
-    tau: float | None,
-    sample_weight: npt.ArrayLike | None,
-    event_weight: FloatArray | None = None,
-    entry: npt.ArrayLike | None = None,
+    rows: Observed, tied_time: str, tau: float | None, event_weight: FloatArray | None = None
 ) -> ComparablePairs:
-    check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry)
-    row_time, row_event = check_time_event(time, event)
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
-    weight = check_weight(sample_weight, row_time.size)
-    start = check_entry(entry, row_time)
-    return ComparablePairs.of(row_time, row_event, tied_time, horizon, event_weight, weight, start)
+    return ComparablePairs.of(
+        rows.time, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
+    )
 
 
-def _uno_weights(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
-    ipcw: Ipcw,
-    min_censoring_prob: float | None,
-) -> FloatArray:
-    row_time, row_event = check_time_event(time, event)
-    check_same_unit(row_time, check_train(train)[0], ("time", "train time"))
-    weight = ipcw_weights(row_time, row_event, train=train, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+def _uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw, min_censoring_prob: float | None) -> FloatArray:
+    known = training(train)
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    weight = ipcw_weights(rows, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
     return weight * weight
 
 
 def _from_curves(
     pairs: ComparablePairs,
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    rows: Observed,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     tied_risk: str,
 ) -> float:
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
-    row_time, row_event = check_time_event(time, event)
     grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
+    curves = check_survival(survival, rows.time.size, grid.size)
     total = _total(pairs)
-    check_same_order(time=time, survival=survival)
-    check_grid_unit(row_time, row_event, grid)
-    column = np.searchsorted(grid, row_time[pairs.events], side="right") - 1
+    check_grid_unit(rows.time, rows.event, grid)
+    column = np.searchsorted(grid, rows.time[pairs.events], side="right") - 1
     return share_of_pairs(*pairs.count_curves(curves, column), total, tied_risk)
 
 
-def _from_risk(pairs: ComparablePairs, time: npt.ArrayLike, risk: npt.ArrayLike, tied_risk: str) -> float:
-    check_same_order(time=time, risk=risk)
+def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> float:
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     values = check_vector(risk, "risk", pairs.order.size)
     total = _total(pairs)

@@ -17,14 +17,14 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.calibration import rows_at_one_time
+from sstorch.metrics.outcome import Outcome
 
 # 1 - 0.77 is below 0.23 by rounding.
 _ROUNDING = 1e-12
 
 
 def net_benefit(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -33,10 +33,9 @@ def net_benefit(
     """Net benefit of a model, of treating all and of treating none, at thresholds of the risk by one time.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,); the risk is 1 - S_i(t).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
         thresholds: risks from which on one would act, in [0, 1), shape (n_thresholds,).
 
     Returns:
@@ -55,11 +54,11 @@ def net_benefit(
 
     Examples:
         >>> rows, survival = ([1, 2, 3, 4], [1, 1, 0, 1]), [0.2, 0.4, 0.7, 0.8]
-        >>> table = net_benefit(*rows, survival, t=2.5, thresholds=[0.2, 0.5])
+        >>> table = net_benefit(rows, survival, t=2.5, thresholds=[0.2, 0.5])
         >>> table[["net_benefit", "treat_all", "n_above"]].to_numpy().tolist()
         [[0.375, 0.375, 4.0], [0.5, 0.0, 2.0]]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     at = check_thresholds(thresholds)
     model, everybody, n_above = net_benefits(row_time, row_event, 1.0 - predicted, horizon, at)
     reasons = np.where(

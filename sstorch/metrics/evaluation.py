@@ -29,6 +29,7 @@ from sstorch.metrics.curves import median_survival_time, predict_curves, surviva
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.integrated_brier import evaluation_times, integrated_brier_score_over, relative_score
 from sstorch.metrics.landmark import at_landmark, conditional_curves, times_from_zero
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.time_error import (
     mean_absolute_error_margin,
     mean_absolute_error_pseudo,
@@ -37,6 +38,9 @@ from sstorch.metrics.time_error import (
 
 Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+_WHAT = "this metric"
 
 
 @runtime_checkable
@@ -52,27 +56,26 @@ class ScoredRows:
     """Test rows, their curves and the training rows.
 
     Attributes:
-        time: observed times of the test rows, shape (n,).
-        event: event indicators of the test rows, shape (n,).
+        y: outcome of the test rows.
         survival: predicted S on `times`, shape (n, n_times).
         times: the grid, shape (n_times,).
-        train: (time, event) of the training rows.
+        train: outcome of the training rows.
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
-        whole: (time, event) of all test rows, where these are some of them, see `take`: windows and horizons
+        whole: outcome of all test rows, where these are some of them, see `take`: windows and horizons
             come from them, so that resamples of the same rows are scored over the same stretch of time.
-        entry: times from which the test rows were observed, shape (n,); None is zero.
-        late: whether test or training rows entered late.
     """
 
-    time: FloatArray
-    event: BoolArray
+    y: Observed
     survival: FloatArray
     times: FloatArray
-    train: tuple[FloatArray, BoolArray]
+    train: Observed
     grids: dict[str, IntArray]
-    whole: tuple[FloatArray, BoolArray]
-    entry: FloatArray | None = None
-    late: bool = False
+    whole: Observed
+
+    @property
+    def late(self) -> bool:
+        """Whether test or training rows have entry times."""
+        return self.y.entry is not None or self.train.entry is not None
 
     @classmethod
     def of(
@@ -95,15 +98,13 @@ class ScoredRows:
             survival = check_survival(model[0], len(given.y), grid.size)
             if after is not None:
                 survival, grid = _after(survival, grid, given.at_risk(after, "test"), after)
-        observed = np.unique(given.parts[0])
+        observed = np.unique(given.rows.time)
         if after is not None:
             known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
-        X, (time, event, entry) = given.X, given.parts
-        train_time, train_event, train_entry = known.parts
-        late = entry is not None or train_entry is not None
+        X, rows, train_rows = given.X, given.rows, known.rows
+        time, event = rows.time, rows.event
         if _is_curves(model):
-            rows = (time, event)
-            return cls(*rows, survival, grid, (train_time, train_event), {}, rows, entry, late)
+            return cls(rows, survival, grid, train_rows, {}, rows)
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
@@ -125,41 +126,35 @@ class ScoredRows:
             curves = from_zero(distinct)[:, place]
             return conditional_curves(curves[:, 0], curves[:, 1:], after)
 
-        grids = default_grids(time, train_time, ("graf", "sksurv", "surtree", "osst"))
+        grids = default_grids(time, train_rows.time, ("graf", "sksurv", "surtree", "osst"))
         also = thinned(np.unique(time), time.size)
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(time[event & (time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        scored = cls.predicted(predict, (time, event), (train_time, train_event), grids, also)
-        return dataclasses.replace(scored, entry=entry, late=late)
+        return cls.predicted(predict, rows, train_rows, grids, also)
 
     @classmethod
     def predicted(
         cls,
         predict: Callable[[FloatArray], FloatArray],
-        rows: tuple[FloatArray, BoolArray],
-        train: tuple[FloatArray, BoolArray],
+        y: Outcome,
+        train: Outcome,
         grids: Mapping[str, FloatArray],
         also: FloatArray | tuple[()] = (),
     ) -> Self:
         """Predict the curves of the test rows once, at the times of all grids and at further ones.
 
-        `predict` gives S of the test rows (n, n_times) at increasing times; `rows` and `train` are pairs
-        (time, event), `grids` the times at which each convention reads the curves.
+        `predict` gives S of the test rows (n, n_times) at increasing times; `y` and `train` are the outcomes
+        of the test and the training rows, `grids` the times at which each convention reads the curves.
         """
         times = np.unique(np.concatenate([also, *grids.values()]))
         columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
-        return cls(*rows, predict(times), times, train, columns, rows)
+        rows, known = (read_rows(part, _WHAT, entry=True, weight=True) for part in (y, train))
+        return cls(rows, predict(times), times, known, columns, rows)
 
     def take(self, rows: IntArray) -> Self:
         """Some test rows, repetitions allowed; grids, windows and training rows stay."""
-        return dataclasses.replace(
-            self,
-            time=self.time[rows],
-            event=self.event[rows],
-            survival=self.survival[rows],
-            entry=None if self.entry is None else self.entry[rows],
-        )
+        return dataclasses.replace(self, y=self.y.take(rows), survival=self.survival[rows])
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
@@ -190,10 +185,9 @@ class GivenRows(NamedTuple):
     y: Surv
 
     @property
-    def parts(self) -> tuple[FloatArray, BoolArray, FloatArray | None]:
-        """Times, events and entry times; None if no row entered late."""
-        time, event, entry = self.y.right_censored("this metric")
-        return time, event, entry if entry.any() else None
+    def rows(self) -> Observed:
+        """The outcome as metrics read it."""
+        return read_rows(self.y, _WHAT, entry=True, weight=True)
 
     def at_risk(self, after: float, name: str) -> IntArray:
         """Positions of those at risk at a time, see `at_landmark`.
@@ -201,9 +195,8 @@ class GivenRows(NamedTuple):
         Raises:
             DataError: there is none; the message has the argument's name.
         """
-        time, event, entry = self.parts
         try:
-            return at_landmark(time, event, after, entry=entry).rows
+            return at_landmark(self.rows, after).rows
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
@@ -217,8 +210,8 @@ class GivenRows(NamedTuple):
     def from_landmark(self, after: float, name: str) -> Self:
         """Those at risk at a time, with times that count from it; they are observed from there on."""
         alive = self.take(self.at_risk(after, name))
-        time, event, _ = alive.parts
-        return alive._replace(y=Surv(time - after, event))
+        time, event, _, weight, _ = alive.rows
+        return alive._replace(y=Surv(time - after, event, weight=weight))
 
 
 def _after(
@@ -239,7 +232,7 @@ def split_rows(rows: Rows, name: str) -> GivenRows:
         DataError: another form; the message has the argument's name.
     """
     if isinstance(rows, SurvivalData):
-        return GivenRows(rows.frame, rows.y)
+        return GivenRows(rows.frame, rows.weighted_y)
     given: object = rows
     if not isinstance(given, tuple) or len(given) != 2:
         what = (
@@ -279,8 +272,9 @@ class Metric:
 
 
 def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
-    scored = (rows.time, rows.event, None)
-    return integrated_brier_score_over(scored, curves, times, rows.train, convention, follow_up=rows.whole[0])
+    return integrated_brier_score_over(
+        rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
+    )
 
 
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
@@ -292,24 +286,24 @@ def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
 
 def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
     curves, times = rows.on_grid("graf")
-    reference = kaplan_meier_curves(rows.train, times, rows.time.size)
+    reference = kaplan_meier_curves(rows.train, times, rows.y.time.size)
     return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
 
 
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.time, rows.event, rows.survival, rows.times, tau=tau, entry=rows.entry)
+    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
 
 
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_uno(rows.time, rows.event, rows.survival, rows.times, train=rows.train, tau=tau)
+    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
 
 
 def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
     """Marks the times of the grid that have cases and controls among these rows, up to tau."""
     _, times = rows.on_grid("osst")
-    first = rows.time[rows.event].min(initial=np.inf)
+    first = rows.y.time[rows.y.event].min(initial=np.inf)
     last = np.inf if tau is None else tau
-    inside: BoolArray = (times >= first) & (times < rows.time.max()) & (times <= last)
+    inside: BoolArray = (times >= first) & (times < rows.y.time.max()) & (times <= last)
     return inside
 
 
@@ -318,47 +312,47 @@ def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     inside = _auc_times(rows, tau)
     if not inside.any():
         raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    auc = cumulative_dynamic_auc(rows.time, rows.event, curves[:, inside], times[inside], train=rows.train)
-    return mean_cumulative_dynamic_auc(auc, times[inside], rows.time, rows.event)
+    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
 
 
 def _d_calibration(rows: ScoredRows, _: float | None) -> float:
-    return d_calibration(rows.time, rows.event, rows.survival, rows.times).p_value
+    return d_calibration(rows.y, rows.survival, rows.times).p_value
 
 
 def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
     """The predictions at one time: the median event time up to tau."""
-    time, event = rows.whole
+    time, event = rows.whole.time, rows.whole.event
     events = time[event & (time <= (np.inf if tau is None else tau))]
     if events.size == 0:
         raise DataError("event: no test row has an event, so that there is no median event time to look at.")
     t = float(np.median(events))
-    predicted = survival_at(rows.survival, rows.times, np.full(rows.time.size, t))
+    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
     return np.clip(predicted, 0.0, 1.0), t
 
 
 def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
-    return one_calibration(rows.time, rows.event, predicted, t=t).p_value
+    return one_calibration(rows.y, predicted, t=t).p_value
 
 
 def _ici(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
-    return integrated_calibration_index(rows.time, rows.event, predicted, t=t)
+    return integrated_calibration_index(rows.y, predicted, t=t)
 
 
 def _mae_margin(rows: ScoredRows, _: float | None) -> float:
     predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_margin(rows.time, rows.event, predicted, train=rows.train)
+    return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
 
 
 def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
     predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_pseudo(rows.time, rows.event, predicted, train=rows.train)
+    return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
 
 
 def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
-    time, event = rows.whole
+    time, event = rows.whole.time, rows.whole.event
     if tau is None:
         return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
     check_observed_horizon(tau, time, "tau")
@@ -369,26 +363,26 @@ def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
     horizon = _rmst_horizon(rows, tau)
     if horizon == 0.0:
         raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
-    scored = (rows.time, rows.event, None)
-    return rmst_error_up_to(horizon, scored, rows.survival, rows.times, rows.train)
+    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)
 
 
 def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
-    return rows.time[rows.event & (rows.time < (np.inf if tau is None else tau))]
+    time, event = rows.y.time, rows.y.event
+    return time[event & (time < (np.inf if tau is None else tau))]
 
 
 def _auc_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     last = float(rows.on_grid("osst")[1][_auc_times(rows, tau)].max())
-    return rows.time[rows.event & (rows.time <= last)]
+    return rows.y.time[rows.y.event & (rows.y.time <= last)]
 
 
 def _brier_weighted(rows: ScoredRows, _: float | None) -> FloatArray:
-    return rows.time  # censored rows weigh while they are at risk
+    return rows.y.time  # censored rows weigh while they are at risk
 
 
 def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     horizon = _rmst_horizon(rows, tau)
-    at: FloatArray = np.minimum(rows.time, horizon)[rows.event | (rows.time >= horizon)]
+    at: FloatArray = np.minimum(rows.y.time, horizon)[rows.y.event | (rows.y.time >= horizon)]
     return at
 
 
@@ -478,7 +472,7 @@ def evaluate(
     if tau is not None:
         check_horizon(tau, "tau")
     rows = ScoredRows.of(model, train, test, after)
-    n_beyond = count_beyond(rows.time, train=rows.train)
+    n_beyond = count_beyond(rows.y.time, train=rows.train)
 
     def value_of(name: str) -> float:
         if name in METRICS:

@@ -7,11 +7,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_entry, check_time_event, check_vector
+from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.concordance import concordance_harrell
 from sstorch.metrics.curves import median_survival_time, survival_at
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 
 def group_parity(
@@ -103,54 +104,47 @@ def mean_gini(table: pd.DataFrame) -> tuple[float, float]:
 
 
 def group_scores(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     group: npt.ArrayLike,
     *,
     tau: float,
     n_groups: int,
-    entry: npt.ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Predictions for each group, and how good they are.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count in Kaplan-Meier and in the
+            pairs of the concordance, or the tuple (time, event).
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid, strictly increasing, shape (n_times,).
         group: group of each row, 0 .. n_groups - 1, shape (n,).
         tau: horizon of ``rmst`` and of the calibration, within the grid.
         n_groups: number of groups.
-        entry: times from which rows were observed (left truncation), shape (n,), in Kaplan-Meier and in the
-            pairs of the concordance; None is zero.
 
     Returns:
         One row a group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
         predicted curve, in the unit of time; ``calibration``, mean predicted less Kaplan-Meier survival at
         tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared.
     """
-    row_time, row_event = check_time_event(time, event)
+    outcome = read_rows(y, "a score of groups", entry=True)
     curves, codes, _ = _checked(survival, group, None)
     grid = check_vector(times, "times", curves.shape[1])
-    late = check_entry(entry, row_time)
-    since = np.zeros(row_time.size) if late is None else np.maximum(late, 0.0)
     rows = []
     for number in range(n_groups):
         inside = codes == number
-        counts = {"rows": int(inside.sum()), "events": int(row_event[inside].sum())}
+        own = outcome.take(inside)
+        counts = {"rows": own.time.size, "events": int(own.event.sum())}
         values = dict.fromkeys(("median", "rmst", "calibration", "c_harrell"), np.nan)
         if inside.any():
             mean = curves[inside].mean(axis=0)
             values["median"] = float(median_survival_time(mean[None], grid)[0])
             values["rmst"] = _area(mean, grid, tau)
             predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
-            own = row_time[inside], row_event[inside]
-            observed = KaplanMeier.fit(*own, entry=since[inside]).at([tau])[0]
-            values["calibration"] = predicted - float(observed)
-            if _comparable(*own, since[inside]):
-                values["c_harrell"] = concordance_harrell(*own, curves[inside], grid, entry=since[inside])
+            values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
+            if _comparable(own):
+                values["c_harrell"] = concordance_harrell(own, curves[inside], grid)
         rows.append(counts | values)
     return pd.DataFrame(rows).rename_axis("group")
 
@@ -168,11 +162,11 @@ def gap(values: npt.ArrayLike) -> float:
     return 0.0 if (array == array[0]).all() else float(array.max() - array.min())
 
 
-def _comparable(time: FloatArray, event: npt.NDArray[np.bool_], entry: FloatArray) -> bool:
+def _comparable(rows: Observed) -> bool:
     """Whether somebody was at risk at an event who stayed longer."""
-    at = np.unique(time[event])
+    time, at = rows.time, np.unique(rows.time[rows.event])
     # Of those who came before an event, the one who stayed longest.
-    since = np.where(entry > 0.0, entry, -np.inf)
+    since = np.full(time.size, -np.inf) if rows.entry is None else rows.entry
     order = np.argsort(since, kind="stable")
     longest = np.maximum.accumulate(time[order])
     came = np.searchsorted(since[order], at) - 1

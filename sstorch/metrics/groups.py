@@ -10,16 +10,10 @@ import numpy.typing as npt
 from scipy.stats import chi2, norm
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    as_numbers,
-    check_entry,
-    check_same_order,
-    check_share,
-    check_time_event,
-    check_weight,
-)
+from sstorch.checks import as_numbers, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.outcome import Outcome, read_rows
 from sstorch.metrics.robust import log_survival_variance, logrank_residuals
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 
@@ -117,7 +111,7 @@ class KaplanMeierBand:
         1.4, for the limits; Brookmeyer and Crowley (1982), Biometrics 38, 29-41, for those of quantiles.
 
     Examples:
-        >>> band = KaplanMeierBand.fit(time=[1, 2, 3, 4, 5, 6, 7, 8], event=[1, 1, 0, 1, 1, 1, 1, 0])
+        >>> band = KaplanMeierBand.fit(([1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 0, 1, 1, 1, 1, 0]))
         >>> [round(float(part), 3) for part in band.at(2.5)]
         [0.75, 0.315, 0.931]
         >>> [float(part) for part in band.quantile(0.5)]
@@ -132,25 +126,19 @@ class KaplanMeierBand:
     @classmethod
     def fit(
         cls,
-        time: npt.ArrayLike,
-        event: npt.ArrayLike,
+        y: Outcome,
         *,
         confidence: float = 0.95,
         sample_weight: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: npt.ArrayLike | None = None,
         weights: WeightKind = "sampling",
     ) -> KaplanMeierBand:
         """Estimate survival and its limits.
 
         Args:
-            time: observed times, shape (n,).
-            event: True or 1 where the event was observed, shape (n,).
+            y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
+                (time, event). With unequal sampling weights influences are summed by its subjects.
             confidence: of the limits, at each time, in (0, 1).
-            sample_weight: weights >= 0, shape (n,); None is one each.
-            entry: times from which rows were observed (left truncation), shape (n,); None is zero.
-            id: subject of each row where a subject has several start-stop rows, shape (n,): influences are
-                summed by subject. Only unequal sampling weights need it.
+            sample_weight: weights >= 0, shape (n,); None takes those of `y`.
             weights: ``"sampling"``: limits do not depend on the scale of the weights, and unequal weights
                 widen them (infinitesimal jackknife with w^2, as R's ``survfit(robust=TRUE)``).
                 ``"frequency"``: a row of weight 2 is two observed rows.
@@ -161,10 +149,10 @@ class KaplanMeierBand:
             ConfigError: a confidence out of range, or an unknown kind of weights.
         """
         check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-        check_same_order(time=time, event=event, sample_weight=sample_weight, entry=entry, id=id)
-        row_time, row_event = check_time_event(time, event)
-        weighting = check_weighting(sample_weight, row_time.size, weights)
-        start = check_entry(entry, row_time)
+        row_time, row_event, start, weight, id = read_rows(
+            y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight
+        )
+        weighting = check_weighting(weight, row_time.size, weights)
         subject = None if id is None else _codes(id, row_time.size, "id")[0]
         counted = True if weighting.values is None else weighting.values > 0
         times = np.unique(row_time[row_event & counted])
@@ -275,14 +263,11 @@ def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArr
 
 
 def logrank_test(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     group: npt.ArrayLike,
     *,
     sample_weight: npt.ArrayLike | None = None,
-    entry: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None,
-    id: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
 ) -> LogrankTest:
     """Log-rank test of no difference between two or more groups, within strata if there are any.
@@ -296,15 +281,12 @@ def logrank_test(
     construction: the p-value means something on other rows alone.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
+            (time, event). With unequal sampling weights residuals are summed by its subjects.
         group: a number or a label for each row, shape (n,).
-        sample_weight: weights >= 0, shape (n,); None is one each.
-        entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
         strata: a number or a label for each row, shape (n,): rows are compared with those of their stratum
             alone, and excesses and variances are summed; None is one stratum.
-        id: subject of each row where a subject has several start-stop rows, shape (n,): residuals are summed
-            by subject. Only unequal sampling weights need it.
         weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers.
 
     Returns:
@@ -322,18 +304,23 @@ def logrank_test(
         1074-1078, for the robust variance.
 
     Examples:
-        >>> test = logrank_test([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1], ["a", "a", "a", "b", "b", "b"])
+        >>> test = logrank_test(([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1]), ["a", "a", "a", "b", "b", "b"])
         >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
         (5.052, 1, 0.025)
     """
-    check_same_order(
-        time=time, event=event, group=group, sample_weight=sample_weight, entry=entry, strata=strata, id=id
+    row_time, row_event, start, given, id = read_rows(
+        y,
+        "the log-rank test",
+        entry=True,
+        weight=True,
+        counts=True,
+        sample_weight=sample_weight,
+        group=group,
+        strata=strata,
     )
-    row_time, row_event = check_time_event(time, event)
     codes, n_groups = _codes(group, row_time.size)
     stratum, n_strata = _codes(np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata")
-    weight, robust = check_weighting(sample_weight, row_time.size, weights)
-    start = check_entry(entry, row_time)
+    weight, robust = check_weighting(given, row_time.size, weights)
     subject = None if id is None else _codes(id, row_time.size, "id")[0]
     if n_groups < 2 or not row_event.any():
         return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
@@ -371,28 +358,17 @@ def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
     return (events - share * total).sum(axis=1), np.diag(scaled.sum(axis=1)) - scaled @ share.T
 
 
-def concordance_of_groups(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
-    group: npt.ArrayLike,
-    *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
-    sample_weight: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
-    entry: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
-) -> float:
+def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outcome, npt.ArrayLike]) -> float:
     """Concordance of a model that knows only the group of a row.
 
     It predicts the Kaplan-Meier curve of the training rows of the group, or of all training rows for a group
     that has none there. Pairs of one group count half: 0.5 means that the groups separate nobody.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv`, whose weights and entry times (left truncation) count, or the tuple
+            (time, event). Pairs count that were at risk together.
         group: a number or a label for each row, shape (n,).
-        train: time, event and group of the training rows.
-        sample_weight: weights of the rows and of the training rows, shape (n,) each; None is one each.
-        entry: times from which the rows and the training rows were observed (left truncation), shape (n,)
-            each; None is zero. Pairs count that were at risk together.
+        train: outcome and group of the training rows.
 
     Returns:
         The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
@@ -401,38 +377,25 @@ def concordance_of_groups(
         DataError: arguments that `sstorch.checks` refuses, or no two rows can be compared.
 
     Examples:
-        >>> train = [1, 2, 8], [1, 1, 1], [0, 0, 1]
-        >>> concordance_of_groups([1, 2, 3, 4], [1, 1, 1, 1], [0, 0, 1, 1], train=train)
+        >>> train = ([1, 2, 8], [1, 1, 1]), [0, 0, 1]
+        >>> concordance_of_groups(([1, 2, 3, 4], [1, 1, 1, 1]), [0, 0, 1, 1], train=train)
         0.8333333333333334
     """
-    row_time, row_event = check_time_event(time, event)
-    if len(train) != 3:
-        raise ConfigError("train: expected the times, events and groups of the training rows.")
-    train_time, train_event = check_time_event(*train[:2], prefix="train ")
-    labels, given = _labels(group, row_time.size), _labels(train[2], train_time.size)
+    row_time, row_event, late, row_weight, _ = read_rows(y, "concordance", entry=True, weight=True)
+    if len(train) != 2:
+        raise ConfigError("train: expected the outcome and the groups of the training rows.")
+    known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ")
+    labels, given = _labels(group, row_time.size), _labels(train[1], known.time.size)
     times = np.unique(row_time[row_event])
     if times.size == 0:
         raise DataError("event: no row has one, so no two rows can be compared.")
-    row_weight = check_weight(sample_weight[0], row_time.size)
-    weight = check_weight(sample_weight[1], train_time.size)
-    late = check_entry(entry[0], row_time)
-    train_late = check_entry(entry[1], train_time, "train entry")
-
-    def kaplan_meier(rows: BoolArray) -> FloatArray:
-        return KaplanMeier.fit(
-            train_time[rows],
-            train_event[rows],
-            sample_weight=None if weight is None else weight[rows],
-            entry=None if train_late is None else np.maximum(train_late[rows], 0.0),
-        ).at(times)
-
-    everybody = kaplan_meier(np.ones(train_time.size, dtype=bool))
+    everybody = KaplanMeier.fit(known).at(times)
     names, codes = np.unique(labels, return_inverse=True)
     curves = np.tile(everybody, (len(names), 1))
     for curve, label in zip(curves, names, strict=True):
         rows = given == label
         if rows.any():
-            curve[:] = kaplan_meier(rows)
+            curve[:] = KaplanMeier.fit(known.take(rows)).at(times)
     # Rows of a group are alike: pairs are counted by group and time of the event, those who stay longer with
     # each who has it then.
     events = risk_table(row_time, row_event, codes, len(names), times, row_weight).events

@@ -8,18 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_entry, check_time_cause, check_vector, check_weight
+from sstorch.checks import check_vector
+from sstorch.metrics.outcome import Outcome, read_causes
 from sstorch.metrics.weights import WeightKind, check_weighting
+
+_NAME = "Aalen and Johansen's estimate"
 
 
 def aalen_johansen(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     times: npt.ArrayLike,
-    n_causes: int | None = None,
     *,
+    n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Estimate of Aalen and Johansen of the cumulative incidence of every cause.
 
@@ -29,12 +30,11 @@ def aalen_johansen(
     ``Surv(time, factor)``; lifelines' ``AalenJohansenFitter`` moves tied times apart at random.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
+            (time, cause) with 0 for censored rows and 1 .. K for causes.
         times: at which incidences are wanted, shape (n_times,). Beyond the last row they keep their values.
-        n_causes: K; the largest cause if None.
-        sample_weight: shape (n,); None is one each.
-        entry: times from which rows were observed, shape (n,); None if from time zero.
+        n_causes: K; if None that of the `Surv`, or the largest cause.
+        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
 
     Returns:
         shape (K, n_times), rising right-continuous steps.
@@ -47,25 +47,23 @@ def aalen_johansen(
         censored observations", Scandinavian Journal of Statistics 5, 141-150.
 
     Examples:
-        >>> aalen_johansen([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1], times=[1.0, 2.5, 3.0])
+        >>> aalen_johansen(([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1]), times=[1.0, 2.5, 3.0])
         array([[0.25, 0.25, 0.75],
                [0.  , 0.25, 0.25]])
     """
-    row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
-    weight = check_weight(sample_weight, row_time.size)
-    late = check_entry(entry, row_time)
+    rows = read_causes(y, _NAME, entry=True, weight=True, sample_weight=sample_weight, n_causes=n_causes)
     asked = check_vector(times, "times")
-    counts = _counts(row_time, codes, n_causes, np.ones(row_time.size) if weight is None else weight, late)
+    weight = np.ones(rows.time.size) if rows.weight is None else rows.weight
+    counts = _counts(rows.time, rows.cause, rows.n_causes, weight, rows.entry)
     _, incidence = _estimate(counts)
     return np.asarray(incidence[:, np.searchsorted(counts.steps, asked, "right")])
 
 
 def aalen_johansen_error(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     times: npt.ArrayLike,
-    n_causes: int | None = None,
     *,
+    n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
 ) -> FloatArray:
@@ -77,11 +75,11 @@ def aalen_johansen_error(
     equal.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
+            (time, cause) with 0 for censored rows and 1 .. K for causes.
         times: at which errors are wanted, shape (n_times,).
-        n_causes: K; the largest cause if None.
-        sample_weight: weights >= 0, shape (n,); None is one each.
+        n_causes: K; if None that of the `Surv`, or the largest cause.
+        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
         weights: ``"sampling"``: errors do not depend on the scale of the weights; ``"frequency"``: how often
             each row was observed, as integers.
 
@@ -96,14 +94,20 @@ def aalen_johansen_error(
         Jaeckel (1972), "The infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
 
     Examples:
-        >>> aalen_johansen_error([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1], times=[1.0, 3.0]).round(4)
+        >>> aalen_johansen_error(([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1]), times=[1.0, 3.0]).round(4)
         array([[0.2165, 0.2165],
                [0.    , 0.2165]])
     """
-    row_time, codes = check_time_cause(time, cause, n_causes=n_causes)
-    n_causes = int(codes.max()) if n_causes is None else n_causes
+    row_time, codes, n_causes, _, given = read_causes(
+        y,
+        "the error of Aalen and Johansen's estimate",
+        weight=True,
+        counts=True,
+        sample_weight=sample_weight,
+        n_causes=n_causes,
+    )
     asked = check_vector(times, "times")
-    given, robust = check_weighting(sample_weight, row_time.size, weights)
+    given, robust = check_weighting(given, row_time.size, weights)
     weight = np.ones(row_time.size) if given is None else given
     counted = weight > 0
     row_time, codes, weight = row_time[counted], codes[counted], weight[counted]
@@ -124,10 +128,10 @@ class _Counts(NamedTuple):
 
 
 def _counts(
-    time: FloatArray, codes: IntArray, n_causes: int | None, weight: FloatArray, entry: FloatArray | None
+    time: FloatArray, codes: IntArray, n_causes: int, weight: FloatArray, entry: FloatArray | None
 ) -> _Counts:
     steps, place = np.unique(time[codes > 0], return_inverse=True)
-    events = np.zeros((int(codes.max()) if n_causes is None else n_causes, len(steps)))
+    events = np.zeros((n_causes, len(steps)))
     np.add.at(events, (codes[codes > 0] - 1, place), weight[codes > 0])
     at_risk = _weight_from(time, weight, steps)
     if entry is not None:

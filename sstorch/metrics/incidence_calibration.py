@@ -12,22 +12,20 @@ from sstorch.checks import (
     check_incidence,
     check_observed_horizon,
     check_probability,
-    check_same_order,
     check_share,
-    check_time_cause,
     check_times,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.calibration import groups_of_equal_size
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
+from sstorch.metrics.outcome import Outcome, cause_number, read_causes
 
 
 def aalen_johansen_calibration(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     incidence: npt.ArrayLike,
     times: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
     power: int = 2,
     min_at_risk: float = 0.05,
@@ -41,11 +39,11 @@ def aalen_johansen_calibration(
     begins at the first of its times.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        which: the cause.
+        cause: the cause that is scored, its number or its name.
         power: p, 1 (a mean distance in probability) or 2.
         min_at_risk: share of the rows that has to be under observation, in (0, 1).
 
@@ -63,11 +61,11 @@ def aalen_johansen_calibration(
     Examples:
         >>> rows = ([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1])
         >>> curves = [[0.3, 0.3, 0.7]] * 4  # of Aalen and Johansen: .25, .25, .75
-        >>> round(aalen_johansen_calibration(*rows, curves, [1.0, 2.0, 3.0], power=1), 6)
+        >>> round(aalen_johansen_calibration(rows, curves, [1.0, 2.0, 3.0], power=1), 6)
         0.041667
     """
-    check_same_order(time=time, cause=cause, incidence=incidence)
-    row_time, codes = check_time_cause(time, cause)
+    rows = read_causes(y, "this calibration", weight=True, incidence=incidence)
+    row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
@@ -81,16 +79,18 @@ def aalen_johansen_calibration(
             f"times: at none of them {min_at_risk:.0%} of the rows are under observation; give earlier times."
         )
     ends = np.append(0.0, grid[inside])
-    observed = aalen_johansen(row_time, codes, grid[inside], max(which, int(codes.max())))[which - 1]
-    distance = np.append(0.0, np.abs(curves[:, inside].mean(axis=0) - observed) ** power)
+    estimate = aalen_johansen(rows, grid[inside], n_causes=max(which, rows.n_causes))[which - 1]
+    # Weighted means of equal weights would round otherwise.
+    predicted = curves[:, inside]
+    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
+    distance = np.append(0.0, np.abs(mean - estimate) ** power)
     return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
 
 
 def grouped_calibration_incidence(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     incidence: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
     t: float,
     n_bins: int = 10,
@@ -102,10 +102,10 @@ def grouped_calibration_incidence(
     estimate. It is the calibration plot of riskRegression with ``method="quantile"`` (``q`` groups).
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         incidence: predicted F_i(t) of the cause, one probability per row, shape (n,).
-        which: the cause.
+        cause: the cause that is scored, its number or its name.
         t: the time, in the unit of ``time``.
         n_bins: number of groups; fewer where predictions tie.
 
@@ -119,16 +119,16 @@ def grouped_calibration_incidence(
 
     Examples:
         >>> grouped_calibration_incidence(
-        ...     [1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], [0.4, 0.1, 0.4, 0.1], t=2.5, n_bins=2
+        ...     ([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.4, 0.1, 0.4, 0.1], t=2.5, n_bins=2
         ... )["observed"].tolist()
         [0.0, 0.5]
     """
-    check_same_order(time=time, cause=cause, incidence=incidence)
-    row_time, codes = check_time_cause(time, cause)
+    rows_given = read_causes(y, "this calibration", incidence=incidence)
+    row_time, codes, which = rows_given.time, rows_given.cause, cause_number(y, cause)
     predicted = check_probability(incidence, "incidence", row_time.size)
     horizon = check_horizon(t, "t")
     check_observed_horizon(horizon, row_time, "t")
-    count, rows = max(which, int(codes.max())), []
+    count, rows = max(which, rows_given.n_causes), []
     for inside in groups_of_equal_size(predicted, n_bins):
         own = row_time[inside], codes[inside]
         rows.append(
@@ -136,8 +136,8 @@ def grouped_calibration_incidence(
                 "n": len(own[0]),
                 "events": int(((own[1] == which) & (own[0] <= horizon)).sum()),
                 "predicted": float(predicted[inside].mean()),
-                "observed": float(aalen_johansen(*own, [horizon], count)[which - 1, 0]),
-                "standard_error": float(aalen_johansen_error(*own, [horizon], count)[which - 1, 0]),
+                "observed": float(aalen_johansen(own, [horizon], n_causes=count)[which - 1, 0]),
+                "standard_error": float(aalen_johansen_error(own, [horizon], n_causes=count)[which - 1, 0]),
             }
         )
     return pd.DataFrame(rows)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import (
     as_numbers,
     check_horizon,
     check_incidence,
     check_observed_horizon,
     check_same_order,
-    check_time_cause,
     check_times,
 )
-from sstorch.data import Causes, Surv, SurvivalData, as_surv
+from sstorch.data import Surv, SurvivalData, as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.evaluation import check_names
 from sstorch.metrics.incidence import aalen_johansen
@@ -33,12 +32,12 @@ from sstorch.metrics.incidence_scores import (
     integrated_brier_score_incidence,
 )
 from sstorch.metrics.integrated_brier import relative_score
+from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
 
 Rows = SurvivalData | tuple[Any, Any]
-# Times and causes of rows, each (n,).
-TimeCause = tuple[FloatArray, IntArray]
 Incidences = tuple[npt.ArrayLike, npt.ArrayLike]
 
+_WHAT = "this metric"
 _N_TIMES = 100
 # Before the first few events there is nothing to score, and after the last weights for censoring grow large.
 _FIRST_QUANTILE, _LAST_QUANTILE = 0.02, 0.9
@@ -52,12 +51,11 @@ class PredictsIncidence(Protocol):
         """F_k(t | x), shape (n, K, n_times)."""
 
 
-def incidence_times(time: npt.ArrayLike, cause: npt.ArrayLike, tau: float | None = None) -> FloatArray:
+def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
     """Times at which incidences are scored by default: quantiles of the training rows' event times.
 
     Args:
-        time: observed times of the training rows, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the training rows, a `Surv` with causes or the tuple (time, cause).
         tau: the last time; if None, that by which 90 % of the observed events were, beyond which weights
             for censoring grow large.
 
@@ -68,10 +66,10 @@ def incidence_times(time: npt.ArrayLike, cause: npt.ArrayLike, tau: float | None
         DataError: arguments that `sstorch.checks` refuses, or no event.
 
     Examples:
-        >>> incidence_times([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], tau=2.5)[[0, -1]].round(2).tolist()
+        >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
         [1.04, 2.5]
     """
-    row_time, codes = check_time_cause(time, cause)
+    row_time, codes, *_ = read_causes(y, "a grid of times", entry=True, weight=True)
     if tau is not None:
         check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
     events = row_time[codes > 0]
@@ -87,24 +85,23 @@ class ScoredIncidences:
     """Test rows, their incidences and the training rows.
 
     Attributes:
-        time: observed times of the test rows, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the test rows.
         incidence: predicted F_k on `times`, shape (n, K, n_times).
         times: the grid, shape (n_times,); its last time is the horizon of scores at one time.
-        train: times and causes of the training rows.
+        train: outcome of the training rows.
         names: of the K causes.
-        entry: times from which the test rows were observed, shape (n,); None is zero.
-        late: whether test or training rows entered late.
     """
 
-    time: FloatArray
-    cause: IntArray
+    y: ObservedCauses
     incidence: FloatArray
     times: FloatArray
-    train: TimeCause
+    train: ObservedCauses
     names: tuple[str, ...]
-    entry: FloatArray | None = None
-    late: bool = False
+
+    @property
+    def late(self) -> bool:
+        """Whether test or training rows have entry times."""
+        return self.y.entry is not None or self.train.entry is not None
 
     @classmethod
     def of(
@@ -115,29 +112,27 @@ class ScoredIncidences:
         Raises:
             DataError: rows, incidences or model are not what they should be.
         """
-        _, train_time, train_causes = _split(train, "train")
-        X, time, causes = _split(test, "test", train_causes)
-        known = train_time, train_causes.codes
-        rows = cls.predicted(model, X, (time, causes.codes), known, causes.names, tau)
-        entries = [part.entry if isinstance(part, SurvivalData) else np.zeros(1) for part in (test, train)]
-        is_late = [bool(entry.any()) for entry in entries]
-        return replace(rows, entry=entries[0] if is_late[0] else None, late=any(is_late))
+        _, known = _split(train, "train")
+        X, y = _split(test, "test", known)
+        assert known.causes is not None
+        return cls.predicted(model, X, y, known, known.causes, tau)
 
     @classmethod
     def predicted(
         cls,
         model: PredictsIncidence | Incidences,
         X: Any,
-        rows: TimeCause,
-        train: TimeCause,
+        y: Outcome,
+        train: Outcome,
         names: tuple[str, ...],
         tau: float | None,
     ) -> Self:
-        """Predict, or take, the incidences of rows whose times and causes are read."""
+        """Predict, or take, the incidences of rows whose causes have the order of `names`."""
+        rows, known = (read_causes(part, _WHAT, entry=True, weight=True) for part in (y, train))
         if isinstance(model, tuple) and len(model) == 2:
             incidence, times = _up_to(tau, *model)
         elif isinstance(model, PredictsIncidence) and not isinstance(model, type):
-            times = incidence_times(*train, tau)
+            times = incidence_times(known, tau)
             incidence = model.predict_cumulative_incidence(X, times)
         else:
             raise DataError(
@@ -145,7 +140,7 @@ class ScoredIncidences:
                 f"(incidence, times); got {model if isinstance(model, type) else type(model).__name__}."
             )
         curves = as_numbers(incidence, "incidence")
-        expected = (rows[0].size, len(names), times.size)
+        expected = (rows.time.size, len(names), times.size)
         if curves.shape != expected:
             more = curves.ndim == 3 and curves.shape[1] == expected[1] + 1
             hint = " Where the first curve is survival, leave it out." if more else ""
@@ -154,52 +149,42 @@ class ScoredIncidences:
                 f"{curves.shape}.{hint}"
             )
         for k in range(expected[1]):
-            check_incidence(curves[:, k], rows[0].size, times.size)
-        return cls(*rows, curves, times, train, names)
+            check_incidence(curves[:, k], rows.time.size, times.size)
+        return cls(rows, curves, times, known, names)
 
     def curves(self, which: int) -> FloatArray:
         """Incidences of a cause, (n, n_times)."""
         return self.incidence[:, which - 1]
 
 
-def _split(rows: Rows, name: str, known: Causes | None = None) -> tuple[Any, FloatArray, Causes]:
-    """Features, times and causes of rows in one of the accepted forms.
+def _split(rows: Rows, name: str, known: Surv | None = None) -> tuple[Any, Surv]:
+    """Features and outcome of rows in one of the accepted forms.
 
     Raises:
         DataError: another form, or causes that are not the known ones; the message has the argument's name.
     """
     if isinstance(rows, SurvivalData):
-        if rows.causes is None:
-            raise DataError(f"{name}: the data have one event; give Surv(time, cause, causes=...)")
-        X, time, causes = rows.frame, rows.time, rows.causes
+        X, y = rows.frame, rows.weighted_y
     else:
         given: object = rows
         if not isinstance(given, tuple) or len(given) != 2:
             raise DataError(
-                f"{name}: expected SurvivalData or the pair (X, (time, cause)); got {type(rows)}."
+                f"{name}: expected SurvivalData, or (X, y) with y a Surv with causes; got {type(rows)}."
             )
-        X, y = rows
+        X = rows[0]
         try:
-            if known is None:
-                time, causes = _time_and_causes(as_surv(y))
-            else:
-                time, causes = _time_and_causes(as_surv(y).recoded(known.names))
+            y = as_surv(rows[1])
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
         check_same_order(X=X, y=y)
-    if known is not None and causes.names != known.names:
-        raise DataError(
-            f"{name}: expected the causes of the training rows, {', '.join(known.names)}; got "
-            f"{', '.join(causes.names)}."
-        )
-    return X, time, causes
-
-
-def _time_and_causes(y: Surv) -> tuple[FloatArray, Causes]:
-    causes = y.coded_causes
-    if causes is None:
-        raise DataError("y has no causes; give Surv(time, cause, causes=...)")
-    return y.right_censored("a score of incidences")[0], causes
+    if y.causes is None:
+        raise DataError(f"{name}: y has no causes; give Surv(time, cause, causes=...)")
+    if known is not None and known.causes is not None:
+        try:
+            y = y.recoded(known.causes)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+    return X, y
 
 
 def _up_to(
@@ -232,19 +217,17 @@ class IncidenceMetric:
 
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
-    return concordance_cause_specific(rows.time, rows.cause, risk, which, tau=tau, entry=rows.entry)
+    return concordance_cause_specific(rows.y, risk, which, tau=tau)
 
 
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
-    return concordance_wolbers(rows.time, rows.cause, risk, which, tau=tau, train=rows.train)
+    return concordance_wolbers(rows.y, risk, which, tau=tau, train=rows.train)
 
 
 def _auc(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
-    (area,) = cumulative_dynamic_auc_incidence(
-        rows.time, rows.cause, last, rows.times[-1:], which, train=rows.train
-    )
+    (area,) = cumulative_dynamic_auc_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)
     if np.isnan(area):
         raise DataError(f"times: up to {rows.times[-1]:g} there are no cases, or no controls.")
     return float(area)
@@ -252,8 +235,7 @@ def _auc(rows: ScoredIncidences, which: int) -> float:
 
 def _brier(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
-    score = brier_score_incidence(rows.time, rows.cause, last, rows.times[-1:], which, train=rows.train)
-    return float(score[0])
+    return float(brier_score_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)[0])
 
 
 def _ibs(rows: ScoredIncidences, which: int) -> float:
@@ -261,19 +243,17 @@ def _ibs(rows: ScoredIncidences, which: int) -> float:
 
 
 def _ibs_of(rows: ScoredIncidences, curves: FloatArray, which: int) -> float:
-    return integrated_brier_score_incidence(
-        rows.time, rows.cause, curves, rows.times, which, train=rows.train
-    )
+    return integrated_brier_score_incidence(rows.y, curves, rows.times, which, train=rows.train)
 
 
 def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
-    everybody = aalen_johansen(*rows.train, rows.times, len(rows.names))[which - 1]
-    reference = _ibs_of(rows, np.broadcast_to(everybody, rows.curves(which).shape), which)
+    overall = aalen_johansen(rows.train, rows.times)[which - 1]
+    reference = _ibs_of(rows, np.broadcast_to(overall, rows.curves(which).shape), which)
     return relative_score(_ibs(rows, which), reference, "Aalen-Johansen")
 
 
 def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
-    return aalen_johansen_calibration(rows.time, rows.cause, rows.curves(which), rows.times, which)
+    return aalen_johansen_calibration(rows.y, rows.curves(which), rows.times, which)
 
 
 INCIDENCE_METRICS = {

@@ -13,20 +13,16 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import FloatArray
 from sstorch.checks import (
     blocks,
     check_choice,
     check_grid_unit,
     check_horizon,
     check_incidence,
-    check_same_order,
     check_same_unit,
-    check_time_cause,
     check_times,
-    check_train_causes,
     check_vector,
-    check_weight,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import BLOCK_ELEMENTS
@@ -38,19 +34,20 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     share_of_pairs,
 )
+from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training_causes
+
+_BRIER = "the Brier score"
 
 
 def concordance_cause_specific(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     risk: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    entry: npt.ArrayLike | None = None,
 ) -> float:
     """Harrell's concordance of a risk with the events of one cause, those of the others being censored.
 
@@ -59,44 +56,34 @@ def concordance_cause_specific(
     whether its probability is. comprisk's ``concordance_index_cr`` is this number.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         risk: higher where the cause is expected earlier, shape (n,).
-        which: the cause.
+        cause: the cause that is scored, its number or its name.
         tied_time: as in :func:`concordance_harrell_risk`.
         tied_risk: as there.
         tau: pairs count only if the event was before it.
-        sample_weight: weights of the rows, shape (n,).
-        entry: times from which rows were observed (left truncation), shape (n,): pairs count that were at
-            risk together.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
 
     Examples:
-        >>> concordance_cause_specific([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
+        >>> concordance_cause_specific(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
         0.75
     """
-    row_time, codes = check_time_cause(time, cause)
-    return concordance_harrell_risk(
-        row_time,
-        codes == which,
-        risk,
-        tied_time=tied_time,
-        tied_risk=tied_risk,
-        tau=tau,
-        sample_weight=sample_weight,
-        entry=entry,
-    )
+    rows = read_causes(
+        y, "concordance", entry=True, weight=True, sample_weight=sample_weight, risk=risk
+    ).only(cause_number(y, cause))
+    return concordance_harrell_risk(rows, risk, tied_time=tied_time, tied_risk=tied_risk, tau=tau)
 
 
 def concordance_wolbers(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     risk: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    train: Outcome | None = None,
     tau: float | None = None,
     tied_risk: TiedRisk = "half",
     ipcw: Ipcw = "G(t-)",
@@ -110,11 +97,11 @@ def concordance_wolbers(
     It is hazardous' ``concordance_index_incidence``.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         risk: such as the predicted incidence at ``tau``, shape (n,).
-        which: the cause.
-        train: times and causes of the training rows, which give G; None for pairs that count alike.
+        cause: the cause that is scored, its number or its name.
+        train: outcome of the training rows, which give G; None for pairs that count alike.
         tau: horizon; None counts all events.
         tied_risk: as in :func:`concordance_harrell_risk`.
         ipcw: G just before an event or at it, see `ipcw_weights`.
@@ -131,17 +118,17 @@ def concordance_wolbers(
         risks", Biostatistics 15, 526-539.
 
     Examples:
-        >>> concordance_wolbers([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], risk=[0.9, 0.7, 0.1, 0.4])
+        >>> concordance_wolbers(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
         0.6
     """
-    row_time, codes = check_time_cause(time, cause)
-    row_event = codes > 0
+    rows, which = read_causes(y, "Wolbers' concordance", risk=risk), cause_number(y, cause)
+    row_time, codes, row_event = rows.time, rows.cause, rows.cause > 0
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     horizon = None if tau is None else check_horizon(tau, "tau")
     values = check_vector(risk, "risk", row_time.size)
     weight = np.ones(row_time.size)
     if train is not None:
-        weight = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
+        weight = _event_weights(rows, training_causes(train), ipcw, min_censoring_prob)
     interest, other = codes == which, row_event & (codes != which)
     # Of an event at t_i another cause at the same time is no later one.
     earlier = np.where(other, np.nextafter(row_time, -np.inf), row_time)
@@ -160,13 +147,12 @@ def concordance_wolbers(
 
 
 def brier_score_incidence(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     incidence: npt.ArrayLike,
     times: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -177,16 +163,16 @@ def brier_score_incidence(
     cause has ended by t, 1 / G(t) for those still under observation, and 0 for those censored before.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        which: the cause.
-        train: times and causes of the training rows, which give G.
+        cause: the cause that is scored, its number or its name.
+        train: outcome of the training rows, which give G.
         ipcw: G just before an event or at it, see `ipcw_weights`. "G(t)" with ``min_censoring_prob=.05`` is
             the number of hazardous where no event and censoring share a time.
         min_censoring_prob: floor under G, see `censoring_floor`.
-        sample_weight: weights of the rows, shape (n,).
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Returns:
         shape (n_times,), >= 0, 0 is best.
@@ -201,36 +187,34 @@ def brier_score_incidence(
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
-        >>> brier_score_incidence(*rows, [[0.5], [0.2], [0.1]], times=[2.5], train=rows).round(6).tolist()
+        >>> brier_score_incidence(rows, [[0.5], [0.2], [0.1]], times=[2.5], train=rows).round(6).tolist()
         [0.1]
     """
-    row_time, codes = check_time_cause(time, cause)
-    row_event = codes > 0
+    rows = read_causes(y, _BRIER, weight=True, sample_weight=sample_weight, incidence=incidence)
+    row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size)
-    check_same_order(time=time, cause=cause, incidence=incidence, sample_weight=sample_weight)
-    check_grid_unit(row_time, row_event, grid)
-    share = check_weight(sample_weight, row_time.size)
-    share = np.ones(row_time.size) if share is None else share
-    at_event = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
-    at_risk = _risk_weights(train, grid, min_censoring_prob)
+    check_grid_unit(row_time, codes > 0, grid)
+    share = np.ones(row_time.size) if rows.weight is None else rows.weight
+    known = training_causes(train)
+    at_event = _event_weights(rows, known, ipcw, min_censoring_prob)
+    at_risk = _risk_weights(known, grid, min_censoring_prob)
     total = np.zeros(grid.size)
-    for rows in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
-        ended = row_time[rows, None] <= grid
-        weight = np.where(ended, at_event[rows, None], at_risk)
-        happened = ended & (codes[rows] == which)[:, None]
-        total += share[rows] @ (weight * (happened - curves[rows]) ** 2)
+    for some in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
+        ended = row_time[some, None] <= grid
+        weight = np.where(ended, at_event[some, None], at_risk)
+        happened = ended & (codes[some] == which)[:, None]
+        total += share[some] @ (weight * (happened - curves[some]) ** 2)
     return np.asarray(total / share.sum())
 
 
 def integrated_brier_score_incidence(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     incidence: npt.ArrayLike,
     times: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -242,18 +226,17 @@ def integrated_brier_score_incidence(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
         >>> curves = [[0.5, 0.5], [0.2, 0.2], [0.1, 0.1]]
-        >>> round(integrated_brier_score_incidence(*rows, curves, times=[1.0, 2.5], train=rows), 6)
+        >>> round(integrated_brier_score_incidence(rows, curves, times=[1.0, 2.5], train=rows), 6)
         0.1
     """
     grid = check_times(times)
     if grid.size < 2:
         raise DataError("times: an integral needs two of them")
     scores = brier_score_incidence(
-        time,
-        cause,
+        y,
         incidence,
         times,
-        which,
+        cause,
         train=train,
         ipcw=ipcw,
         min_censoring_prob=min_censoring_prob,
@@ -263,15 +246,15 @@ def integrated_brier_score_incidence(
 
 
 def cumulative_dynamic_auc_incidence(
-    time: npt.ArrayLike,
-    cause: npt.ArrayLike,
+    y: Outcome,
     incidence: npt.ArrayLike,
     times: npt.ArrayLike,
-    which: int = 1,
+    cause: int | str = 1,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Area under the ROC curve of who has had a cause by each time.
 
@@ -279,14 +262,15 @@ def cumulative_dynamic_auc_incidence(
     ended included: the second definition of Blanche, Dartigues and Jacqmin-Gadda, and riskRegression's.
 
     Args:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
         incidence: predicted F_i(t_k) of the cause, or another risk in [0, 1], shape (n, n_times).
         times: strictly increasing, shape (n_times,).
-        which: the cause.
-        train: times and causes of the training rows, which give G.
+        cause: the cause that is scored, its number or its name.
+        train: outcome of the training rows, which give G.
         ipcw: G just before an event or at it, see `ipcw_weights`.
         min_censoring_prob: floor under G, see `censoring_floor`.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Returns:
         shape (n_times,), in [0, 1]; nan at a time without cases or without controls.
@@ -302,20 +286,22 @@ def cumulative_dynamic_auc_incidence(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0, 4.0], [1, 2, 0, 1])
         >>> risk = [[0.6], [0.2], [0.7], [0.1]]
-        >>> cumulative_dynamic_auc_incidence(*rows, risk, times=[2.5], train=rows).round(3).tolist()
+        >>> cumulative_dynamic_auc_incidence(rows, risk, times=[2.5], train=rows).round(3).tolist()
         [0.667]
     """
-    row_time, codes = check_time_cause(time, cause)
-    row_event = codes > 0
+    rows = read_causes(y, "the AUC", weight=True, sample_weight=sample_weight, incidence=incidence)
+    row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
-    check_same_order(time=time, cause=cause, incidence=incidence)
-    at_event = _event_weights(row_time, row_event, train, ipcw, min_censoring_prob)
-    at_risk = _risk_weights(train, grid, min_censoring_prob)
+    known = training_causes(train)
+    at_event = _event_weights(rows, known, ipcw, min_censoring_prob)
+    at_risk = _risk_weights(known, grid, min_censoring_prob)
     areas = np.full(grid.size, np.nan)
     for k, t in enumerate(grid):
         ended = row_time <= t
         weight = np.where(ended, at_event, at_risk[k])
+        if rows.weight is not None:
+            weight = weight * rows.weight
         case = ended & (codes == which)
         rank = np.unique(curves[:, k], return_inverse=True)[1]
         cases = np.bincount(rank, weight * case)
@@ -327,23 +313,15 @@ def cumulative_dynamic_auc_incidence(
 
 
 def _event_weights(
-    time: FloatArray,
-    event: BoolArray,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
-    ipcw: Ipcw,
-    min_censoring_prob: float | None,
+    rows: ObservedCauses, train: ObservedCauses, ipcw: Ipcw, min_censoring_prob: float | None
 ) -> FloatArray:
     """1 / G at the rows' own times, 0 where they were censored, (n,)."""
-    train_time, train_cause = check_train_causes(train)
-    check_same_unit(time, train_time, ("time", "train time"))
-    rows = train_time, train_cause > 0
-    return ipcw_weights(time, event, train=rows, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    check_same_unit(rows.time, train.time, ("time", "train time"))
+    known = train.any_event
+    return ipcw_weights(rows.any_event, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
 
 
-def _risk_weights(
-    train: tuple[npt.ArrayLike, npt.ArrayLike], grid: FloatArray, min_censoring_prob: float | None
-) -> FloatArray:
+def _risk_weights(train: ObservedCauses, grid: FloatArray, min_censoring_prob: float | None) -> FloatArray:
     """1 / G(t) of rows under observation at the times of a grid."""
-    train_time, train_cause = check_train_causes(train)
-    censoring = censoring_distribution(train_time, train_cause > 0)
+    censoring = censoring_distribution(train.any_event)
     return np.asarray(1.0 / np.maximum(censoring.at(grid), censoring_floor(censoring, min_censoring_prob)))

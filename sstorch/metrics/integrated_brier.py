@@ -37,19 +37,15 @@ reading is taken where the source leaves one open:
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import (
     blocks,
     check_convention,
     check_grid_unit,
-    check_same_order,
     check_same_unit,
     check_survival,
     check_time,
-    check_time_event,
     check_times,
-    check_train,
-    check_weight,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import (
@@ -60,7 +56,9 @@ from sstorch.metrics.brier import (
     kaplan_meier_curves,
 )
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
+_NAME = "the integrated Brier score"
 # No gap of a "graf" grid is wider than this share of the follow-up.
 _GRAF_STEPS = 200
 _SURTREE_POINTS = 101
@@ -88,7 +86,7 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
         convention: "graf", "sksurv", "surtree" or "osst".
 
     Returns:
-        The grid, strictly increasing, shape (n_times,), in the unit of `time`.
+        The grid, strictly increasing, shape (n_times,), in the unit of `y`.
 
     Raises:
         DataError: times that are not finite and >= 0, or no such grid: all test times are 0, or fewer than
@@ -147,19 +145,18 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
 
 
 def integrate_graf(
-    time: FloatArray,
-    event: BoolArray,
+    rows: Observed,
     curves: FloatArray,
     times: FloatArray,
     censoring: KaplanMeier,
     min_censoring_prob: float | None,
-    weight: FloatArray | None,
     last: float,
 ) -> float:
     """(1/last) integral of BS over [0, last]; arguments as in `integrated_brier_score`, checked.
 
     `last` is the largest test time, or that of rows of which these are some.
     """
+    time, event, weight = rows.time, rows.event, rows.weight
     if last == 0.0:
         raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
     if times[-1] < last:
@@ -204,21 +201,21 @@ def integrate_graf(
     time_h = lengths_to(ends[time_piece], time_piece) - lengths_to(time, time_piece)
 
     total = 0.0
-    for rows in blocks(time.size, n_pieces + 1, BLOCK_ELEMENTS):
-        values = curves[rows, : n_pieces + 1 - n_before]
+    for some in blocks(time.size, n_pieces + 1, BLOCK_ELEMENTS):
+        values = curves[some, : n_pieces + 1 - n_before]
         if n_before:
             values = np.pad(values, ((0, 0), (1, 0)), constant_values=1.0)
         low, slope = values[:, :-1], np.diff(values, axis=1)
-        before = all_pieces < time_piece[rows, None]
-        after = all_pieces > time_piece[rows, None]
+        before = all_pieces < time_piece[some, None]
+        after = all_pieces > time_piece[some, None]
         risk = np.sum(_quadratic(low - 1.0, slope, m), axis=1, where=before)
         failure = np.sum(_quadratic(low, slope, h), axis=1, where=after)
-        within = time_piece[rows, None]
+        within = time_piece[some, None]
         low, slope = (np.take_along_axis(a, within, axis=1)[:, 0] for a in (low, slope))
-        risk += _quadratic(low - 1.0, slope, time_m[:, rows])
-        failure += _quadratic(low, slope, time_h[:, rows])
-        loss = risk + at_event[rows] * failure
-        total += float(loss.sum() if weight is None else np.dot(weight[rows], loss))
+        risk += _quadratic(low - 1.0, slope, time_m[:, some])
+        failure += _quadratic(low, slope, time_h[:, some])
+        loss = risk + at_event[some] * failure
+        total += float(loss.sum() if weight is None else np.dot(weight[some], loss))
     n = time.size if weight is None else weight.sum()
     return total / float(n * last)
 
@@ -230,12 +227,11 @@ def _quadratic(low: FloatArray, slope: FloatArray, moments: FloatArray) -> Float
 
 
 def integrated_brier_score(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -256,15 +252,14 @@ def integrated_brier_score(
     divided by (last - first). The module's description has the sources and the readings taken.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
+        train: outcome of the training rows, which give G. G is constant beyond them.
         convention: "graf", "sksurv", "surtree" or "osst".
         min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G. The others have
             no floor: a term with G = 0 is left out.
-        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
         IBS, dimensionless, 0 is best; for "surtree" 1 is best.
@@ -280,71 +275,63 @@ def integrated_brier_score(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
-        >>> round(integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
+        >>> round(integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
         0.070741
     """
-    rows = (time, event, sample_weight)
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     return integrated_brier_score_over(rows, survival, times, train, convention, min_censoring_prob)
 
 
 def integrated_brier_score_over(
-    rows: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None],
+    rows: Observed,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     convention: str,
     min_censoring_prob: float | None = None,
     follow_up: FloatArray | None = None,
 ) -> float:
-    """`integrated_brier_score` of rows (time, event, weight) over the window of the times `follow_up`.
+    """`integrated_brier_score` of rows over the window of the times `follow_up`.
 
     These hold the times of the rows; None takes just them. So resamples of rows share one window.
     """
-    time, event, sample_weight = rows
     check_convention(convention)
-    row_time, row_event = check_time_event(time, event)
-    check_same_order(time=time, survival=survival, sample_weight=sample_weight)
     grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
-    weight = check_weight(sample_weight, row_time.size)
-    if weight is not None:  # a row without weight must not widen the window
-        counted = weight > 0.0
-        row_time, row_event, curves = row_time[counted], row_event[counted], curves[counted]
-        weight = weight[counted]
-    train_time, train_event = check_train(train)
-    check_same_unit(row_time, train_time, ("time", "train time"))
-    check_grid_unit(row_time, row_event, grid)
-    window_time = row_time if follow_up is None else follow_up
-    censoring = convention_censoring(train_time, train_event, convention)
+    curves = check_survival(survival, rows.time.size, grid.size)
+    if rows.weight is not None:  # a row without weight must not widen the window
+        counted = rows.weight > 0.0
+        rows, curves = rows.take(counted), curves[counted]
+    known = training(train)
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    check_grid_unit(rows.time, rows.event, grid)
+    window_time = rows.time if follow_up is None else follow_up
+    censoring = convention_censoring(known, convention)
     if convention == "graf":
         last = float(window_time.max())
-        return integrate_graf(row_time, row_event, curves, grid, censoring, min_censoring_prob, weight, last)
+        return integrate_graf(rows, curves, grid, censoring, min_censoring_prob, last)
 
-    window = _window(window_time, train_time, censoring, grid, convention)
+    window = _window(window_time, known.time, censoring, grid, convention)
     grid = grid[window]
     widths = np.diff(grid)
 
     def integral(values: FloatArray) -> float:
-        score = brier_curve(
-            row_time, row_event, values, grid, censoring, convention, min_censoring_prob, weight
-        )
+        score = brier_curve(rows, values, grid, censoring, convention, min_censoring_prob)
         heights = score[:-1] if convention == "osst" else (score[1:] + score[:-1]) / 2.0
         return float(np.dot(widths, heights) / widths.sum())
 
     value = integral(curves[:, window])
     if convention == "surtree":
-        reference = integral(kaplan_meier_curves((train_time, train_event), grid, row_time.size))
+        reference = integral(kaplan_meier_curves(known, grid, rows.time.size))
         return relative_score(value, reference)
     return value
 
 
 def scaled_integrated_brier_score(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     convention: str = "graf",
     min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -363,18 +350,18 @@ def scaled_integrated_brier_score(
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
-        >>> round(scaled_integrated_brier_score(*rows, survival, times=[1.0, 2.0, 3.0], train=rows), 3)
+        >>> round(scaled_integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 3)
         0.591
     """
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
 
     def score(curves: npt.ArrayLike) -> float:
-        rows = (time, event, sample_weight)
         return integrated_brier_score_over(rows, curves, times, train, convention, min_censoring_prob)
 
     value = score(survival)
     if convention == "surtree":
         return value
-    return relative_score(value, score(kaplan_meier_curves(train, times, np.size(time))))
+    return relative_score(value, score(kaplan_meier_curves(train, times, rows.time.size)))
 
 
 def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:

@@ -12,36 +12,26 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray
-from sstorch.checks import (
-    check_interval,
-    check_same_order,
-    check_share,
-    check_survival,
-    check_times,
-    check_vector,
-)
+from sstorch.checks import check_same_order, check_share, check_survival, check_times, check_vector
 from sstorch.data import Intervals, Surv, SurvivalData, as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
+from sstorch.metrics.outcome import Outcome, bounds_of
 from sstorch.metrics.turnbull import TurnbullCurve
 
-Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 
-
-def alive_probability(
-    lower: npt.ArrayLike, upper: npt.ArrayLike, times: npt.ArrayLike, *, train: Bounds
-) -> FloatArray:
+def alive_probability(y: Outcome, times: npt.ArrayLike, *, train: Outcome) -> FloatArray:
     """Probability that rows were alive at times, given the bounds of their events.
 
     It is 1 up to the lower bound and 0 from the upper one on; between them it is that of Turnbull's curve S
     of the training rows, (S(t) - S(upper)) / (S(lower) - S(upper)).
 
     Args:
-        lower: last times without the event, shape (n,).
-        upper: first times with it, shape (n,); +inf for right-censored rows, `lower` for exact times.
+        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
+            intervals, too.
         times: shape (n_times,) or (n, n_times).
-        train: lower and upper bounds of the training rows.
+        train: outcome of the training rows, with their weights.
 
     Returns:
         shape (n, n_times); NaN where the training rows have no mass between the bounds.
@@ -49,8 +39,8 @@ def alive_probability(
     Raises:
         DataError: bounds that are missing, negative or reversed.
     """
-    low, high = check_interval(lower, upper)
-    return _alive(low, high, np.atleast_2d(np.asarray(times, dtype=np.float64)), TurnbullCurve.fit(*train))
+    low, high, *_ = bounds_of(y)
+    return _alive(low, high, np.atleast_2d(np.asarray(times, dtype=np.float64)), TurnbullCurve.fit(train))
 
 
 def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCurve) -> FloatArray:
@@ -64,23 +54,22 @@ def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCur
 
 
 def brier_score_intervals(
-    lower: npt.ArrayLike,
-    upper: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: Bounds,
+    train: Outcome,
 ) -> FloatArray:
     """Brier score at times, of rows known up to intervals: the mean of (S_i(t) - P_i(t))^2.
 
     P_i is `alive_probability`. Rows for which it is not known at a time do not count there.
 
     Args:
-        lower: last times without the event, shape (n,).
-        upper: first times with it, shape (n,); +inf for right-censored rows, `lower` for exact times.
+        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
+            intervals, too.
         survival: predicted S_i(t), shape (n, n_times).
         times: increasing, shape (n_times,).
-        train: lower and upper bounds of the training rows.
+        train: outcome of the training rows, with their weights.
 
     Returns:
         shape (n_times,), lower is better.
@@ -93,14 +82,15 @@ def brier_score_intervals(
         data, Leiden.
 
     Examples:
-        >>> bounds = [0.0, 2.0, 3.0], [2.0, 4.0, np.inf]
-        >>> brier_score_intervals(*bounds, [[0.5], [0.5], [0.9]], [3.0], train=bounds).round(4).tolist()
+        >>> from sstorch import Surv
+        >>> y = Surv.interval([0.0, 2.0, 3.0], [2.0, 4.0, np.inf])
+        >>> brier_score_intervals(y, [[0.5], [0.5], [0.9]], [3.0], train=y).round(4).tolist()
         [0.17]
     """
-    low, high = check_interval(lower, upper)
+    low, high, *_ = bounds_of(y)
     grid = check_times(times)
     curves = check_survival(survival, low.size, grid.size)
-    return _brier(_alive(low, high, grid[None], TurnbullCurve.fit(*train)), curves, grid)
+    return _brier(_alive(low, high, grid[None], TurnbullCurve.fit(train)), curves, grid)
 
 
 def _brier(alive: FloatArray, curves: FloatArray, grid: FloatArray) -> FloatArray:
@@ -113,12 +103,11 @@ def _brier(alive: FloatArray, curves: FloatArray, grid: FloatArray) -> FloatArra
 
 
 def integrated_brier_score_intervals(
-    lower: npt.ArrayLike,
-    upper: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: Bounds,
+    train: Outcome,
 ) -> float:
     """Mean of :func:`brier_score_intervals` from the first to the last of the times, by trapezoids.
 
@@ -127,7 +116,7 @@ def integrated_brier_score_intervals(
     grid = check_times(times)
     if grid.size < 2:
         raise DataError("times: expected two at least; got one.")
-    return _mean_over(brier_score_intervals(lower, upper, survival, grid, train=train), grid)
+    return _mean_over(brier_score_intervals(y, survival, grid, train=train), grid)
 
 
 def _mean_over(values: FloatArray, grid: FloatArray) -> float:
@@ -135,12 +124,11 @@ def _mean_over(values: FloatArray, grid: FloatArray) -> float:
 
 
 def coverage_of_intervals(
-    lower: npt.ArrayLike,
-    upper: npt.ArrayLike,
+    y: Outcome,
     predicted_lower: npt.ArrayLike,
     predicted_upper: npt.ArrayLike,
     *,
-    train: Bounds,
+    train: Outcome,
     beyond: npt.ArrayLike = 0.0,
 ) -> float:
     """Share of the rows whose event is in the interval that was predicted for it.
@@ -151,11 +139,11 @@ def coverage_of_intervals(
     `beyond` says it.
 
     Args:
-        lower: last times without the event, shape (n,).
-        upper: first times with it, shape (n,); +inf for right-censored rows, `lower` for exact times.
+        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
+            intervals, too.
         predicted_lower: such as the quantiles at .05, shape (n,); an event there is outside.
         predicted_upper: such as the quantiles at .95, shape (n,), +inf allowed.
-        train: lower and upper bounds of the training rows.
+        train: outcome of the training rows, with their weights.
         beyond: share of the events after the follow-up of the training rows that are before
             `predicted_upper`, where this is later, (n,) or one: by the model, 1 - S(upper) / S(end of it).
 
@@ -166,17 +154,18 @@ def coverage_of_intervals(
         DataError: arguments that `sstorch.checks` refuses.
 
     Examples:
-        >>> bounds = [0.0, 2.0, 3.0], [2.0, 4.0, np.inf]
-        >>> coverage_of_intervals(*bounds, [0.0, 2.0, 0.0], [4.0, 4.0, 1.0], train=bounds)
+        >>> from sstorch import Surv
+        >>> y = Surv.interval([0.0, 2.0, 3.0], [2.0, 4.0, np.inf])
+        >>> coverage_of_intervals(y, [0.0, 2.0, 0.0], [4.0, 4.0, 1.0], train=y)
         0.6666666666666666
     """
-    low, high = check_interval(lower, upper)
+    low, high, *_ = bounds_of(y)
     first, last = (
         check_vector(values, name, low.size)
         for values, name in ((predicted_lower, "predicted_lower"), (predicted_upper, "predicted_upper"))
     )
     share = np.broadcast_to(np.asarray(beyond, dtype=np.float64), low.shape)
-    return _coverage(low, high, first, last, TurnbullCurve.fit(*train), share)
+    return _coverage(low, high, first, last, TurnbullCurve.fit(train), share)
 
 
 def _coverage(
@@ -243,7 +232,7 @@ def evaluate_intervals(
     """
     check_share(confidence, "confidence", "a share of the rows in (0, 1)", closed=False)
     known, (X, y) = _rows_of(train, "train")[1], _rows_of(test, "test")
-    curve = TurnbullCurve.fit(known.lower, known.upper)
+    curve = TurnbullCurve.fit(Surv.interval(known.lower, known.upper))
     low, high = y.lower, y.upper
     if times is None:
         bounds = np.unique(np.concatenate([low, high[np.isfinite(high)]]))

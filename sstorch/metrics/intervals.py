@@ -21,12 +21,12 @@ from sstorch.metrics.calibration import rows_at_one_time
 from sstorch.metrics.censoring import censoring_distribution, ipcw_weights, risk_sets
 from sstorch.metrics.concordance import ComparablePairs
 from sstorch.metrics.groups import Estimate
+from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.weak_calibration import followed_up_to
 
 
 def concordance_interval(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -39,10 +39,9 @@ def concordance_interval(
     or followed up to t without one, outlived it. O(n n_events) time, memory bounded.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
         weights: of a pair, "harrell" 1, "uno" 1 / G(t_i-)^2 with G from these rows.
         confidence: of the limits, in (0, 1).
 
@@ -60,16 +59,16 @@ def concordance_interval(
         the infinitesimal jackknife, which there takes Uno's weights as known.
 
     Examples:
-        >>> estimate = concordance_interval([1, 2, 3, 4], [1, 1, 1, 0], [0.2, 0.7, 0.4, 0.8], t=3.5)
+        >>> estimate = concordance_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=3.5)
         >>> [round(part, 3) for part in estimate]
         [0.833, 0.507, 1.0]
     """
     check_choice(weights, "weights", ("harrell", "uno"))
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     cut_time, cut_event = followed_up_to(horizon, row_time, row_event)
     known = (row_time, row_event)
     inverse = (
-        ipcw_weights(cut_time, cut_event, train=known) if weights == "uno" else cut_event.astype(np.float64)
+        ipcw_weights((cut_time, cut_event), train=known) if weights == "uno" else cut_event.astype(np.float64)
     )
     pairs = ComparablePairs.of(cut_time, cut_event, "censored_later")
     ahead, behind = np.zeros(row_time.size), np.zeros(row_time.size)  # sums of a row over its pairs
@@ -96,7 +95,7 @@ def concordance_interval(
 
 
 def auc_interval(
-    time: npt.ArrayLike, event: npt.ArrayLike, survival: npt.ArrayLike, *, t: float, confidence: float = 0.95
+    y: Outcome, survival: npt.ArrayLike, *, t: float, confidence: float = 0.95
 ) -> Estimate[float]:
     """Cumulative/dynamic AUC at t, and its limits: `cumulative_dynamic_auc` with G from these rows.
 
@@ -109,15 +108,15 @@ def auc_interval(
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
 
     Examples:
-        >>> estimate = auc_interval([1, 2, 3, 4], [1, 1, 1, 0], [0.2, 0.7, 0.4, 0.8], t=2.5)
+        >>> estimate = auc_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
         [0.75, 0.26, 1.0]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     known = (row_time, row_event)
-    value = float(cumulative_dynamic_auc(*known, predicted[:, None], [horizon], train=known)[0])
+    value = float(cumulative_dynamic_auc(known, predicted[:, None], [horizon], train=known)[0])
     failed = row_time <= horizon
-    weight = np.where(failed, ipcw_weights(*known, train=known), 0.0)
+    weight = np.where(failed, ipcw_weights(known, train=known), 0.0)
     case, control = weight > 0.0, ~failed
     mass = weight.sum()
     beaten = _share_above(predicted[case], predicted[control], np.ones(np.count_nonzero(control)))
@@ -130,8 +129,7 @@ def auc_interval(
 
 
 def brier_interval(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -151,11 +149,11 @@ def brier_interval(
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
 
     Examples:
-        >>> estimate = brier_interval([1, 2, 3, 4], [1, 1, 1, 0], [0.2, 0.7, 0.4, 0.8], t=2.5)
+        >>> estimate = brier_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
         [0.232, 0.039, 0.426]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     known = (row_time, row_event)
     value, influence = _brier(*known, predicted, horizon)
     if scaled:
@@ -172,7 +170,7 @@ def brier_interval(
 
 def _brier(time: FloatArray, event: BoolArray, predicted: FloatArray, t: float) -> tuple[float, FloatArray]:
     """The Brier score at t and its derivatives with respect to the weights of the rows, (n,)."""
-    censoring = censoring_distribution(time, event)
+    censoring = censoring_distribution((time, event))
     at_event, at_risk = brier_weights(censoring, time, event, np.array([t]), "graf", None)
     alive = time > t
     square = np.where(alive, at_risk[0] * (1.0 - predicted) ** 2, at_event * predicted**2)

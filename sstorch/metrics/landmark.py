@@ -12,11 +12,11 @@ References:
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_after, check_entry, check_same_order, check_time_event, name_rows
+from sstorch.checks import check_after, name_rows
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Outcome, read_rows
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
@@ -30,16 +30,13 @@ class RowsAtRisk(NamedTuple):
     event: BoolArray
 
 
-def at_landmark(
-    time: npt.ArrayLike, event: npt.ArrayLike, after: float, *, entry: npt.ArrayLike | None = None
-) -> RowsAtRisk:
+def at_landmark(y: Outcome, after: float) -> RowsAtRisk:
     """Rows at risk at a time, entry <= after < time.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
-        after: the landmark, in the unit of `time`.
-        entry: times from which rows were observed (left truncation), shape (n,); None is zero.
+        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
+            (time, event).
+        after: the landmark, in the unit of `y`.
 
     Returns:
         Their positions, times less `after`, and events. With curves conditional on being alive at `after`,
@@ -49,12 +46,11 @@ def at_landmark(
         DataError: arguments that `sstorch.checks` refuses, or no row is at risk.
 
     Examples:
-        >>> at_landmark([1.0, 3.0, 4.0, 5.0], [1, 1, 0, 1], 2.0, entry=[0.0, 0.0, 1.0, 2.5])
+        >>> from sstorch import Surv
+        >>> at_landmark(Surv([1.0, 3.0, 4.0, 5.0], [1, 1, 0, 1], entry=[0.0, 0.0, 1.0, 2.5]), 2.0)
         RowsAtRisk(rows=array([1, 2]), time=array([1., 2.]), event=array([ True, False]))
     """
-    check_same_order(time=time, event=event, entry=entry)
-    row_time, row_event = check_time_event(time, event)
-    start = check_entry(entry, row_time)
+    row_time, row_event, start, *_ = read_rows(y, "a landmark", entry=True, weight=True)
     (landmark,) = check_after(after, 1)
     at_risk = row_time > landmark
     if start is not None:

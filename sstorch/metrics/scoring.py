@@ -26,7 +26,7 @@ from sklearn.metrics import get_scorer_names
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon
-from sstorch.data import Causes, as_surv
+from sstorch.data import Causes, Surv, as_surv
 from sstorch.data.columns import check_same_order
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
@@ -34,9 +34,9 @@ from sstorch.metrics.evaluation import METRICS, ScoredRows, score
 from sstorch.metrics.incidence_evaluation import (
     INCIDENCE_METRICS,
     ScoredIncidences,
-    _time_and_causes,
     score_incidence,
 )
+from sstorch.metrics.outcome import read_causes
 
 RISK_METRICS = ("c_harrell", "c_uno")
 
@@ -144,14 +144,11 @@ class RiskScore:
             DataError: as `concordance_harrell_risk` and `concordance_uno_risk`, or rows not among `all_rows`.
         """
         outcome = as_surv(y_true)
-        time, event, _ = outcome.right_censored("a concordance of risks")
         check_same_order(("y_true", outcome), ("y_pred", y_pred), ("sample_weight", sample_weight))
         if self.metric == "c_harrell":
-            return concordance_harrell_risk(time, event, y_pred, tau=self.tau, sample_weight=sample_weight)
+            return concordance_harrell_risk(outcome, y_pred, tau=self.tau, sample_weight=sample_weight)
         train = _training_rows(y_true, self.train, self.all_rows)
-        return concordance_uno_risk(
-            time, event, y_pred, train=train, tau=self.tau, sample_weight=sample_weight
-        )
+        return concordance_uno_risk(outcome, y_pred, train=train, tau=self.tau, sample_weight=sample_weight)
 
 
 def remedy_for_names(scoring: object) -> str:
@@ -223,7 +220,8 @@ class IncidenceScorer:
             left_time, left = _not_scored(train, (time, scored.codes), "cause")
             train = left_time, left.astype(np.int64)
             _check_fitted_on(estimator, left_time, left > 0.0)
-        rows = ScoredIncidences.predicted(estimator, X, (time, scored.codes), train, causes.names, self.tau)
+        known = read_causes(train, "this score", n_causes=len(causes.names))
+        rows = ScoredIncidences.predicted(estimator, X, outcome, known, causes.names, self.tau)
         which = range(1, len(causes.names) + 1) if self.cause is None else [causes.number(self.cause)]
         value = float(np.mean([score_incidence(self.metric, rows, k) for k in which]))
         return value if INCIDENCE_METRICS[self.metric].higher_is_better else -value
@@ -231,6 +229,13 @@ class IncidenceScorer:
     def _known(self) -> tuple[FloatArray, Causes]:
         """Times and causes of the rows that were given."""
         return _time_and_causes(as_surv(self.train if self.all_rows is None else self.all_rows))
+
+
+def _time_and_causes(y: Surv) -> tuple[FloatArray, Causes]:
+    causes = y.coded_causes
+    if causes is None:
+        raise DataError("y has no causes; give Surv(time, cause, causes=...)")
+    return y.right_censored("a score of incidences")[0], causes
 
 
 def _check_options(

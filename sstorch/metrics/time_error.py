@@ -9,24 +9,23 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import FloatArray
 from sstorch.checks import (
     check_choice,
     check_grid_unit,
     check_horizon,
     check_observed_horizon,
     check_predicted_unit,
-    check_same_order,
     check_same_unit,
-    check_time_event,
     check_times,
-    check_train,
     check_vector,
-    check_weight,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights, risk_sets
 from sstorch.metrics.curves import restricted_mean_survival_time
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
+
+_NAME = "an error of predicted times"
 
 
 class LineExtendedKaplanMeier:
@@ -35,8 +34,11 @@ class LineExtendedKaplanMeier:
     Some event has to be at a time > 0, so that the line falls.
     """
 
-    def __init__(self, time: FloatArray, event: BoolArray) -> None:
-        distinct, _, n_events, _, at_risk = risk_sets(time, event)
+    def __init__(self, rows: Observed) -> None:
+        weight = rows.weight
+        if weight is not None:  # of one more row the weight is 1: the mean of these
+            weight = weight * (rows.time.size / weight.sum())
+        distinct, _, n_events, _, at_risk = risk_sets(rows.time, rows.event, weight)
         self.nodes: FloatArray = np.concatenate(([0.0], distinct))  # S is constant from each to the next
         self.steps: FloatArray = _product_limit(n_events, at_risk)
         self.steps_with_one_more: FloatArray = _product_limit(n_events, at_risk + 1)
@@ -98,11 +100,10 @@ def _triangle(last: float | FloatArray, value: float | FloatArray) -> FloatArray
 
 
 def mean_absolute_error_margin(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     predicted_time: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Mean absolute error with the margin time in place of a censored one.
@@ -112,15 +113,14 @@ def mean_absolute_error_margin(
     along the line from (0, 1) through its last point until it is 0.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         predicted_time: one predicted time per row, such as `median_survival_time`, shape (n,), in the unit of
-            `time`, which is checked as far as data can tell. Infinite predictions make the error infinite.
-        train: the pair (time, event) of the training rows, which give S.
-        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter S.
+            `y`, which is checked as far as data can tell. Infinite predictions make the error infinite.
+        train: outcome of the training rows, which give S.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter S.
 
     Returns:
-        The weighted mean error, in the unit of `time`.
+        The weighted mean error, in the unit of `y`.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, training rows without event, times in
@@ -130,11 +130,12 @@ def mean_absolute_error_margin(
         Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85), section 3.2.
 
     Examples:
-        >>> mean_absolute_error_margin([1.0, 2.0], [1, 1], [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
+        >>> mean_absolute_error_margin(([1.0, 2.0], [1, 1]), [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
         0.5
     """
-    row_time, row_event, predicted, weight = _checked(time, event, predicted_time, train, sample_weight)
-    survival = LineExtendedKaplanMeier(*check_train(train))
+    rows, known, predicted, weight = _checked(y, predicted_time, train, sample_weight)
+    row_time, row_event = rows.time, rows.event
+    survival = LineExtendedKaplanMeier(known)
     left = survival.at(row_time)
     beyond = np.divide(survival.area_from(row_time), left, out=np.zeros_like(left), where=left > 0.0)
     target = np.where(row_event, row_time, row_time + beyond)
@@ -142,11 +143,10 @@ def mean_absolute_error_margin(
 
 
 def mean_absolute_error_pseudo(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     predicted_time: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Mean absolute error with the pseudo-observation in place of a censored time.
@@ -157,31 +157,31 @@ def mean_absolute_error_pseudo(
     those of that function.
 
     Returns:
-        The weighted mean error, in the unit of `time`.
+        The weighted mean error, in the unit of `y`.
 
     References:
         Qi, Kumar, Farrokh, Sun, Kuan, Ranganath, Henao and Greiner (2023), ICML, section 3.6.
 
     Examples:
-        >>> mean_absolute_error_pseudo([1.0, 2.0], [1, 1], [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
+        >>> mean_absolute_error_pseudo(([1.0, 2.0], [1, 1]), [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
         0.5
     """
-    row_time, row_event, predicted, weight = _checked(time, event, predicted_time, train, sample_weight)
-    survival = LineExtendedKaplanMeier(*check_train(train))
-    n = float(np.size(train[0]))
+    rows, known, predicted, weight = _checked(y, predicted_time, train, sample_weight)
+    row_time, row_event = rows.time, rows.event
+    survival = LineExtendedKaplanMeier(known)
+    n = float(known.time.size)
     pseudo = (n + 1.0) * survival.mean_with_censored(row_time) - n * survival.mean()
     target = np.where(row_event, row_time, pseudo)
-    known = np.where(row_event, 1.0, 1.0 - survival.at(row_time))
-    return _weighted_mean(np.abs(predicted - target), known * weight)
+    known_share = np.where(row_event, 1.0, 1.0 - survival.at(row_time))
+    return _weighted_mean(np.abs(predicted - target), known_share * weight)
 
 
 def rmst_error(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     tau: float,
     error: Literal["absolute", "squared"] = "absolute",
     ipcw: Ipcw = "G(t-)",
@@ -194,16 +194,15 @@ def rmst_error(
     and the weighted mean over them is returned.
 
     Args:
-        time: observed times of the test rows, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times), read as in `restricted_mean_survival_time`.
         times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau.
-        train: the pair (time, event) of the training rows, which give G. G is constant beyond them.
-        tau: the restriction, in the unit of `time`.
+        train: outcome of the training rows, which give G. G is constant beyond them.
+        tau: the restriction, in the unit of `y`.
         error: "absolute" (in the unit of time) or "squared".
         ipcw: G at the event, see `ipcw_weights`.
         min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
-        sample_weight: weights of the rows, shape (n,); None is one each. They do not enter G.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
         The weighted mean error.
@@ -218,68 +217,60 @@ def rmst_error(
 
     Examples:
         >>> rows = ([1.0, 3.0], [1, 0])
-        >>> rmst_error(*rows, [[0.5, 0.0], [1.0, 1.0]], [1.0, 2.0], train=rows, tau=2.0)
+        >>> rmst_error(rows, [[0.5, 0.0], [1.0, 1.0]], [1.0, 2.0], train=rows, tau=2.0)
         0.0
     """
-    row_time, _ = check_time_event(time, event)
-    check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
-    rows = (time, event, sample_weight)
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
+    check_observed_horizon(check_horizon(tau, "tau"), rows.time, "tau")
     return rmst_error_up_to(tau, rows, survival, times, train, error, ipcw, min_censoring_prob)
 
 
 def rmst_error_up_to(
     tau: float,
-    rows: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None],
+    rows: Observed,
     survival: npt.ArrayLike,
     times: npt.ArrayLike,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    train: Outcome,
     error: str = "absolute",
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
 ) -> float:
-    """`rmst_error` of rows (time, event, weight), with a tau that may lie beyond them, as in a resample."""
-    time, event, sample_weight = rows
+    """`rmst_error` of rows, with a tau that may lie beyond them, as in a resample."""
     check_choice(error, "error", ("absolute", "squared"))
-    check_same_order(time=time, event=event, survival=survival, sample_weight=sample_weight)
-    row_time, row_event = check_time_event(time, event)
-    check_same_unit(row_time, check_train(train)[0], ("time", "train time"))
+    row_time, row_event, known_rows = rows.time, rows.event, training(train)
+    check_same_unit(row_time, known_rows.time, ("time", "train time"))
     horizon = check_horizon(tau, "tau")
     predicted = restricted_mean_survival_time(survival, times, tau=horizon)
     check_vector(predicted, "survival", row_time.size)
     check_grid_unit(row_time, row_event, check_times(times))
     target = np.minimum(row_time, horizon)
     known = row_event | (row_time >= horizon)
-    weight = ipcw_weights(target, known, train=train, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
-    given = check_weight(sample_weight, row_time.size)
+    weight = ipcw_weights((target, known), train=known_rows, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
     deviation = np.abs(predicted - target)
     if error == "squared":
         deviation = deviation**2
-    return _weighted_mean(deviation, weight if given is None else weight * given)
+    return _weighted_mean(deviation, weight if rows.weight is None else weight * rows.weight)
 
 
 def _checked(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
-    predicted_time: npt.ArrayLike,
-    train: tuple[npt.ArrayLike, npt.ArrayLike],
-    sample_weight: npt.ArrayLike | None,
-) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
-    row_time, row_event = check_time_event(time, event)
-    predicted = check_vector(predicted_time, "predicted_time", row_time.size)
+    y: Outcome, predicted_time: npt.ArrayLike, train: Outcome, sample_weight: npt.ArrayLike | None
+) -> tuple[Observed, Observed, FloatArray, FloatArray]:
+    """Rows, training rows, predicted times and weights of the rows."""
+    rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, predicted_time=predicted_time)
+    predicted = check_vector(predicted_time, "predicted_time", rows.time.size)
     if (predicted < 0.0).any():
         raise DataError(
             f"predicted_time: expected times >= 0; got {predicted.min():g}. Pass times, not risk scores."
         )
-    check_same_order(time=time, predicted_time=predicted_time, sample_weight=sample_weight)
-    check_predicted_unit(row_time, predicted)
-    train_time, train_event = check_train(train)
-    check_same_unit(row_time, train_time, ("time", "train time"))
-    if not (train_event & (train_time > 0.0)).any():
+    check_predicted_unit(rows.time, predicted)
+    known = training(train)
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    if not (known.event & (known.time > 0.0)).any():
         raise DataError(
             "train event: no training row has an event at a time > 0; no mean time can be estimated."
         )
-    weight = check_weight(sample_weight, row_time.size)
-    return row_time, row_event, predicted, np.ones(row_time.size) if weight is None else weight
+    weight = np.ones(rows.time.size) if rows.weight is None else rows.weight
+    return rows, known, predicted, weight
 
 
 def _weighted_mean(error: FloatArray, weight: FloatArray) -> float:

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_interval, check_weight
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Outcome, bounds_of
 
 # The log-likelihood a row is within this of its maximum; of the other where weights are so uneven that steps
 # of self-consistency hardly move.
@@ -36,7 +36,8 @@ class TurnbullCurve:
         Turnbull (1976), Journal of the Royal Statistical Society B 38, 290-295. The maximum is that of Peto
         (1973); Gentleman and Geyer (1994), Biometrika 81, 618-623, for the condition that certifies it.
 
-    >>> curve = TurnbullCurve.fit([0, 1, 3, 4], [2, 2, 4, np.inf])
+    >>> from sstorch import Surv
+    >>> curve = TurnbullCurve.fit(Surv.interval([0, 1, 3, 4], [2, 2, 4, np.inf]))
     >>> curve.at([1.0, 1.5, 2.0, 4.0]).round(6).tolist()
     [1.0, 0.75, 0.5, 0.25]
     """
@@ -46,21 +47,17 @@ class TurnbullCurve:
     mass: FloatArray
 
     @classmethod
-    def fit(
-        cls, lower: npt.ArrayLike, upper: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None
-    ) -> Self:
+    def fit(cls, y: Outcome, *, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Estimate the curve of rows.
 
         Args:
-            lower: last times without the event, shape (n,); 0 for rows censored from the left.
-            upper: first times with it, shape (n,); +inf for right-censored rows, `lower` for exact times.
-            sample_weight: weights >= 0, shape (n,); None for equal weights.
+            y: outcome of the rows, of `Surv.interval`; exact and right-censored times are intervals, too.
+            sample_weight: weights >= 0, shape (n,); None takes those of `y`.
 
         Raises:
             DataError: bounds that are missing, negative or reversed; or the maximum is not reached.
         """
-        low, high = check_interval(lower, upper)
-        weight = check_weight(sample_weight, low.size)
+        low, high, weight = bounds_of(y, sample_weight)
         weight = np.ones(low.size) if weight is None else weight
         low, high, weight = low[weight > 0], high[weight > 0], weight[weight > 0]
         bounds, place = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True)

@@ -16,11 +16,11 @@ from sstorch.metrics.calibration import pseudo_observations, rows_at_one_time
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
+from sstorch.metrics.outcome import Outcome
 
 
 def observed_expected_ratio(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -29,10 +29,9 @@ def observed_expected_ratio(
     """Observed over expected events by t: one minus Kaplan-Meier, over the mean predicted risk.
 
     Args:
-        time: observed times, shape (n,).
-        event: True or 1 where the event was observed, shape (n,).
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
-        t: the time, in the unit of `time`.
+        t: the time, in the unit of `y`.
         confidence: of the limits, in (0, 1).
 
     Returns:
@@ -50,23 +49,23 @@ def observed_expected_ratio(
         al. (2017), BMJ 356, i6460, for the limits.
 
     Examples:
-        >>> [round(part, 3) for part in observed_expected_ratio([1, 2, 3], [1, 0, 1], [0.5, 0.6, 0.8], t=2.5)]
+        >>> ratio = observed_expected_ratio(([1, 2, 3], [1, 0, 1]), [0.5, 0.6, 0.8], t=2.5)
+        >>> [round(part, 3) for part in ratio]
         [0.909, 0.128, 6.454]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     half = _half(confidence)
     n_events = _count_events(row_time, row_event, horizon)
     expected = float(1.0 - predicted.mean())
     if expected == 0.0:
         raise DataError("survival: every prediction is 1, so that no event is expected.")
-    ratio = float(1.0 - KaplanMeier.fit(row_time, row_event).at(horizon)) / expected
+    ratio = float(1.0 - KaplanMeier.fit((row_time, row_event)).at(horizon)) / expected
     factor = float(np.exp(half / np.sqrt(n_events)))
     return Estimate(ratio, ratio / factor, ratio * factor)
 
 
 def calibration_slope(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -91,10 +90,10 @@ def calibration_slope(
 
     Examples:
         >>> rows = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> round(calibration_slope(*rows, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], t=5).value, 3)
+        >>> round(calibration_slope(rows, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], t=5).value, 3)
         0.604
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     half = _half(confidence)
     z = log_log(predicted)
     _count_events(row_time, row_event, horizon)
@@ -103,8 +102,7 @@ def calibration_slope(
 
 
 def calibration_intercept(
-    time: npt.ArrayLike,
-    event: npt.ArrayLike,
+    y: Outcome,
     survival: npt.ArrayLike,
     *,
     t: float,
@@ -124,14 +122,14 @@ def calibration_intercept(
 
     Examples:
         >>> rows = [1, 2, 3, 4], [1, 1, 1, 1]
-        >>> round(calibration_intercept(*rows, [0.5, 0.5, 0.5, 0.5], t=3.5).value, 3)  # log(log .25 / log .5)
+        >>> round(calibration_intercept(rows, [0.5, 0.5, 0.5, 0.5], t=3.5).value, 3)  # log(log .25 / log .5)
         0.693
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(time, event, survival, t)
+    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     half = _half(confidence)
     z = log_log(predicted)
     _count_events(row_time, row_event, horizon)
-    outcome = 1.0 - pseudo_observations(row_time, row_event, t=horizon)
+    outcome = 1.0 - pseudo_observations((row_time, row_event), t=horizon)
 
     def equation(a: float) -> tuple[FloatArray, FloatArray]:
         """Residuals and derivatives of the risks."""

@@ -73,7 +73,7 @@ def plot_groups(
         raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
     given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
     weight = np.ones(len(time)) if given is None else given
-    counted = weight > 0
+    known, counted = outcome.any_cause().weighted(weight), weight > 0
     numbers, end, label = np.unique(group[counted]), float(time.max()), time_label(tree, unit)
     in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
@@ -87,15 +87,7 @@ def plot_groups(
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     for number in numbers:
         inside, colour = counted & (group == number), COLOURS[number % len(COLOURS)]
-        band = KaplanMeierBand.fit(
-            time[inside],
-            event[inside],
-            confidence=confidence,
-            entry=since[inside],
-            sample_weight=weight[inside],
-            id=None if outcome.id is None else outcome.id[inside],
-            weights=weights,
-        )
+        band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
         last = float(time[inside].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)

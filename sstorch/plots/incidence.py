@@ -66,7 +66,7 @@ def plot_incidence(
         DataError: not one time and cause for each row, or wrong weights.
     """
     outcome = outcome_of(tree, y)
-    time, _, since = outcome.right_censored("Aalen-Johansen")
+    time, _, _ = outcome.right_censored("Aalen-Johansen")
     cause = outcome.cause
     if cause is None:
         raise DataError("y has no causes; give Surv(time, cause, causes=...)")
@@ -92,14 +92,7 @@ def plot_incidence(
         inside = rows[number]
         ax.stackplot(grid, means[number], colors=colours, alpha=0.55, linewidth=0)
         seen = grid[grid <= time[inside].max()]
-        observed = aalen_johansen(
-            time[inside],
-            cause[inside],
-            seen,
-            len(tree.causes_),
-            sample_weight=weight[inside],
-            entry=since[inside],
-        )
+        observed = aalen_johansen(outcome[inside], seen, sample_weight=weight[inside])
         for edge in np.cumsum(observed, axis=0):
             ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]

@@ -100,14 +100,7 @@ def concordance_of_groups(
     Raises:
         DataError: no two rows can be compared.
     """
-    return metrics.concordance_of_groups(
-        rows.time,
-        rows.event,
-        group,
-        train=(train.time, train.event, train_group),
-        sample_weight=(rows.sample_weight, train.sample_weight),
-        entry=(rows.entry, train.entry),
-    )
+    return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
 
 
 def held_out_groups(
@@ -139,16 +132,7 @@ def held_out_groups(
         concordances.append(concordance)
         counts.append(count_groups(group[inside], data.sample_weight[inside]))
         place[inside] = _places(train, group[~inside], n_groups)[group[inside]]
-    test = metrics.logrank_test(
-        data.time,
-        data.event,
-        place,
-        sample_weight=data.sample_weight,
-        entry=data.entry,
-        strata=folds,
-        id=data.person,
-        weights=weights,
-    )
+    test = metrics.logrank_test(data.weighted_y, place, strata=folds, weights=weights)
     index = metrics.adjusted_rand_index(groups)
     return GroupValidation(
         n_folds=len(groups),

@@ -126,7 +126,7 @@ def _nonparametric(
     if not inside.any():
         return dict.fromkeys([_NPMLE_MEDIAN, *names], math.nan)
     bounds = data.intervals.subset(np.flatnonzero(inside))
-    curve = TurnbullCurve.fit(bounds.lower, bounds.upper, sample_weight=data.sample_weight[inside])
+    curve = TurnbullCurve.fit(data.y[inside], sample_weight=data.sample_weight[inside])
     median = curve.quantile()
     known = horizons <= np.concatenate([bounds.lower, bounds.upper[bounds.event]]).max()
     survival = np.where(known, curve.at(horizons), math.nan)
@@ -144,9 +144,7 @@ def _kaplan_meier(
     if not inside.any():
         return dict.fromkeys([*_KM_MEDIAN, *survival_names], math.nan)
     rows = data.subset(inside)
-    band = KaplanMeierBand.fit(
-        rows.time, rows.event, sample_weight=rows.sample_weight, entry=rows.entry, id=rows.person
-    )
+    band = KaplanMeierBand.fit(rows.weighted_y)
     medians = [float(part) for part in band.quantile()]
     survival = band.at(horizons).value
     # Beyond the last row that was observed nothing is known.

@@ -128,13 +128,10 @@ def _curve_score(
             raise DataError(
                 "no row left out has an event, so no two rows can be compared: choose fewer folds"
             )
-        return metrics.concordance_harrell(
-            rows.time, rows.event, curves(times), times, sample_weight=weight, entry=rows.entry
-        )
+        return metrics.concordance_harrell(rows.y, curves(times), times, sample_weight=weight)
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "graf"), len(rows))
     return -metrics.integrated_brier_score(
-        rows.time,
-        rows.event,
+        rows.y,
         curves(grid),
         grid,
         train=(train.time, train.event),

@@ -273,7 +273,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         """Concordance of a model that knows only the leaf of a row: what the groups alone tell of survival.
 
         It predicts Kaplan-Meier of the training rows of the leaf; 0.5 means that the groups separate nobody.
-        Whether they differ at all on these rows says ``metrics.logrank_test(time, event, tree.apply(X))``.
+        Whether they differ at all on these rows says ``metrics.logrank_test(y, tree.apply(X))``.
 
         Args:
             X: rows, best others than those of training.
@@ -285,9 +285,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         """
         rows, training = self._rows(X, y), self._rows(*train)
         leaf, known = (self._tree.apply(self._encode(data.frame)) for data in (rows, training))
-        return metrics.concordance_of_groups(
-            rows.time, rows.event, leaf, train=(training.time, training.event, known)
-        )
+        return metrics.concordance_of_groups(rows.weighted_y, leaf, train=(training.weighted_y, known))
 
     def stability(
         self,

@@ -77,7 +77,7 @@ class Facts:
         if rows.event.all():
             follow_up = float("inf")
         else:
-            follow_up = float(KaplanMeierBand.fit(rows.time, ~rows.event).quantile().value)
+            follow_up = float(KaplanMeierBand.fit((rows.time, ~rows.event)).quantile().value)
         return cls(
             model=type(model).__name__,
             summary=told if isinstance(told, str) else "",

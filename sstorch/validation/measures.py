@@ -57,7 +57,7 @@ class Measure:
     Attributes:
         title: in words.
         ideal: of perfect predictions.
-        interval: value and limits by a formula: (time, event, survival, t=, confidence=) -> `Estimate`; None
+        interval: value and limits by a formula: (y, survival, t=, confidence=) -> `Estimate`; None
             if the limits are those of a bootstrap.
         method: of the limits.
         value: the value alone, where that costs less than with its limits.
@@ -72,12 +72,12 @@ class Measure:
 
 def _harrell(rows: Predictions) -> float:
     cut = followed_up_to(rows.horizon, rows.time, rows.event)
-    return concordance_harrell_risk(*cut, -rows.survival, tied_time="censored_later")
+    return concordance_harrell_risk(cut, -rows.survival, tied_time="censored_later")
 
 
 def _uno(rows: Predictions) -> float:
     cut, known = followed_up_to(rows.horizon, rows.time, rows.event), (rows.time, rows.event)
-    return concordance_uno_risk(*cut, -rows.survival, train=known, tied_time="censored_later")
+    return concordance_uno_risk(cut, -rows.survival, train=known, tied_time="censored_later")
 
 
 _BOOTSTRAP = "bootstrap"
@@ -117,7 +117,7 @@ def measure_table(
         else:
             try:
                 estimate = measure.interval(
-                    rows.time, rows.event, rows.survival, t=rows.horizon, confidence=confidence
+                    (rows.time, rows.event), rows.survival, t=rows.horizon, confidence=confidence
                 )
                 row = (*estimate, measure.ideal, measure.method, 0, "")
             except DataError as error:
@@ -140,8 +140,10 @@ def value_of(name: str, rows: Predictions) -> float:
     if measure.value is not None:
         return measure.value(rows)
     if interval is None:
-        return float(getattr(calibration_errors(rows.time, rows.event, rows.survival, t=rows.horizon), name))
-    return interval(rows.time, rows.event, rows.survival, t=rows.horizon).value
+        return float(
+            getattr(calibration_errors((rows.time, rows.event), rows.survival, t=rows.horizon), name)
+        )
+    return interval((rows.time, rows.event), rows.survival, t=rows.horizon).value
 
 
 class _Resampled:
@@ -170,7 +172,7 @@ class _Resampled:
         """All of them, NaN where they are not defined, and why errors of calibration are not."""
         errors: Sequence[float]
         try:
-            errors, why = calibration_errors(rows.time, rows.event, rows.survival, t=rows.horizon), ""
+            errors, why = calibration_errors((rows.time, rows.event), rows.survival, t=rows.horizon), ""
         except DataError as error:  # a resample may have no event, or order them perfectly
             errors, why = (np.nan,) * len(CalibrationErrors._fields), str(error)
         benefit = net_benefits(rows.time, rows.event, 1.0 - rows.survival, rows.horizon, self.thresholds)[0]

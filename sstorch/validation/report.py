@@ -81,13 +81,13 @@ class ValidationReport:
         """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`."""
         rows = self.predictions
         return hazard_calibration_curve(
-            rows.time, rows.event, rows.survival, t=rows.horizon, confidence=self.facts.confidence
+            (rows.time, rows.event), rows.survival, t=rows.horizon, confidence=self.facts.confidence
         )
 
     def decision_curve(self, thresholds: npt.ArrayLike | None = None) -> pd.DataFrame:
         """Net benefit at given thresholds, or at each percent; see :func:`sstorch.metrics.net_benefit`."""
         rows, at = self.predictions, _GRID if thresholds is None else thresholds
-        return net_benefit(rows.time, rows.event, rows.survival, t=rows.horizon, thresholds=at)
+        return net_benefit((rows.time, rows.event), rows.survival, t=rows.horizon, thresholds=at)
 
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
         """Draw the calibration curve, with a tick for each row.
@@ -162,11 +162,11 @@ class ValidationReport:
             )
 
         def measure(name: str) -> Any:
-            return lambda t, e, s: value_of(name, Predictions(t, e, s, one.horizon))
+            return lambda y, s: value_of(name, Predictions(y.time, y.event, s, one.horizon))
 
         def benefit(threshold: float) -> Any:
             at = np.array([threshold])
-            return lambda t, e, s: float(net_benefits(t, e, 1.0 - s, one.horizon, at)[0][0])
+            return lambda y, s: float(net_benefits(y.time, y.event, 1.0 - s, one.horizon, at)[0][0])
 
         scores = {name: measure(name) for name in MEASURES}
         both = [threshold for threshold in self.facts.thresholds if threshold in other.facts.thresholds]
@@ -177,8 +177,7 @@ class ValidationReport:
             try:
                 result = paired_bootstrap(
                     score,
-                    one.time,
-                    one.event,
+                    (one.time, one.event),
                     one.survival,
                     two.survival,
                     n_resamples=n_resamples,

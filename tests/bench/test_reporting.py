@@ -97,7 +97,7 @@ def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> N
     facts = dict(_rows(page, "The rows"))
     assert facts["rows"] == "160"
     assert facts["events"] == f"{data.n_events} ({100 * data.n_events / 160:.1f} %)"
-    follow_up = float(KaplanMeierBand.fit(data.time, ~data.event).quantile().value)
+    follow_up = float(KaplanMeierBand.fit((data.time, ~data.event)).quantile().value)
     assert facts["median follow-up (reverse Kaplan-Meier)"] == f"{follow_up:.4g} days"
     body = page[page.index("from the longest survival") :]
     columns = {row[0]: row[1:] for row in _rows("<h2>x</h2>" + body, "x")}
@@ -118,7 +118,7 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
     for name, rows, events, median, *_ in _rows(page, "The groups"):
         inside = leaf == int(name.split()[1])
         assert (rows, events) == (str(inside.sum()), str(data.event[inside].sum()))
-        known = KaplanMeierBand.fit(data.time[inside], data.event[inside]).quantile().value
+        known = KaplanMeierBand.fit((data.time[inside], data.event[inside])).quantile().value
         assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
     scores = {row[0]: row[1:] for row in _rows(page, "Scores beside plain models")}
     peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()

@@ -123,7 +123,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     one = OptimalSurvivalTree(0).fit(rows.frame, (rows.time, rows.event))
     entry = np.where(np.arange(200) % 2, 0.5 * rows.time, 0.0)
     one.export_calculator(page, rows.frame, Surv(rows.time, rows.event, entry=entry))
-    band = KaplanMeierBand.fit(rows.time, rows.event, entry=entry)
+    band = KaplanMeierBand.fit(Surv(rows.time, rows.event, entry=entry))
     text = page.read_text()
     assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
 
@@ -176,5 +176,5 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
     groups = [PageGroup("one"), PageGroup("two")]
     for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0)):
         inside = leaf == number
-        band = KaplanMeierBand.fit(time[inside], event[inside], sample_weight=weight[inside])
+        band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
         np.testing.assert_allclose(group.survival, band.at(group.times).value, atol=1e-6)

@@ -91,7 +91,7 @@ def test_leaves_are_those_of_aalen_and_johansen(tree, cohort):
     leaf, found = tree.apply(frame), tree.predict_cumulative_incidence(frame, TIMES)
     for number in range(tree.tree_.n_leaves):
         inside = leaf == number
-        expected = metrics.aalen_johansen(time[inside], cause[inside], TIMES, 2)
+        expected = metrics.aalen_johansen((time[inside], cause[inside]), TIMES, n_causes=2)
         np.testing.assert_array_equal(found[inside], np.broadcast_to(expected, found[inside].shape))
         row = tree.group_table_.loc[number]
         assert row["", "rows"] == inside.sum()

@@ -157,7 +157,9 @@ def test_causes_with_late_entry():
     leaf = tree.apply(frame)
     for number in range(2):
         rows = leaf == number
-        expected = metrics.aalen_johansen(time[rows], cause[rows], tree.event_times_, 2, entry=entry[rows])
+        expected = metrics.aalen_johansen(
+            Surv(time[rows], cause[rows], causes="auto", entry=entry[rows]), tree.event_times_, n_causes=2
+        )
         np.testing.assert_array_equal(tree.incidence_[number], expected)
         total = 1 - tree.curves_.survival[number] - expected.sum(axis=0)
         np.testing.assert_allclose(total, 0, atol=1e-12)

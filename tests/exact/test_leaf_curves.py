@@ -20,7 +20,7 @@ def test_least_brier_curves_minimise_the_score_among_falling_steps() -> None:
     leaf, time, event = _rows()
     curves = leaf_curves(leaf, 2, Observed.of(time, event), "ipcw")
     grid = np.unique(time)
-    g_of = dict(zip(grid, censoring_distribution(time, event, tied_events="at_risk").values, strict=True))
+    g_of = dict(zip(grid, censoring_distribution((time, event), tied_events="at_risk").values, strict=True))
 
     def score(number: int, survival: np.ndarray) -> float:
         rows, total = np.flatnonzero(leaf == number), 0.0

@@ -61,7 +61,7 @@ def test_integrated_brier_is_the_convention_osst_of_the_metrics():
         for v in (0, 1)
     ]
     score = metrics.integrated_brier_score(
-        time, event, np.array(curves)[leaf], grid, train=(time, event), convention="osst"
+        (time, event), np.array(curves)[leaf], grid, train=(time, event), convention="osst"
     )
     assert task.loss(leaf) == pytest.approx(score, rel=1e-12)
 

@@ -316,8 +316,7 @@ def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
     alone.fit(frame[train], y[train], sample_weight=weight[train])
     grid = np.unique(small_data.time[test])
     value = metrics.integrated_brier_score(
-        small_data.time[test],
-        small_data.event[test],
+        (small_data.time[test], small_data.event[test]),
         alone.predict_survival_function(frame[test], grid),
         grid,
         train=(small_data.time[train], small_data.event[train]),

@@ -48,13 +48,13 @@ def test_equals_loops(rows, ipcw, weighted, data):
     g = [max(g_by_loops(rows.train, t, left=ipcw == "G(t-)"), floor) for t in rows.time]
     extra = {"sample_weight": weight} if weighted else {}
     got = cumulative_dynamic_auc(
-        *rows[:2], rows.survival[:, kept], rows.times[kept], train=rows.train, ipcw=ipcw, **extra
+        rows[:2], rows.survival[:, kept], rows.times[kept], train=rows.train, ipcw=ipcw, **extra
     )
     expected = [auc_by_loops(rows, rows.times[k], rows.survival[:, k], g, weight) for k in kept]
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
 
     risk = -rows.survival[:, 0]
-    got = cumulative_dynamic_auc_risk(*rows[:2], risk, rows.times[kept], train=rows.train, ipcw=ipcw, **extra)
+    got = cumulative_dynamic_auc_risk(rows[:2], risk, rows.times[kept], train=rows.train, ipcw=ipcw, **extra)
     expected = [auc_by_loops(rows, rows.times[k], -risk, g, weight) for k in kept]
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
 
@@ -72,9 +72,9 @@ def test_equals_scikit_survival(rows):
             )
     except ValueError:  # it raises where G is 0 or unknown
         return
-    got = cumulative_dynamic_auc(*rows[:2], rows.survival[:, kept], times, train=rows.train, ipcw="G(t)")
+    got = cumulative_dynamic_auc(rows[:2], rows.survival[:, kept], times, train=rows.train, ipcw="G(t)")
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
-    assert mean_cumulative_dynamic_auc(got, times, *rows[:2]) == pytest.approx(mean, abs=CLOSE)
+    assert mean_cumulative_dynamic_auc(rows[:2], got, times) == pytest.approx(mean, abs=CLOSE)
 
 
 @given(cohorts(min_size=4), st.data())
@@ -88,11 +88,11 @@ def test_weights_are_repetitions_in_the_mean_too(rows, data):
     times = times[(times >= time[event].min()) & (times < time.max(initial=0))]
     assume(times.size)
     risk = np.arange(n) % 3
-    got = cumulative_dynamic_auc_risk(*rows, risk, times, train=rows, sample_weight=weight)
-    expected = cumulative_dynamic_auc_risk(time, event, risk[again], times, train=rows)
+    got = cumulative_dynamic_auc_risk(rows, risk, times, train=rows, sample_weight=weight)
+    expected = cumulative_dynamic_auc_risk((time, event), risk[again], times, train=rows)
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
-    assert mean_cumulative_dynamic_auc(got, times, *rows, sample_weight=weight) == pytest.approx(
-        mean_cumulative_dynamic_auc(expected, times, time, event), abs=CLOSE
+    assert mean_cumulative_dynamic_auc(rows, got, times, sample_weight=weight) == pytest.approx(
+        mean_cumulative_dynamic_auc((time, event), expected, times), abs=CLOSE
     )
 
 
@@ -101,13 +101,13 @@ def test_blocks_change_nothing(monkeypatch):
     time, event = rng.permutation(50) + 1.0, rng.random(50) < 0.6
     times = np.arange(10.0, 40.0)
     survival = np.exp(-np.outer(rng.uniform(0.01, 0.1, 50), times))
-    whole = cumulative_dynamic_auc(time, event, survival, times, train=(time, event))
+    whole = cumulative_dynamic_auc((time, event), survival, times, train=(time, event))
     monkeypatch.setattr(module, "blocks", partial(blocks, elements=120))
     np.testing.assert_array_equal(
-        cumulative_dynamic_auc(time, event, survival, times, train=(time, event)), whole
+        cumulative_dynamic_auc((time, event), survival, times, train=(time, event)), whole
     )
     np.testing.assert_allclose(
-        cumulative_dynamic_auc_risk(time, event, -survival[:, 0], times, train=(time, event)),
+        cumulative_dynamic_auc_risk((time, event), -survival[:, 0], times, train=(time, event)),
         whole,
         rtol=1e-14,
     )
@@ -117,10 +117,10 @@ def test_refusals():
     rows, risk = ([1.0, 2.0, 3.0, 4.0], [0, 1, 1, 0]), [3, 2, 1, 0]
     for times in ([1.5, 3.0], [2.0, 4.0]):
         with pytest.raises(DataError, match=r"AUC needs cases and controls, so times in \[2, 4\)"):
-            cumulative_dynamic_auc_risk(*rows, risk, times, train=rows)
+            cumulative_dynamic_auc_risk(rows, risk, times, train=rows)
     with pytest.raises(DataError, match=r"so times in \[inf, 4\)"):
-        cumulative_dynamic_auc_risk(rows[0], [0, 0, 0, 0], risk, [2.0], train=rows)
+        cumulative_dynamic_auc_risk((rows[0], [0, 0, 0, 0]), risk, [2.0], train=rows)
     with pytest.raises(DataError, match=r"no row has an event up to 1.5"):
-        mean_cumulative_dynamic_auc([0.5], [1.5], *rows)
+        mean_cumulative_dynamic_auc(rows, [0.5], [1.5])
     with pytest.raises(DataError, match="auc: expected 1 rows"):
-        mean_cumulative_dynamic_auc([0.5, 0.5], [1.5], *rows)
+        mean_cumulative_dynamic_auc(rows, [0.5, 0.5], [1.5])

@@ -60,14 +60,14 @@ def integral_by_loops(rows):
 @given(scored())
 @pytest.mark.parametrize("convention", ["graf", "sksurv"])
 def test_curve_equals_loops(convention, rows):
-    got = brier_score(*rows[:4], train=rows.train, convention=convention)
+    got = brier_score(rows[:2], *rows[2:4], train=rows.train, convention=convention)
     expected = [brier_by_loops(rows, t, rows.survival[:, k], convention) for k, t in enumerate(rows.times)]
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
 
 
 @given(scored())
 def test_graf_integral_equals_adaptive_quadrature(rows):
-    got = integrated_brier_score(*rows[:4], train=rows.train)
+    got = integrated_brier_score(rows[:2], *rows[2:4], train=rows.train)
     assert got == pytest.approx(integral_by_loops(rows), abs=1e-9)
 
 
@@ -89,12 +89,12 @@ def test_sksurv_convention_equals_scikit_survival(rows):
         return
     kwargs = {"train": rows.train, "convention": "sksurv"}
     np.testing.assert_allclose(
-        brier_score(rows.time, rows.event, survival, times, **kwargs), expected[0], rtol=0, atol=CLOSE
+        brier_score((rows.time, rows.event), survival, times, **kwargs), expected[0], rtol=0, atol=CLOSE
     )
-    got = integrated_brier_score(rows.time, rows.event, survival, times, **kwargs)
+    got = integrated_brier_score((rows.time, rows.event), survival, times, **kwargs)
     assert got == pytest.approx(expected[1], abs=CLOSE)
     # Where scikit-survival refuses the wider grid, the overhang is cut off.
-    assert integrated_brier_score(*rows[:4], **kwargs) == pytest.approx(got, abs=CLOSE)
+    assert integrated_brier_score(rows[:2], *rows[2:4], **kwargs) == pytest.approx(got, abs=CLOSE)
 
 
 def study(n=90, n_train=150, seed=3):
@@ -118,7 +118,7 @@ def test_default_sksurv_grid_is_accepted_by_scikit_survival():
     times = evaluation_times(time, train[0], "sksurv")
     survival = weibull(time.size, times)
     expected = sksurv.integrated_brier_score(structured(*train), structured(time, event), survival, times)
-    got = integrated_brier_score(time, event, survival, times, train=train, convention="sksurv")
+    got = integrated_brier_score((time, event), survival, times, train=train, convention="sksurv")
     assert got == pytest.approx(expected, abs=CLOSE)
     assert times.size == np.unique(time).size - 2
 
@@ -129,8 +129,8 @@ def test_sksurv_cuts_times_beyond_the_training_rows():
     times = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     survival = weibull(4, times)
     kwargs = {"train": train, "convention": "sksurv"}
-    assert integrated_brier_score(time, event, survival, times, **kwargs) == integrated_brier_score(
-        time, event, survival[:, :3], times[:3], **kwargs
+    assert integrated_brier_score((time, event), survival, times, **kwargs) == integrated_brier_score(
+        (time, event), survival[:, :3], times[:3], **kwargs
     )
 
 
@@ -139,7 +139,7 @@ def test_graf_converges_on_the_default_grid():
     coarse = evaluation_times(time, train[0])
     fine = np.union1d(coarse, np.linspace(0.0, time.max(), 20_001))
     values = [
-        integrated_brier_score(time, event, weibull(time.size, grid), grid, train=train)
+        integrated_brier_score((time, event), weibull(time.size, grid), grid, train=train)
         for grid in (coarse, fine)
     ]
     assert values[0] == pytest.approx(values[1], abs=2e-6)
@@ -151,7 +151,7 @@ def test_without_censoring_the_score_is_the_mean_squared_error():
     survival = weibull(4, time)
     alive = time[:, None] > time
     for convention in ("graf", "sksurv"):
-        score = brier_score(time, event, survival, time, train=(time, event), convention=convention)
+        score = brier_score((time, event), survival, time, train=(time, event), convention=convention)
         np.testing.assert_allclose(score, ((alive - survival) ** 2).mean(axis=0), atol=CLOSE)
 
 
@@ -159,17 +159,17 @@ def test_knowing_the_future_scores_near_zero_and_kaplan_meier_beats_a_coin():
     time, event, train = study()
     times = evaluation_times(time, train[0])
     oracle = (times < time[:, None]).astype(float)
-    assert integrated_brier_score(time, event, oracle, times, train=train) < 2e-3
-    km = np.tile(KaplanMeier.fit(*train).at(times), (time.size, 1))
+    assert integrated_brier_score((time, event), oracle, times, train=train) < 2e-3
+    km = np.tile(KaplanMeier.fit(train).at(times), (time.size, 1))
     coin = np.full_like(km, 0.5)
-    assert 0.1 < integrated_brier_score(time, event, km, times, train=train) < 0.2
-    assert integrated_brier_score(time, event, coin, times, train=train) > 0.2
+    assert 0.1 < integrated_brier_score((time, event), km, times, train=train) < 0.2
+    assert integrated_brier_score((time, event), coin, times, train=train) > 0.2
 
 
 def test_blocks_change_nothing(monkeypatch):
     time, event, train = study()
     times = evaluation_times(time, train[0])
-    args = (time, event, weibull(time.size, times), times)
+    args = ((time, event), weibull(time.size, times), times)
     whole = brier_score(*args, train=train), integrated_brier_score(*args, train=train)
     for module in (brier_module, integrated_module):
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1000)
@@ -179,8 +179,8 @@ def test_blocks_change_nothing(monkeypatch):
 
 def test_times_beyond_tmax_only_interpolate():
     rows = ([1.0, 2.0], [1, 1])
-    got = integrated_brier_score(*rows, [[0.5, 0.0], [1.0, 0.5]], times=[1.0, 3.0], train=rows)
-    same = integrated_brier_score(*rows, [[0.5, 0.25], [1.0, 0.75]], times=[1.0, 2.0], train=rows)
+    got = integrated_brier_score(rows, [[0.5, 0.0], [1.0, 0.5]], times=[1.0, 3.0], train=rows)
+    same = integrated_brier_score(rows, [[0.5, 0.25], [1.0, 0.75]], times=[1.0, 2.0], train=rows)
     assert got == pytest.approx(same, abs=CLOSE)
 
 
@@ -188,24 +188,24 @@ def test_floor_keeps_the_last_positive_probability_and_is_counted():
     train = ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 0])  # G = 2/3 from 2, then 0 from 4
     time, event, times = [2.0, 5.0, 6.0], [1, 1, 0], [4.5]
     survival = np.array([[0.3], [0.4], [0.5]])
-    assert censoring_distribution(*train).at(4.5) == 0.0
+    assert censoring_distribution(train).at(4.5) == 0.0
     g = 2 / 3
     expected = (0.3**2 + 0.6**2 / g + 0.5**2 / g) / 3
-    assert brier_score(time, event, survival, times, train=train)[0] == pytest.approx(expected, abs=CLOSE)
+    assert brier_score((time, event), survival, times, train=train)[0] == pytest.approx(expected, abs=CLOSE)
     assert count_floored(time, train=train) == 2
     expected = (0.3**2 + 0.6**2 / 0.9 + 0.5**2 / 0.9) / 3
-    got = brier_score(time, event, survival, times, train=train, min_censoring_prob=0.9)[0]
+    got = brier_score((time, event), survival, times, train=train, min_censoring_prob=0.9)[0]
     assert got == pytest.approx(expected, abs=CLOSE)
 
 
 @given(scored())
 def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
     floor = 0.4
-    free = censoring_distribution(*rows.train).before(rows.time) >= floor
+    free = censoring_distribution(rows.train).before(rows.time) >= floor
     assert count_floored(rows.time, train=rows.train, min_censoring_prob=floor) == np.count_nonzero(~free)
     if not free.any():
         return
-    part = (rows.time[free], rows.event[free], rows.survival[free], rows.times)
+    part = ((rows.time[free], rows.event[free]), rows.survival[free], rows.times)
     plain = brier_score(*part, train=rows.train, min_censoring_prob=1e-300)
     np.testing.assert_allclose(
         brier_score(*part, train=rows.train, min_censoring_prob=floor), plain, rtol=1e-12
@@ -228,8 +228,8 @@ def test_grids_that_cannot_be_integrated():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     curves = np.full((3, 2), 0.5)
     with pytest.raises(DataError, match=r"largest test time, 3; the grid ends at 2.*evaluation_times"):
-        integrated_brier_score(*rows, curves, [1.0, 2.0], train=rows)
+        integrated_brier_score(rows, curves, [1.0, 2.0], train=rows)
     with pytest.raises(DataError, match="all test times are 0"):
-        integrated_brier_score([0.0, 0.0], [1, 0], curves[:2], [0.0, 2.0], train=rows)
+        integrated_brier_score(([0.0, 0.0], [1, 0]), curves[:2], [0.0, 2.0], train=rows)
     with pytest.raises(DataError, match=r"needs two times in \[1, 3\).*got 1\."):
-        integrated_brier_score(*rows, curves, [2.0, 3.0], train=rows, convention="sksurv")
+        integrated_brier_score(rows, curves, [2.0, 3.0], train=rows, convention="sksurv")

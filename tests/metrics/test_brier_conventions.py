@@ -63,13 +63,13 @@ def or_refused(function, *args, **kwargs):
 def test_osst_equals_loops(rows):
     assume(rows.times.size > 1)
     kwargs = {"train": rows.train, "convention": "osst"}
-    curve = brier_score(*rows[:4], **kwargs)
+    curve = brier_score(rows[:2], *rows[2:4], **kwargs)
     expected = [
         brier_by_loops(rows, t, rows.survival[:, k], lambda u: g_at_risk_by_loops(rows.train, u))
         for k, t in enumerate(rows.times)
     ]
     np.testing.assert_allclose(curve, expected, rtol=0, atol=CLOSE)
-    got = integrated_brier_score(*rows[:4], **kwargs)
+    got = integrated_brier_score(rows[:2], *rows[2:4], **kwargs)
     left = sum(b * (v - u) for b, u, v in zip(expected, rows.times, rows.times[1:], strict=False))
     assert got == pytest.approx(left / (rows.times[-1] - rows.times[0]), abs=CLOSE)
 
@@ -86,7 +86,7 @@ def test_osst_equals_the_package(rows):
             rows.survival,
             rows.times,
         )
-    got = integrated_brier_score(*rows[:4], train=rows.train, convention="osst")
+    got = integrated_brier_score(rows[:2], *rows[2:4], train=rows.train, convention="osst")
     assert got == pytest.approx(peer, abs=CLOSE)
 
 
@@ -96,7 +96,7 @@ def test_surtree_equals_loops(rows):
     low, high = distinct[len(distinct) // 10], distinct[9 * len(distinct) // 10]
     high -= 1e-3 * (high == distinct[-1])
     grid = [t for t in rows.times if low <= t <= high]
-    got = or_refused(integrated_brier_score, *rows[:4], train=rows.train, convention="surtree")
+    got = or_refused(integrated_brier_score, rows[:2], *rows[2:4], train=rows.train, convention="surtree")
     if len(grid) < 2:
         assert got is None
         return
@@ -108,7 +108,7 @@ def test_surtree_equals_loops(rows):
         pairs = zip(grid, grid[1:], score, score[1:], strict=False)
         return sum((v - u) * (a + b) / 2 for u, v, a, b in pairs)
 
-    km = KaplanMeier.fit(*rows.train)
+    km = KaplanMeier.fit(rows.train)
     model = integral({t: rows.survival[:, k] for k, t in enumerate(rows.times)})
     base = integral({t: [float(km.at(t))] * len(rows.time) for t in grid})
     if base == 0:
@@ -135,15 +135,15 @@ def test_surtree_is_the_authors_protocol(scale):
     grid = evaluation_times(time, train[0], "surtree")
     assert (grid.size == 101) == (scale == 30.0)
     survival = np.exp(-np.outer(np.linspace(0.6, 1.6, 90), (grid / scale) ** 1.3))
-    km = np.tile(KaplanMeier.fit(*train).at(grid), (90, 1))
+    km = np.tile(KaplanMeier.fit(train).at(grid), (90, 1))
     model, base = (
         sksurv.integrated_brier_score(structured(*train), structured(time, event), curves, grid)
         for curves in (survival, km)
     )
-    got = integrated_brier_score(time, event, survival, grid, train=train, convention="surtree")
+    got = integrated_brier_score((time, event), survival, grid, train=train, convention="surtree")
     assert got == pytest.approx(1 - model / base, abs=CLOSE)
     assert (
-        scaled_integrated_brier_score(time, event, survival, grid, train=train, convention="surtree") == got
+        scaled_integrated_brier_score((time, event), survival, grid, train=train, convention="surtree") == got
     )
 
 
@@ -154,15 +154,15 @@ def test_weights_are_repetitions(rows, convention, data):
     assume(weight.any())
     again = np.repeat(np.arange(n), weight)
     kwargs = {"train": rows.train, "convention": convention}
-    repeated = (rows.time[again], rows.event[again], rows.survival[again], rows.times)
+    repeated = ((rows.time[again], rows.event[again]), rows.survival[again], rows.times)
     if rows.times[0] <= rows.time[again].max():
         np.testing.assert_allclose(
-            brier_score(*rows[:4], sample_weight=weight, **kwargs),
+            brier_score(rows[:2], *rows[2:4], sample_weight=weight, **kwargs),
             brier_score(*repeated, **kwargs),
             rtol=0,
             atol=1e-12,
         )
-    got = or_refused(integrated_brier_score, *rows[:4], sample_weight=weight, **kwargs)
+    got = or_refused(integrated_brier_score, rows[:2], *rows[2:4], sample_weight=weight, **kwargs)
     expected = or_refused(integrated_brier_score, *repeated, **kwargs)
     assert got == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
@@ -172,14 +172,14 @@ def test_equals_pycox_after_its_own_normalisation(rows):
     """Pycox divides by the sum of the weights and lets tied events be at risk of censoring."""
     evaluation = pycox_evaluation()
     time = np.where(rows.event, rows.time, rows.time + 0.5)  # no tie of an event and a censoring
-    floor = censoring_distribution(time, rows.event)
+    floor = censoring_distribution((time, rows.event))
     assume(floor.values[-1] > 0)
     frame = pd.DataFrame(np.ascontiguousarray(rows.survival.T), index=rows.times)
     peer = evaluation.EvalSurv(frame, time, rows.event.astype(int), censor_surv="km")
     inside = rows.times[rows.times <= time.max()]
     expected = peer.brier_score(inside).to_numpy()
     parts = [
-        brier_score(time, rows.event, curves, inside, train=(time, rows.event))
+        brier_score((time, rows.event), curves, inside, train=(time, rows.event))
         for curves in (
             rows.survival[:, : inside.size],
             np.ones((time.size, inside.size)),
@@ -195,15 +195,15 @@ def test_scaled_scores_put_kaplan_meier_at_zero_and_truth_above(convention):
     grid = evaluation_times(time, train[0], convention)
     grid = grid[grid >= time[event].min()]
     grid = grid if convention != "graf" else np.union1d(grid, [time.max()])
-    km = np.tile(KaplanMeier.fit(*train).at(grid), (80, 1))
+    km = np.tile(KaplanMeier.fit(train).at(grid), (80, 1))
     kwargs = {"train": train, "convention": convention}
     late = grid[:-1] > max(time[event].min(), train[0][train[1]].min())
     np.testing.assert_array_equal(
-        scaled_brier_score(time, event, km[:, :-1][:, late], grid[:-1][late], **kwargs), 0.0
+        scaled_brier_score((time, event), km[:, :-1][:, late], grid[:-1][late], **kwargs), 0.0
     )
-    assert scaled_integrated_brier_score(time, event, km, grid, **kwargs) == 0.0
+    assert scaled_integrated_brier_score((time, event), km, grid, **kwargs) == 0.0
     oracle = (grid < time[:, None]).astype(float)
-    assert scaled_integrated_brier_score(time, event, oracle, grid, **kwargs) > 0.9
+    assert scaled_integrated_brier_score((time, event), oracle, grid, **kwargs) > 0.9
 
 
 def test_long_tables_of_many_rows_agree_with_single_blocks():
@@ -213,8 +213,8 @@ def test_long_tables_of_many_rows_agree_with_single_blocks():
     train = (rng.integers(1, 60, 400).astype(float), rng.random(400) < 0.5)
     grid = np.arange(1.0, 60.0)
     survival = np.exp(-np.outer(rng.uniform(0.01, 0.05, n), grid))
-    score = brier_score(time, event, survival, grid, train=train)
-    g = censoring_distribution(*train)
+    score = brier_score((time, event), survival, grid, train=train)
+    g = censoring_distribution(train)
     floor = g.values[g.values > 0].min()
     failed = time[:, None] <= grid
     at_event = np.where(event, 1 / np.maximum(g.before(time), floor), 0.0)[:, None]
@@ -227,22 +227,22 @@ def test_refusals():
     curves = np.full((3, 2), 0.5)
     with pytest.raises(ConfigError, match="'osst' has no floor"):
         integrated_brier_score(
-            *rows, curves, [1.0, 2.0], train=rows, convention="osst", min_censoring_prob=0.1
+            rows, curves, [1.0, 2.0], train=rows, convention="osst", min_censoring_prob=0.1
         )
     with pytest.raises(DataError, match=r"'surtree' needs two times in \[1, 2.999\).*got 0\..*'surtree'"):
-        integrated_brier_score(*rows, curves, [3.0, 4.0], train=rows, convention="surtree")
+        integrated_brier_score(rows, curves, [3.0, 4.0], train=rows, convention="surtree")
     with pytest.raises(DataError, match=r"distinct 10 and 90 % quantiles; got 2 and 1.999 from 1 distinct"):
         evaluation_times([2, 2], [1, 2], "surtree")
     with pytest.raises(DataError, match="needs two distinct test times; got only 2"):
         evaluation_times([2, 2], [1, 2], "osst")
     with pytest.raises(DataError, match=r"score of Kaplan-Meier is 0 at 0.5.*from the first event on"):
-        scaled_brier_score(*rows, curves, [0.5, 2.0], train=rows)
+        scaled_brier_score(rows, curves, [0.5, 2.0], train=rows)
     with pytest.raises(DataError, match="integrated Brier score of Kaplan-Meier is 0"):
-        scaled_integrated_brier_score([1.0, 2.0], [0, 0], curves[:2], [1.0, 2.0], train=([1, 2], [0, 0]))
+        scaled_integrated_brier_score(([1.0, 2.0], [0, 0]), curves[:2], [1.0, 2.0], train=([1, 2], [0, 0]))
     with pytest.raises(DataError, match=r"where nothing was observed. Are both in one unit"):
-        brier_score(*rows, curves, [365.0, 730.0], train=rows)
+        brier_score(rows, curves, [365.0, 730.0], train=rows)
     with pytest.raises(ConfigError, match="tied_events: 'first' is unknown"):
-        censoring_distribution(*rows, tied_events="first")
+        censoring_distribution(rows, tied_events="first")
 
 
 def test_osst_grid():

@@ -48,7 +48,7 @@ def bins_by_loops(probability, event, n_bins):
 
 @given(scored(), st.sampled_from([2, 3, 4, 10]))
 def test_d_calibration_equals_loops(rows, n_bins):
-    result = d_calibration(*rows[:4], n_bins=n_bins)
+    result = d_calibration(rows[:2], *rows[2:4], n_bins=n_bins)
     value = step_value(rows.survival, rows.times)
     own = [value(i, t) for i, t in enumerate(rows.time)]
     expected = bins_by_loops(own, rows.event, n_bins)
@@ -67,7 +67,7 @@ def test_d_calibration_equals_survival_eval(rows, n_bins):
     value = step_value(rows.survival, rows.times)
     own = np.array([value(i, t) for i, t in enumerate(rows.time)])
     statistic, p_value, histogram = oracle.d_calibration(own, rows.event, n_bins)
-    result = d_calibration(*rows[:4], n_bins=n_bins)
+    result = d_calibration(rows[:2], *rows[2:4], n_bins=n_bins)
     np.testing.assert_allclose(result.table["observed"][::-1], histogram, rtol=0, atol=CLOSE)
     assert result.statistic == pytest.approx(statistic, abs=CLOSE)
     assert result.p_value == pytest.approx(p_value, abs=CLOSE)
@@ -76,7 +76,7 @@ def test_d_calibration_equals_survival_eval(rows, n_bins):
 def test_d_calibration_of_nearly_certain_failures():
     """1 / s of one row must not swallow that of the others."""
     time, event, survival = [1.0, 1.0], [0, 0], [[1e-30], [0.75]]
-    table = d_calibration(time, event, survival, [1.0], n_bins=2).table
+    table = d_calibration((time, event), survival, [1.0], n_bins=2).table
     assert table["observed"].tolist() == pytest.approx([1 + 2 / 3, 1 / 3], abs=CLOSE)
 
 
@@ -92,20 +92,21 @@ def exponential(n, seed, factor=1.0):
 
 def test_d_calibration_knows_the_true_distribution_from_a_false_one():
     *args, _ = exponential(1500, 0)
-    assert d_calibration(*args).p_value > 0.05
+    assert d_calibration(args).p_value > 0.05
     *args, _ = exponential(1500, 0, factor=1.6)
-    assert d_calibration(*args).p_value < 1e-6
+    assert d_calibration(args).p_value < 1e-6
 
 
 @given(cohorts(min_size=2), st.sampled_from([0.5, 1.0, 3.5, 20.0]))
 def test_pseudo_observations_leave_each_row_out(rows, t):
     n = rows.time.size
-    whole = float(KaplanMeier.fit(*rows).at(t))
+    whole = float(KaplanMeier.fit(rows).at(t))
     expected = [
-        n * whole - (n - 1) * float(KaplanMeier.fit(np.delete(rows.time, i), np.delete(rows.event, i)).at(t))
+        n * whole
+        - (n - 1) * float(KaplanMeier.fit((np.delete(rows.time, i), np.delete(rows.event, i))).at(t))
         for i in range(n)
     ]
-    np.testing.assert_allclose(pseudo_observations(*rows, t=t), expected, rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(pseudo_observations(rows, t=t), expected, rtol=0, atol=CLOSE)
 
 
 @given(
@@ -120,7 +121,7 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom,
     predicted = np.array(data.draw(st.lists(st.integers(1, 7), min_size=n, max_size=n))) / 8
     try:
         result = one_calibration(
-            *rows, predicted, t=t, n_bins=n_bins, variance=variance, degrees_of_freedom=freedom
+            rows, predicted, t=t, n_bins=n_bins, variance=variance, degrees_of_freedom=freedom
         )
     except DataError as error:
         if "all predictions are equal" not in str(error) and "variance 0" not in str(error):
@@ -169,10 +170,10 @@ def test_variances_by_hand():
         ("binomial", [0.25 / 4, 0.16 / 4]),
         ("effective", [0.25 * greenwood / (0.75 * 0.25), 0.16 / 3]),
     ):
-        table = one_calibration(time, event, predicted, t=5.0, n_bins=2, variance=variance).table
+        table = one_calibration((time, event), predicted, t=5.0, n_bins=2, variance=variance).table
         assert table["variance"].tolist() == pytest.approx(expected)
     own = one_calibration(
-        [1, 1, 2, 9, 1, 9, 9, 9], [1, 1, 1, 0, 1, 0, 0, 0], predicted, t=5.0, n_bins=2, variance="greenwood"
+        ([1, 1, 2, 9, 1, 9, 9, 9], [1, 1, 1, 0, 1, 0, 0, 0]), predicted, t=5.0, n_bins=2, variance="greenwood"
     )
     assert own.table["variance"].tolist() == pytest.approx([0.25 * 0.75 / 4, 0.25 * 0.75 / 4])
 
@@ -188,7 +189,7 @@ def test_true_predictions_are_rejected_as_often_as_stated_with_and_without_censo
             time, event = np.minimum(life, censoring), life <= censoring
             t = float(np.median(time[event]))
             for variance in rejected:
-                result = one_calibration(time, event, np.exp(-rate * t), t=t, variance=variance)
+                result = one_calibration((time, event), np.exp(-rate * t), t=t, variance=variance)
                 rejected[variance] += result.p_value < 0.05
         assert 3 <= rejected["effective"] <= 27  # 15 expected; 3 standard errors
         assert scale == np.inf or rejected["binomial"] > 27
@@ -202,7 +203,7 @@ def test_one_calibration_equals_survival_eval():
         1 - predicted, time, event, 0.7, num_bins=10, adjust_variance=False, return_details=True
     )
     result = one_calibration(
-        time, event, predicted, t=0.7, variance="binomial", degrees_of_freedom="groups-1"
+        (time, event), predicted, t=0.7, variance="binomial", degrees_of_freedom="groups-1"
     )
     np.testing.assert_allclose(
         result.table["observed"], 1 - np.array(details["observed_probabilities"]), atol=CLOSE
@@ -219,18 +220,18 @@ def test_one_calibration_equals_survival_eval():
 def test_curve_and_index_of_true_and_false_predictions():
     time, event, _, _, rate = exponential(2000, 1)
     truth = np.exp(-0.7 * rate)
-    curve = calibration_curve(time, event, truth, t=0.7)
+    curve = calibration_curve((time, event), truth, t=0.7)
     inner = curve[(curve["predicted"] > 0.3) & (curve["predicted"] < 0.7)]
     assert (inner["observed"] - inner["predicted"]).abs().max() < 0.05
     inside = (inner["lower"] <= inner["predicted"]) & (inner["predicted"] <= inner["upper"])
     assert inside.mean() > 0.8
     assert (curve["upper"] >= curve["observed"]).all()
     assert (curve["observed"] >= curve["lower"]).all()
-    good = integrated_calibration_index(time, event, truth, t=0.7)
-    bad = integrated_calibration_index(time, event, truth**2, t=0.7)
+    good = integrated_calibration_index((time, event), truth, t=0.7)
+    bad = integrated_calibration_index((time, event), truth**2, t=0.7)
     assert good < 0.03
     assert bad == pytest.approx(np.abs(truth**2 - truth).mean(), abs=0.03)
-    wider = calibration_curve(time, event, truth, t=0.7, confidence=0.99)
+    wider = calibration_curve((time, event), truth, t=0.7, confidence=0.99)
     assert (wider["lower"] <= curve["lower"]).all()
 
 
@@ -238,7 +239,7 @@ def test_local_lines_equal_weighted_least_squares():
     rng = np.random.default_rng(0)
     time, event = rng.permutation(40) + 1.0, np.ones(40)
     predicted = rng.random(40)
-    curve = calibration_curve(time, event, predicted, t=20.5, span=0.5)
+    curve = calibration_curve((time, event), predicted, t=20.5, span=0.5)
     alive = (time > 20.5).astype(float)
     for point, observed in zip(curve["predicted"], curve["observed"], strict=True):
         distance = np.abs(predicted - point)
@@ -252,12 +253,12 @@ def test_local_lines_equal_weighted_least_squares():
 def test_predictions_of_few_leaves_are_their_own_groups():
     time, event = np.arange(1.0, 41.0), np.ones(40)
     predicted = np.repeat([0.2, 0.9], 20)
-    curve = calibration_curve(time, event, predicted, t=10.5, span=0.4)
+    curve = calibration_curve((time, event), predicted, t=10.5, span=0.4)
     assert curve["predicted"].tolist() == [0.2, 0.9]
     assert curve["observed"].tolist() == pytest.approx([0.5, 1.0])
-    index = integrated_calibration_index(time, event, predicted, t=10.5, span=0.4)
+    index = integrated_calibration_index((time, event), predicted, t=10.5, span=0.4)
     assert index == pytest.approx(0.2, abs=CLOSE)
-    assert len(one_calibration(time, event, predicted, t=10.5, variance="binomial").table) == 2
+    assert len(one_calibration((time, event), predicted, t=10.5, variance="binomial").table) == 2
 
 
 @given(cohorts(min_size=2), st.data())
@@ -266,43 +267,43 @@ def test_the_index_is_defined_for_any_predictions(rows, data):
     predicted = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))) / 4
     assume(n > 1)
     for t in (rows.time.min(), rows.time.mean(), rows.time.max()):
-        assert 0.0 <= integrated_calibration_index(*rows, predicted, t=t) <= 1.0
+        assert 0.0 <= integrated_calibration_index(rows, predicted, t=t) <= 1.0
 
 
 def test_refusals():
     rows, predicted = ([1.0, 2.0, 3.0], [1, 1, 0]), [0.1, 0.5, 0.9]
     for n_bins in (1, 2.5, True, "10"):
         with pytest.raises(ConfigError, match="n_bins: expected an integer >= 2; got"):
-            d_calibration(*rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
+            d_calibration(rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
     with pytest.raises(DataError, match=r"survival: expected probabilities in \[0, 1\]; got 365 in row 2"):
-        one_calibration(*rows, [0.1, 0.2, 365.0], t=2.0)
+        one_calibration(rows, [0.1, 0.2, 365.0], t=2.0)
     with pytest.raises(DataError, match=r"survival: expected one number per row"):
-        one_calibration(*rows, np.full((3, 2), 0.5), t=2.0)
+        one_calibration(rows, np.full((3, 2), 0.5), t=2.0)
     with pytest.raises(DataError, match="all predictions are equal"):
-        one_calibration(*rows, [0.5, 0.5, 0.5], t=2.0)
+        one_calibration(rows, [0.5, 0.5, 0.5], t=2.0)
     with pytest.raises(DataError, match=r"group 0 of 2 has variance 0 \(predicted 0, observed 1"):
-        one_calibration([3, 4, 1, 5], [1, 1, 1, 1], [0.0, 0.0, 0.5, 0.5], t=2.0, n_bins=2)
+        one_calibration(([3, 4, 1, 5], [1, 1, 1, 1]), [0.0, 0.0, 0.5, 0.5], t=2.0, n_bins=2)
     with pytest.raises(ConfigError, match="variance: 'km' is unknown"):
-        one_calibration(*rows, predicted, t=2.0, variance="km")
+        one_calibration(rows, predicted, t=2.0, variance="km")
     with pytest.raises(ConfigError, match="t: expected one finite time > 0; got nan"):
-        integrated_calibration_index(*rows, predicted, t=np.nan)
+        integrated_calibration_index(rows, predicted, t=np.nan)
     for span in (0, "a", True):
         with pytest.raises(ConfigError, match=r"span: expected a share of the rows in \(0, 1\]; got"):
-            integrated_calibration_index(*rows, predicted, t=2.0, span=span)
+            integrated_calibration_index(rows, predicted, t=2.0, span=span)
     for confidence in (95, "a"):
         with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got"):
-            calibration_curve(*rows, predicted, t=2.0, confidence=confidence)
+            calibration_curve(rows, predicted, t=2.0, confidence=confidence)
     for function in (one_calibration, integrated_calibration_index, calibration_curve):
         for t in (365.0, 0.01):
             with pytest.raises(DataError, match=r"t: expected a time within the observed ones, 1 to 3; got"):
-                function(*rows, predicted, t=t)
+                function(rows, predicted, t=t)
     with pytest.raises(ConfigError, match="degrees_of_freedom: 'n' is unknown"):
-        one_calibration(*rows, predicted, t=2.0, degrees_of_freedom="n")
+        one_calibration(rows, predicted, t=2.0, degrees_of_freedom="n")
     days = np.linspace(30.0, 3000.0, 50)
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
-        d_calibration(days, np.ones(50), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])
+        d_calibration((days, np.ones(50)), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])
     grid = np.linspace(0.1, 35.0, 30)
     with pytest.raises(DataError, match=r"time and times: expected times in one unit"):
-        d_calibration(days, np.ones(50), np.full((50, 30), 0.5), grid)
+        d_calibration((days, np.ones(50)), np.full((50, 30), 0.5), grid)
     with pytest.raises(DataError, match="one row cannot be left out"):
-        pseudo_observations([1.0], [1], t=1.0)
+        pseudo_observations(([1.0], [1]), t=1.0)

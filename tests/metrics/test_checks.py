@@ -62,6 +62,7 @@ def with_value(row, column, value):
 )
 def test_refusals(changed, message):
     arguments = {"time": TIME, "event": EVENT, "survival": CURVES, "times": TIMES} | changed
+    arguments["y"] = arguments.pop("time"), arguments.pop("event")
     with pytest.raises(DataError, match=message):
         concordance_harrell(**arguments)
     with pytest.raises(DataError, match=message):
@@ -71,7 +72,7 @@ def test_refusals(changed, message):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (None, r"train: expected the pair \(time, event\) of the training rows; got NoneType"),
+        (None, r"train: expected the pair \(time, event\) of the training rows, or their Surv; got NoneType"),
         (np.ones((2, 2)), "train: expected the pair .*; got ndarray"),
         ((TIME, EVENT, EVENT), "train: expected the pair .*; got 3 items"),
         ((TIME, [1, 0]), "train event: expected 3 rows"),
@@ -81,14 +82,14 @@ def test_refusals(changed, message):
 )
 def test_train_refusals(train, message):
     with pytest.raises(DataError, match=message):
-        brier_score(TIME, EVENT, CURVES, TIMES, train=train)
+        brier_score((TIME, EVENT), CURVES, TIMES, train=train)
 
 
 def test_risk_refusals():
     with pytest.raises(DataError, match="risk: expected 3 rows, as in the other arguments; got 2"):
-        concordance_harrell_risk(TIME, EVENT, [1.0, 2.0])
+        concordance_harrell_risk((TIME, EVENT), [1.0, 2.0])
     with pytest.raises(DataError, match="risk: NaN in row 0"):
-        concordance_harrell_risk(TIME, EVENT, [np.nan, 1.0, 2.0])
+        concordance_harrell_risk((TIME, EVENT), [np.nan, 1.0, 2.0])
 
 
 def test_rounding_is_that_of_the_type():
@@ -144,7 +145,7 @@ def test_probabilities_may_be_rounded():
 )
 def test_what_is_no_number_is_refused(values, got):
     with pytest.raises(DataError, match=got):
-        concordance_harrell_risk(values, EVENT, [3.0, 2.0, 1.0])
+        concordance_harrell_risk((values, EVENT), [3.0, 2.0, 1.0])
 
 
 def test_row_labels_in_another_order_are_refused():
@@ -153,24 +154,24 @@ def test_row_labels_in_another_order_are_refused():
     train = (TIME, EVENT)
     match = "time and {}: the same row labels in a different order; bring"
     for call, name in (
-        (lambda: brier_score(time, event, curves, TIMES, train=train), "survival"),
-        (lambda: integrated_brier_score(time, event, curves, TIMES, train=train), "survival"),
-        (lambda: concordance_harrell(time, event, curves, TIMES), "survival"),
-        (lambda: concordance_harrell_risk(time, event, curves[0]), "risk"),
-        (lambda: concordance_harrell_risk(time, event, TIME, sample_weight=weight), "sample_weight"),
-        (lambda: concordance_harrell_risk(time, event[::-1], TIME), "event"),
-        (lambda: cumulative_dynamic_auc(time, event, curves, TIMES, train=train), "survival"),
-        (lambda: cumulative_dynamic_auc_risk(time, event, curves[0], TIMES, train=train), "risk"),
-        (lambda: d_calibration(time, event, curves, TIMES), "survival"),
-        (lambda: one_calibration(time, event, curves[0], t=2.0), "survival"),
-        (lambda: mean_absolute_error_margin(time, event, weight, train=train), "predicted_time"),
-        (lambda: rmst_error(time, event, curves, TIMES, train=train, tau=2.0), "survival"),
-        (lambda: paired_bootstrap(len, time, event, curves, curves), "first"),
+        (lambda: brier_score((time, event), curves, TIMES, train=train), "survival"),
+        (lambda: integrated_brier_score((time, event), curves, TIMES, train=train), "survival"),
+        (lambda: concordance_harrell((time, event), curves, TIMES), "survival"),
+        (lambda: concordance_harrell_risk((time, event), curves[0]), "risk"),
+        (lambda: concordance_harrell_risk((time, event), TIME, sample_weight=weight), "sample_weight"),
+        (lambda: concordance_harrell_risk((time, event[::-1]), TIME), "event"),
+        (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "survival"),
+        (lambda: cumulative_dynamic_auc_risk((time, event), curves[0], TIMES, train=train), "risk"),
+        (lambda: d_calibration((time, event), curves, TIMES), "survival"),
+        (lambda: one_calibration((time, event), curves[0], t=2.0), "survival"),
+        (lambda: mean_absolute_error_margin((time, event), weight, train=train), "predicted_time"),
+        (lambda: rmst_error((time, event), curves, TIMES, train=train, tau=2.0), "survival"),
+        (lambda: paired_bootstrap(len, (time, event), curves, curves), "first"),
     ):
         with pytest.raises(DataError, match=match.format(name)):
             call()
     other = pd.DataFrame(CURVES, index=["a", "b", "c"])  # other labels say nothing about the order
-    assert concordance_harrell(time, event, other, TIMES) == 1.0
+    assert concordance_harrell((time, event), other, TIMES) == 1.0
 
 
 def test_units_of_grids_predictions_and_horizons():
@@ -179,40 +180,40 @@ def test_units_of_grids_predictions_and_horizons():
     curves = np.exp(-np.outer(1 / days, days))
     in_years = (years, event)
     for call in (
-        lambda: brier_score(days, event, curves[:, ::2], years[::2] / 40, train=train),
-        lambda: integrated_brier_score(days, event, curves, years / 40, train=train, convention="osst"),
-        lambda: integrated_brier_score(*in_years, curves, days, train=in_years),
-        lambda: integrated_brier_score(*in_years, curves, days, train=in_years, convention="osst"),
-        lambda: d_calibration(days, event, curves, years / 40),
-        lambda: rmst_error(*in_years, curves, days, train=in_years, tau=5.0),
-        lambda: brier_score(days, event, curves[:, :3], [1.0, 2.0, 3.0], train=train),
+        lambda: brier_score((days, event), curves[:, ::2], years[::2] / 40, train=train),
+        lambda: integrated_brier_score((days, event), curves, years / 40, train=train, convention="osst"),
+        lambda: integrated_brier_score(in_years, curves, days, train=in_years),
+        lambda: integrated_brier_score(in_years, curves, days, train=in_years, convention="osst"),
+        lambda: d_calibration((days, event), curves, years / 40),
+        lambda: rmst_error(in_years, curves, days, train=in_years, tau=5.0),
+        lambda: brier_score((days, event), curves[:, :3], [1.0, 2.0, 3.0], train=train),
     ):
         with pytest.raises(DataError, match="in one unit"):
             call()
     for predicted in (years / 40, 365.25 * days):
         with pytest.raises(DataError, match="time and predicted_time: expected times in one unit"):
-            mean_absolute_error_margin(days, event, predicted, train=train)
-    assert mean_absolute_error_margin(days, event, 30 * days, train=train) > 0  # prolonged curves
+            mean_absolute_error_margin((days, event), predicted, train=train)
+    assert mean_absolute_error_margin((days, event), 30 * days, train=train) > 0  # prolonged curves
     for tau in (1.0, 5000.0):
         with pytest.raises(DataError, match="tau: expected a time within the observed ones, 30 to 3000"):
-            rmst_error(days, event, curves, days, train=train, tau=tau)
+            rmst_error((days, event), curves, days, train=train, tau=tau)
     rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
     late = np.where(rare, days, 3000.0)
-    assert brier_score(late, rare, curves[:, :20], days[:20], train=(late, rare)).size == 20
+    assert brier_score((late, rare), curves[:, :20], days[:20], train=(late, rare)).size == 20
 
 
 def test_options_that_are_no_numbers():
     for floor in ("a", True, 0.0):
         with pytest.raises(ConfigError, match="min_censoring_prob: expected a probability"):
-            brier_score(TIME, EVENT, CURVES, TIMES, train=(TIME, EVENT), min_censoring_prob=floor)
+            brier_score((TIME, EVENT), CURVES, TIMES, train=(TIME, EVENT), min_censoring_prob=floor)
     with pytest.raises(DataError, match="t: expected times; got NaN"):
-        KaplanMeier.fit(TIME, EVENT).at([1.0, np.nan])
+        KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])
 
 
 def test_frames_and_lists_are_welcome():
     frame = pd.DataFrame({"time": TIME, "event": [True, True, False]}, index=[7, 8, 9])
-    got = concordance_harrell(frame["time"], frame["event"], pd.DataFrame(CURVES), TIMES)
-    assert got == concordance_harrell(TIME, EVENT, CURVES.tolist(), TIMES) == 1.0
+    got = concordance_harrell((frame["time"], frame["event"]), pd.DataFrame(CURVES), TIMES)
+    assert got == concordance_harrell((TIME, EVENT), CURVES.tolist(), TIMES) == 1.0
 
 
 def test_long_lists_of_rows_are_cut():

@@ -26,7 +26,7 @@ def by_loops(time, event, value_at, tied_time):
 @given(scored(), st.sampled_from(["exclude", "censored_later"]))
 def test_curves_equal_loops(rows, tied_time):
     got = or_no_pair(
-        concordance_harrell, rows.time, rows.event, rows.survival, rows.times, tied_time=tied_time
+        concordance_harrell, (rows.time, rows.event), rows.survival, rows.times, tied_time=tied_time
     )
     expected = by_loops(rows.time, rows.event, step_value(rows.survival, rows.times), tied_time)
     assert got == pytest.approx(expected, abs=EXACT)
@@ -37,7 +37,7 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     coarse = rows.times[1::2]
     assume(coarse.size)
     survival = rows.survival[:, 1::2]
-    got = or_no_pair(concordance_harrell, rows.time, rows.event, survival, coarse)
+    got = or_no_pair(concordance_harrell, (rows.time, rows.event), survival, coarse)
     expected = by_loops(rows.time, rows.event, step_value(survival, coarse), "exclude")
     assert got == pytest.approx(expected, abs=EXACT)
 
@@ -45,7 +45,7 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
 @given(cohorts(), st.sampled_from(["exclude", "censored_later"]), st.data())
 def test_risk_equals_loops(rows, tied_time, data):
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
-    got = or_no_pair(concordance_harrell_risk, *rows, risk, tied_time=tied_time)
+    got = or_no_pair(concordance_harrell_risk, rows, risk, tied_time=tied_time)
     assert got == pytest.approx(by_loops(*rows, lambda j, t: -risk[j], tied_time), abs=EXACT)
 
 
@@ -53,7 +53,7 @@ def test_risk_equals_loops(rows, tied_time, data):
 def test_risk_equals_scikit_survival_and_lifelines(rows, data):
     sksurv = sksurv_metrics()
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
-    got = or_no_pair(concordance_harrell_risk, *rows, risk, tied_time="censored_later")
+    got = or_no_pair(concordance_harrell_risk, rows, risk, tied_time="censored_later")
     assume(got is not None)
     expected = sksurv.concordance_index_censored(rows.event, rows.time, risk.astype(float), tied_tol=0.0)[0]
     assert got == pytest.approx(expected, abs=EXACT)
@@ -64,14 +64,14 @@ def test_risk_equals_scikit_survival_and_lifelines(rows, data):
 def test_proportional_curves_equal_their_risk_form(rows):
     risk = np.linspace(0.1, 2.0, rows.time.size)[::-1]
     survival = np.exp(-np.outer(risk, rows.times + 0.5))
-    assert or_no_pair(concordance_harrell, rows.time, rows.event, survival, rows.times) == or_no_pair(
-        concordance_harrell_risk, rows.time, rows.event, risk
+    assert or_no_pair(concordance_harrell, (rows.time, rows.event), survival, rows.times) == or_no_pair(
+        concordance_harrell_risk, (rows.time, rows.event), risk
     )
 
 
 @given(scored(), st.integers(1, 40))
 def test_block_size_changes_nothing(rows, block):
-    args = (rows.time, rows.event, rows.survival, rows.times)
+    args = ((rows.time, rows.event), rows.survival, rows.times)
     whole = or_no_pair(concordance_harrell, *args)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "blocks", partial(blocks, elements=block))
@@ -91,14 +91,14 @@ def test_curves_equal_pycox_without_ties():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = evaluated.concordance_td("antolini")
-    assert concordance_harrell(time, event, survival, times) == pytest.approx(expected, abs=EXACT)
+    assert concordance_harrell((time, event), survival, times) == pytest.approx(expected, abs=EXACT)
 
 
 def test_tied_times_by_hand():
     time, event, risk = [2.0, 2.0, 2.0, 3.0], [1, 1, 0, 0], [3.0, 1.0, 2.0, 2.0]
-    assert concordance_harrell_risk(time, event, risk) == 0.5
+    assert concordance_harrell_risk((time, event), risk) == 0.5
     # Row 0 and row 1 are each compared with row 2 (censored at the same time) too, never with each other.
-    assert concordance_harrell_risk(time, event, [3.0, 1.0, 0.0, 2.0], tied_time="censored_later") == 0.75
+    assert concordance_harrell_risk((time, event), [3.0, 1.0, 0.0, 2.0], tied_time="censored_later") == 0.75
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_no_comparable_pair_is_an_error_with_a_remedy(time, event, n_events):
     with pytest.raises(
         DataError, match=rf"no comparable pair among {len(time)} rows with {n_events} events.*larger"
     ):
-        concordance_harrell_risk(time, event, np.arange(len(time)))
+        concordance_harrell_risk((time, event), np.arange(len(time)))
 
 
 def test_unknown_tied_time():
     with pytest.raises(
         ConfigError, match=r"'half' is unknown; the known ones are 'exclude', 'censored_later'"
     ):
-        concordance_harrell_risk([1, 2], [1, 0], [1, 0], tied_time="half")
+        concordance_harrell_risk(([1, 2], [1, 0]), [1, 0], tied_time="half")

@@ -69,11 +69,13 @@ def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
     given_weight = {"sample_weight": weight} if weighted else {}
     curve, score = step_value(rows.survival, rows.times), lambda j, t: -risk[j]
     ours = [
-        or_no_pair(concordance_harrell, *rows[:4], **chosen, **given_weight),
-        or_no_pair(concordance_harrell_risk, *rows[:2], risk, **chosen, **given_weight),
-        or_no_pair(concordance_uno, *rows[:4], train=rows.train, ipcw=ipcw, **chosen, **given_weight),
+        or_no_pair(concordance_harrell, rows[:2], *rows[2:4], **chosen, **given_weight),
+        or_no_pair(concordance_harrell_risk, rows[:2], risk, **chosen, **given_weight),
         or_no_pair(
-            concordance_uno_risk, *rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight
+            concordance_uno, rows[:2], *rows[2:4], train=rows.train, ipcw=ipcw, **chosen, **given_weight
+        ),
+        or_no_pair(
+            concordance_uno_risk, rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight
         ),
     ]
     loops = [
@@ -94,23 +96,23 @@ def test_weights_are_repetitions(rows, chosen, data):
     risk = -survival[:, 0]
     train = {"train": rows.train}
     for function, extra in ((concordance_harrell, {}), (concordance_uno, train)):
-        got = or_no_pair(function, *rows[:4], sample_weight=weight, **extra, **chosen)
-        assert got == close(or_no_pair(function, time, event, survival, rows.times, **extra, **chosen))
+        got = or_no_pair(function, rows[:2], *rows[2:4], sample_weight=weight, **extra, **chosen)
+        assert got == close(or_no_pair(function, (time, event), survival, rows.times, **extra, **chosen))
     for function, extra in ((concordance_harrell_risk, {}), (concordance_uno_risk, train)):
-        got = or_no_pair(function, *rows[:2], -rows.survival[:, 0], sample_weight=weight, **extra, **chosen)
-        assert got == close(or_no_pair(function, time, event, risk, **extra, **chosen))
+        got = or_no_pair(function, rows[:2], -rows.survival[:, 0], sample_weight=weight, **extra, **chosen)
+        assert got == close(or_no_pair(function, (time, event), risk, **extra, **chosen))
 
 
 @given(cohorts(), st.data())
 def test_turning_the_risk_over_turns_the_score_over(rows, data):
     risk = integers(data, rows.time.size, -3, 3)
-    got = or_no_pair(concordance_harrell_risk, *rows, risk)
+    got = or_no_pair(concordance_harrell_risk, rows, risk)
     assume(got is not None)
-    assert concordance_harrell_risk(*rows, -risk) == pytest.approx(1.0 - got, abs=EXACT)
-    assert concordance_harrell_risk(*rows, np.exp(risk)) == got
-    assert concordance_harrell_risk(rows.time * 7.0, rows.event, risk) == got
+    assert concordance_harrell_risk(rows, -risk) == pytest.approx(1.0 - got, abs=EXACT)
+    assert concordance_harrell_risk(rows, np.exp(risk)) == got
+    assert concordance_harrell_risk((rows.time * 7.0, rows.event), risk) == got
     shuffled = np.random.default_rng(len(risk)).permutation(risk.size)
-    assert concordance_harrell_risk(rows.time[shuffled], rows.event[shuffled], risk[shuffled]) == got
+    assert concordance_harrell_risk((rows.time[shuffled], rows.event[shuffled]), risk[shuffled]) == got
 
 
 @given(cohorts(), cohorts(), st.sampled_from([None, 3.0, 7.5]), st.data())
@@ -118,7 +120,7 @@ def test_uno_equals_scikit_survival(rows, train, tau, data):
     sksurv = sksurv_metrics()
     risk = integers(data, rows.time.size, -3, 3)
     got = or_no_pair(
-        concordance_uno_risk, *rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
+        concordance_uno_risk, rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
     )
     assume(got is not None)
     try:
@@ -134,7 +136,9 @@ def test_uno_equals_scikit_survival(rows, train, tau, data):
 @given(scored())
 def test_curves_equal_pycox_with_ties(rows):
     evaluation = pycox_evaluation()
-    got = or_no_pair(concordance_harrell, *rows[:4], tied_time="censored_later", tied_risk="discordant")
+    got = or_no_pair(
+        concordance_harrell, rows[:2], *rows[2:4], tied_time="censored_later", tied_risk="discordant"
+    )
     assume(got is not None)
     frame = pd.DataFrame(np.ascontiguousarray(rows.survival.T), index=rows.times)
     expected = evaluation.EvalSurv(frame, rows.time, rows.event).concordance_td("antolini")
@@ -150,27 +154,27 @@ def test_many_rows_equal_the_pairs_counted_at_once(levels):
     later = (time[:, None] < time) & event[:, None]
     pairs = later * np.outer(weight, weight)
     score = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
-    assert concordance_harrell_risk(time, event, risk) == pytest.approx(
+    assert concordance_harrell_risk((time, event), risk) == pytest.approx(
         (later * score).sum() / later.sum(), abs=EXACT
     )
-    got = concordance_harrell_risk(time, event, risk, sample_weight=weight)
+    got = concordance_harrell_risk((time, event), risk, sample_weight=weight)
     assert got == pytest.approx((pairs * score).sum() / pairs.sum(), abs=EXACT)
 
 
 def test_infinite_risks_are_ordered():
-    assert concordance_harrell_risk([1, 2, 3], [1, 1, 1], [np.inf, 0.0, -np.inf]) == 1.0
+    assert concordance_harrell_risk(([1, 2, 3], [1, 1, 1]), [np.inf, 0.0, -np.inf]) == 1.0
 
 
 def test_weights_beyond_the_training_rows_stay_finite_and_are_counted():
     train = ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 0])  # G = 2/3 from 2, then 0 from 4
-    assert censoring_distribution(*train).at(5.0) == 0.0
-    assert ipcw_weights([1.0, 4.0, 9.0, 9.0], [1, 1, 1, 0], train=train) == pytest.approx([1, 1.5, 1.5, 0])
+    assert censoring_distribution(train).at(5.0) == 0.0
+    assert ipcw_weights(([1.0, 4.0, 9.0, 9.0], [1, 1, 1, 0]), train=train) == pytest.approx([1, 1.5, 1.5, 0])
     assert count_floored([3.0, 4.0, 9.0], train=train) == 1
     assert count_floored([3.0, 4.0, 9.0], train=train, ipcw="G(t)") == 2
 
 
 def test_settings_that_do_not_exist():
-    rows, train = ([1, 2, 3], [1, 1, 0], [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
+    rows, train = (([1, 2, 3], [1, 1, 0]), [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
     with pytest.raises(ConfigError, match="tied_risk: 'gamma' is unknown; the known ones are 'half'"):
         concordance_harrell_risk(*rows, tied_risk="gamma")
     with pytest.raises(ConfigError, match=r"ipcw: 'left' is unknown; the known ones are 'G\(t-\)', 'G\(t\)'"):
@@ -179,7 +183,7 @@ def test_settings_that_do_not_exist():
         with pytest.raises(ConfigError, match="tau: expected one finite time > 0; got"):
             concordance_harrell_risk(*rows, tau=tau)
     with pytest.raises(DataError, match="all predictions are equal, and tied_risk='exclude' leaves no pair"):
-        concordance_harrell_risk(*rows[:2], [1, 1, 1], tied_risk="exclude")
+        concordance_harrell_risk(rows[0], [1, 1, 1], tied_risk="exclude")
     with pytest.raises(DataError, match="no comparable pair among 3 rows with 0 events"):
         concordance_harrell_risk(*rows, tau=0.5)
     with pytest.raises(DataError, match="sample_weight: expected finite weights >= 0; got inf in row 0"):
@@ -193,10 +197,10 @@ def test_mismatched_units_are_refused():
     with pytest.raises(
         DataError, match=r"time and train time: expected times in one unit; got .* days and years"
     ):
-        concordance_uno_risk(days, event, risk, train=(days / 365.25, event))
+        concordance_uno_risk((days, event), risk, train=(days / 365.25, event))
     years = np.linspace(0.1, 8.0, 30)
     curves = np.exp(-np.outer(1 / days, years))
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
-        concordance_harrell(days, event, curves, years)
+        concordance_harrell((days, event), curves, years)
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
-        concordance_harrell(days / 365.25, event, curves, years * 365.25)
+        concordance_harrell((days / 365.25, event), curves, years * 365.25)

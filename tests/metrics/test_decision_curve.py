@@ -21,7 +21,7 @@ def _cohort(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nda
 def test_it_is_the_definition_with_kaplan_meier_of_lifelines() -> None:
     time, event, survival = _cohort()
     thresholds = [0.0, 0.2, 0.5, 0.8]
-    table = net_benefit(time, event, survival, t=1.0, thresholds=thresholds)
+    table = net_benefit((time, event), survival, t=1.0, thresholds=thresholds)
     for p in thresholds:
         above = 1.0 - survival >= p
         for name, inside in (("net_benefit", above), ("treat_all", np.ones_like(above))):
@@ -46,26 +46,26 @@ def test_dcurves() -> None:
         time_to_outcome_col="time",
         thresholds=thresholds,
     ).set_index("model")
-    table = net_benefit(time, event, survival, t=1.0, thresholds=thresholds)
+    table = net_benefit((time, event), survival, t=1.0, thresholds=thresholds)
     np.testing.assert_allclose(table["net_benefit"], peer.loc["risk", "net_benefit"], atol=1e-6)
     np.testing.assert_allclose(table["treat_all"], peer.loc["all", "net_benefit"], atol=1e-6)
 
 
 def test_without_censoring_it_counts() -> None:
     risk, outcome = np.array([0.1, 0.3, 0.6, 0.6, 0.9]), np.array([0, 1, 0, 1, 1])
-    table = net_benefit(np.where(outcome == 1, 1.0, 3.0), outcome, 1.0 - risk, t=2.0, thresholds=[0.6])
+    table = net_benefit((np.where(outcome == 1, 1.0, 3.0), outcome), 1.0 - risk, t=2.0, thresholds=[0.6])
     assert table["net_benefit"].item() == pytest.approx(2 / 5 - 1 / 5 * 0.6 / 0.4)
 
 
 def test_a_risk_at_the_threshold_is_above_it_despite_rounding() -> None:
     assert 1.0 - 0.77 < 0.23
-    table = net_benefit([1, 2, 3, 4], [1, 0, 1, 0], [0.77] * 4, t=2.5, thresholds=[0.23])
+    table = net_benefit(([1, 2, 3, 4], [1, 0, 1, 0]), [0.77] * 4, t=2.5, thresholds=[0.23])
     assert table["n_above"].item() == 4
 
 
 def test_nobody_above_is_zero_and_too_short_a_follow_up_is_not_known() -> None:
     time, event = [1.0, 2.0, 2.5, 6.0], [1, 1, 0, 0]
-    table = net_benefit(time, event, [0.1, 0.1, 0.1, 0.6], t=5.0, thresholds=[0.3, 0.5, 0.95])
+    table = net_benefit((time, event), [0.1, 0.1, 0.1, 0.6], t=5.0, thresholds=[0.3, 0.5, 0.95])
     assert table.loc[0.95, "net_benefit"] == 0.0
     assert table.loc[0.95, "n_above"] == 0
     assert np.isnan(table.loc[0.5, "net_benefit"])
@@ -73,16 +73,16 @@ def test_nobody_above_is_zero_and_too_short_a_follow_up_is_not_known() -> None:
     assert np.isfinite(table.loc[0.3, "net_benefit"])
     assert table.loc[0.3, "reason"] == ""
     # All had the event: nobody is left whose later time could matter.
-    ended = net_benefit([1.0, 2.0, 6.0], [1, 1, 0], [0.1, 0.1, 0.6], t=5.0, thresholds=[0.5])
+    ended = net_benefit(([1.0, 2.0, 6.0], [1, 1, 0]), [0.1, 0.1, 0.6], t=5.0, thresholds=[0.5])
     assert ended["net_benefit"].item() == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("thresholds", [[1.0], [-0.1], [], [[0.1]], [np.nan]])
 def test_thresholds_that_are_none(thresholds: object) -> None:
     with pytest.raises(ConfigError, match="thresholds: expected risks in"):
-        net_benefit([1, 2], [1, 0], [0.5, 0.6], t=1.5, thresholds=thresholds)
+        net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=1.5, thresholds=thresholds)
 
 
 def test_a_time_beyond_the_observed_ones() -> None:
     with pytest.raises(DataError, match="t: expected a time within the observed ones"):
-        net_benefit([1, 2], [1, 0], [0.5, 0.6], t=9.0, thresholds=[0.5])
+        net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=9.0, thresholds=[0.5])

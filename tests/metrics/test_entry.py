@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
-from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench.competing_risks import cross_validate_causes
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
@@ -26,7 +26,6 @@ from sstorch.metrics import (
     concordance_harrell_risk,
     concordance_of_groups,
     evaluate,
-    evaluate_incidence,
     group_scores,
     incidence_times,
 )
@@ -64,7 +63,7 @@ def test_r_gives_the_same(name):
     start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
     expected, weight = IN_R[name], 1.0 + np.arange(1, stop.size + 1) % 3
     for key, own in (("survival", None), ("weighted_survival", weight)):
-        km = KaplanMeier.fit(stop, event, entry=start, sample_weight=own)
+        km = KaplanMeier.fit(Surv(stop, event, entry=start), sample_weight=own)
         np.testing.assert_allclose(km.at(expected["times"]), expected[key], rtol=1e-12, err_msg=key)
     for key, options in (
         ("concordance", {}),
@@ -72,7 +71,7 @@ def test_r_gives_the_same(name):
         ("truncated_concordance", {"tau": np.nextafter(np.median(stop), np.inf)}),
     ):
         found = concordance_harrell_risk(
-            stop, event, risk, entry=start, tied_time="censored_later", **options
+            Surv(stop, event, entry=start), risk, tied_time="censored_later", **options
         )
         assert found == pytest.approx(expected[key][0], abs=EXACT), key
 
@@ -83,8 +82,9 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
     n = rows.time.size
     weight = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=n, max_size=n)))
     for given_weight, own in ((None, np.ones(n)), (weight, weight)):
-        options = {"tied_time": tied_time, "entry": entry, "sample_weight": given_weight}
-        got = or_no_pair(concordance_harrell, rows.time, rows.event, rows.survival, rows.times, **options)
+        options = {"tied_time": tied_time, "sample_weight": given_weight}
+        y = Surv(rows.time, rows.event, entry=entry)
+        got = or_no_pair(concordance_harrell, y, rows.survival, rows.times, **options)
         expected = concordance_by_loops(rows, entry, own, tied_time)
         assert got == (expected if expected is None else pytest.approx(expected, abs=EXACT))
 
@@ -93,9 +93,9 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
 def test_risk_form_is_that_of_curves_in_its_order(rows, data):
     entry, risk = late(rows.time, data), np.linspace(0.1, 2.0, rows.time.size)[::-1]
     survival = np.exp(-np.outer(risk, rows.times + 0.5))
-    args = (rows.time, rows.event)
-    assert or_no_pair(concordance_harrell, *args, survival, rows.times, entry=entry) == or_no_pair(
-        concordance_harrell_risk, *args, risk, entry=entry
+    y = Surv(rows.time, rows.event, entry=entry)
+    assert or_no_pair(concordance_harrell, y, survival, rows.times) == or_no_pair(
+        concordance_harrell_risk, y, risk
     )
 
 
@@ -105,9 +105,9 @@ def test_rows_split_at_any_time_leave_scores_alike(name):
     middle = start + np.random.default_rng(0).uniform(0.1, 0.9, stop.size) * (stop - start)
     begin, end = np.concatenate([start, middle]), np.concatenate([middle, stop])
     ended = np.concatenate([np.zeros_like(event), event])
-    whole, split = (stop, event, risk), (end, ended, np.tile(risk, 2))
-    assert concordance_harrell_risk(*split, entry=begin) == concordance_harrell_risk(*whole, entry=start)
-    km, of_split = KaplanMeier.fit(*whole[:2], entry=start), KaplanMeier.fit(*split[:2], entry=begin)
+    whole, split = Surv(stop, event, entry=start), Surv(end, ended, entry=begin)
+    assert concordance_harrell_risk(split, np.tile(risk, 2)) == concordance_harrell_risk(whole, risk)
+    km, of_split = KaplanMeier.fit(whole), KaplanMeier.fit(split)
     np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
 
 
@@ -119,8 +119,8 @@ def test_lifelines_gives_the_same_curves():
     # Nobody can take all who are at risk early on: there curves end at 0.
     entry[:20] = 0.0
     for estimate, of in (
-        (KaplanMeier.fit(time, event, entry=entry), event),
-        (censoring_distribution(time, event, tied_events="at_risk", entry=entry), ~event),
+        (KaplanMeier.fit(Surv(time, event, entry=entry)), event),
+        (censoring_distribution(Surv(time, event, entry=entry), tied_events="at_risk"), ~event),
     ):
         peer = KaplanMeierFitter().fit(time, of, entry=entry)
         np.testing.assert_allclose(
@@ -128,7 +128,7 @@ def test_lifelines_gives_the_same_curves():
         )
     # Where events come first among ties, they are at risk of censoring no more.
     g, sizes = 1.0, []
-    found = censoring_distribution(time, event, entry=entry)
+    found = censoring_distribution(Surv(time, event, entry=entry))
     for t in found.times:
         at_risk = ((entry < t) | (entry == 0)) & (time >= t) & ~((time == t) & event)
         g *= 1 - ((time == t) & ~event).sum() / max(at_risk.sum(), 1)
@@ -139,38 +139,40 @@ def test_lifelines_gives_the_same_curves():
 @given(scored())
 def test_entry_at_zero_is_none(rows):
     zero, args = np.zeros(rows.time.size), (rows.time, rows.event)
-    assert KaplanMeier.fit(*args, entry=zero).values.tolist() == KaplanMeier.fit(*args).values.tolist()
+    assert KaplanMeier.fit(Surv(*args, entry=zero)).values.tolist() == KaplanMeier.fit(args).values.tolist()
     if rows.event.any():
-        band, plain = KaplanMeierBand.fit(*args, entry=zero), KaplanMeierBand.fit(*args)
+        band, plain = KaplanMeierBand.fit(Surv(*args, entry=zero)), KaplanMeierBand.fit(args)
         assert band.values.tolist() == plain.values.tolist()
         cause = rows.event.astype(int)
         assert np.array_equal(
-            aalen_johansen(rows.time, cause, rows.times, entry=zero),
-            aalen_johansen(rows.time, cause, rows.times),
+            aalen_johansen(Surv(rows.time, cause, causes="auto", entry=zero), rows.times),
+            aalen_johansen((rows.time, cause), rows.times),
         )
     curves = (rows.survival, rows.times)
-    assert or_no_pair(concordance_harrell, *args, *curves, entry=zero) == or_no_pair(
-        concordance_harrell, *args, *curves
+    assert or_no_pair(concordance_harrell, Surv(*args, entry=zero), *curves) == or_no_pair(
+        concordance_harrell, args, *curves
     )
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ([0.0, 2.0, 1.0], "entered at 2 and left at 2, never at risk"),
-        ([0.0, -1.0, 1.0], "expected finite times >= 0"),
-        ([0.0, np.nan, 1.0], "NaN"),
-        ([0.0, 1.0], "expected 3 rows"),
+        ([0.0, 2.0, 1.0], "entry is not before the time in 1 row .*never at risk"),
+        ([0.0, -1.0, 1.0], "entry is negative, missing or infinite in 1 row"),
+        ([0.0, np.nan, 1.0], "entry is negative, missing or infinite in 1 row"),
+        ([0.0, 1.0], "one entry time for each of 3 rows"),
     ],
 )
 def test_entries_that_cannot_be_are_refused(entry, message):
     with pytest.raises(DataError, match=message):
-        concordance_harrell_risk([1.0, 2.0, 3.0], [1, 1, 0], [3.0, 2.0, 1.0], entry=entry)
+        concordance_harrell_risk(Surv([1.0, 2.0, 3.0], [1, 1, 0], entry=entry), [3.0, 2.0, 1.0])
 
 
 def test_rows_that_were_never_at_risk_together_make_no_pair():
     with pytest.raises(DataError, match="at risk together"):
-        concordance_harrell_risk([1.0, 2.0], [1, 1], [2.0, 1.0], entry=[0.0, 1.0], sample_weight=[0.1, 0.7])
+        concordance_harrell_risk(
+            Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0], sample_weight=[0.1, 0.7]
+        )
 
 
 def _late_rows(n: int, seed: int = 2):
@@ -186,15 +188,11 @@ def test_groups_alone_are_compared_where_both_were_at_risk():
     x, time, event, entry = _late_rows(120)
     group, weight = np.digitize(x, [-0.5, 0.5]), np.where(np.arange(120) % 3, 1.0, 2.0)
     half = np.arange(120) < 60
-    train = time[half], event[half], group[half]
-    late, weights = (entry[~half], entry[half]), (weight[~half], weight[half])
-    found = concordance_of_groups(
-        time[~half], event[~half], group[~half], train=train, entry=late, sample_weight=weights
-    )
+    y = Surv(time, event, entry=entry, weight=weight)
+    found = concordance_of_groups(y[~half], group[~half], train=(y[half], group[half]))
     curves = [
         KaplanMeier.fit(
-            *(part[half & (group == g)] for part in (time, event)),
-            entry=entry[half & (group == g)],
+            Surv(*(part[half & (group == g)] for part in (time, event)), entry=entry[half & (group == g)]),
             sample_weight=weight[half & (group == g)],
         )
         for g in range(3)
@@ -202,35 +200,37 @@ def test_groups_alone_are_compared_where_both_were_at_risk():
     times = np.unique(time[~half])
     survival = np.array([curve.at(times) for curve in curves])[group[~half]]
     expected = concordance_harrell(
-        time[~half], event[~half], survival, times, entry=late[0], sample_weight=weights[0]
+        Surv(time[~half], event[~half], entry=entry[~half]), survival, times, sample_weight=weight[~half]
     )
     assert found == pytest.approx(expected, abs=EXACT)
-    assert found != concordance_of_groups(time[~half], event[~half], group[~half], train=train)
+    plain = Surv(time, event)
+    assert found != concordance_of_groups(plain[~half], group[~half], train=(plain[half], group[half]))
 
 
 def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
     x, time, event, entry = _late_rows(80)
     frame = pd.DataFrame({"x": x})
-    data = SurvivalData(frame, (time, event), entry=entry)
+    data = SurvivalData(frame, Surv(time, event, entry=entry))
     tree = SoftSurvivalTree(depth=0, n_starts=1).fit_data(data)
     table = evaluate(tree, data, data)
     scored = {"c_harrell", "negative_log_likelihood"}
     assert set(table.index[table["value"].notna()]) == scored
     told = table.loc[~table.index.isin(scored), "reason"]
     assert told.str.contains("some entered later: use 'c_harrell'").all()
-    assert table.loc["c_harrell", "value"] == tree.score(frame, (time, event), entry=entry)
-    likelihood = tree.log_likelihood(frame, (time, event), entry)
+    y = Surv(time, event, entry=entry)
+    assert table.loc["c_harrell", "value"] == tree.score(frame, y)
+    likelihood = tree.log_likelihood(frame, y)
     assert table.loc["negative_log_likelihood", "value"] == -likelihood
-    triple = (frame, (time, event), entry)
-    pd.testing.assert_frame_equal(evaluate(tree, triple, triple), table)
+    pair = (frame, y)
+    pd.testing.assert_frame_equal(evaluate(tree, pair, pair), table)
     curves = tree.predict_survival_function(frame, np.unique(time)), np.unique(time)
-    only = evaluate(curves, triple, triple, metrics=["c_harrell"])["value"]
+    only = evaluate(curves, pair, pair, metrics=["c_harrell"])["value"]
     assert only.item() == table.loc["c_harrell", "value"]
     # Weights from training rows that entered late are refused as well.
     with pytest.raises(DataError, match="c_uno: it takes every row as observed from time zero"):
-        evaluate(tree, data, (frame, (time, event)), metrics=["c_uno"])
-    with pytest.raises(DataError, match="test entry: expected times before those of the rows"):
-        evaluate(tree, data, (frame, (time, event), time))
+        evaluate(curves, data, (frame, (time, event)), metrics=["c_uno"])
+    with pytest.raises(DataError, match="test: y has no entry, and the model was trained on counting data"):
+        evaluate(tree, data, (frame, (time, event)))
     compared = compare(tree, curves, data, data, n_resamples=20)
     assert compared["difference"].notna().to_dict() == {name: name == "c_harrell" for name in compared.index}
 
@@ -240,45 +240,47 @@ def test_groups_of_fairness_are_scored_with_entry():
     group, grid = (np.arange(60) % 3 == 0).astype(int), np.unique(time)
     survival = np.exp(-np.outer(np.exp(x), grid))
     tau = float(np.median(time))
-    table = group_scores(time, event, survival, grid, group, tau=tau, n_groups=2, entry=entry)
+    table = group_scores(Surv(time, event, entry=entry), survival, grid, group, tau=tau, n_groups=2)
     for number in (0, 1):
         inside = group == number
         own = time[inside], event[inside]
-        observed = KaplanMeier.fit(*own, entry=entry[inside]).at(tau)
+        observed = KaplanMeier.fit(Surv(*own, entry=entry[inside])).at(tau)
         predicted = survival[inside][:, np.searchsorted(grid, tau, side="right") - 1].mean()
         assert table.loc[number, "calibration"] == pytest.approx(predicted - float(observed), abs=EXACT)
-        expected = concordance_harrell(*own, survival[inside], grid, entry=entry[inside])
+        expected = concordance_harrell(Surv(*own, entry=entry[inside]), survival[inside], grid)
         assert table.loc[number, "c_harrell"] == expected
     # Two rows of which one came after the event of the other cannot be compared.
     curves = np.ones((2, 2))
-    apart = group_scores([1.0, 2.0], [1, 1], curves, [1.0, 2.0], [0, 0], tau=1.5, n_groups=1, entry=[0, 1.5])
+    apart = group_scores(
+        Surv([1.0, 2.0], [1, 1], entry=[0, 1.5]), curves, [1.0, 2.0], [0, 0], tau=1.5, n_groups=1
+    )
     assert np.isnan(apart.loc[0, "c_harrell"])
 
 
 def test_causes_are_compared_where_both_were_at_risk():
     x, time, event, entry = _late_rows(150)
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
-    found = concordance_cause_specific(time, cause, x, 2, entry=entry)
-    assert found == concordance_harrell_risk(time, cause == 2, x, entry=entry)
-    tree = CompetingRisksTree(depth=0).fit(x[:, None], (time, cause), entry=entry)
-    score = tree.score(x[:, None], (time, cause), entry=entry)
-    assert score != tree.score(x[:, None], (time, cause))
-    data = SurvivalData(x[:, None], (time, cause), entry=entry, causes="auto")
-    plain = SurvivalData(x[:, None], (time, cause), causes="auto")
-    table = evaluate_incidence(tree, plain, data)
-    assert set(table.index[table["value"].notna()]) == {("1", "c_cause_specific"), ("2", "c_cause_specific")}
-    tau = incidence_times(plain.time, plain.cause)[-1]
+    found = concordance_cause_specific(Surv(time, cause, causes="auto", entry=entry), x, 2)
+    assert found == concordance_harrell_risk(Surv(time, cause == 2, entry=entry), x)
+    y = Surv(time, cause, causes="auto", entry=entry)
+    tree = CompetingRisksTree(depth=0).fit(x[:, None], y)
+    data = SurvivalData(x[:, None], y)
+    table = evaluate(tree, data, data)
+    assert set(table.index[table["value"].notna()]) == {
+        (k, name) for k in "12" for name in ("c_cause_specific", "negative_log_likelihood")
+    } - {("2", "negative_log_likelihood")}
+    tau = incidence_times(y)[-1]
     risk = tree.predict(x[:, None], cause=2, horizon=tau)
-    found = concordance_cause_specific(time, cause, risk, 2, tau=tau, entry=entry)
+    found = concordance_cause_specific(Surv(time, cause, causes="auto", entry=entry), risk, 2, tau=tau)
     assert table.loc[("2", "c_cause_specific"), "value"] == found
-    with pytest.raises(DataError, match="ibs of 1: it takes every row as observed from time zero"):
-        evaluate_incidence(tree, data, plain, metrics=["ibs"])
+    with pytest.raises(DataError, match=r"ibs of 1: .* takes every row as at risk from time zero"):
+        evaluate(tree, data, data, metrics=["ibs"])
 
 
 def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     x, time, event, entry = _late_rows(150)
     frame, s = pd.DataFrame({"x": x}), 0.2
-    data = SurvivalData(frame, (time, event), entry=entry)
+    data = SurvivalData(frame, Surv(time, event, entry=entry))
     half = np.arange(150) < 75
     train, test = data.subset(half), data.subset(~half)
     tree = SoftSurvivalTree(depth=1, n_starts=1, numeric="linear").fit_data(train)
@@ -286,7 +288,7 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     assert found["value"].notna().all()
 
     def alive(part):
-        rows, left, died = at_landmark(part.time, part.event, s, entry=part.entry)
+        rows, left, died = at_landmark(Surv(part.time, part.event, entry=part.entry), s)
         assert (part.entry[rows] <= s).all()
         assert len(rows) == ((part.entry <= s) & (part.time > s)).sum()
         return part.frame.iloc[rows], (left, died)
@@ -303,7 +305,7 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     by_hand = evaluate(FromThere(), known, rows, metrics=names)
     np.testing.assert_allclose(found.loc[names, "value"], by_hand["value"], rtol=1e-9)
     at = np.full(len(rows[0]), s)
-    likelihood = tree.log_likelihood(rows[0], (rows[1][0] + s, rows[1][1]), at)
+    likelihood = tree.log_likelihood(rows[0], Surv(rows[1][0] + s, rows[1][1], entry=at))
     assert found.loc["negative_log_likelihood", "value"] == pytest.approx(-likelihood, rel=1e-12)
     # Curves from zero that are given are read as steps.
     grid = np.unique(np.concatenate([[s], test.time]))

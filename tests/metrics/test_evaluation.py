@@ -50,15 +50,15 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
     time, event = TEST[1]
     graf = metrics.evaluation_times(time, TRAIN[1][0])
     curves = model.predict_survival_function(TEST[0], graf)
-    assert table.loc["c_harrell", "value"] == metrics.concordance_harrell(time, event, curves, graf)
+    assert table.loc["c_harrell", "value"] == metrics.concordance_harrell((time, event), curves, graf)
     assert table.loc["ibs_graf", "value"] == pytest.approx(
-        metrics.integrated_brier_score(time, event, curves, graf, train=TRAIN[1]), rel=1e-12
+        metrics.integrated_brier_score((time, event), curves, graf, train=TRAIN[1]), rel=1e-12
     )
     for convention in ("sksurv", "surtree", "osst"):
         grid = metrics.evaluation_times(time, TRAIN[1][0], convention)
         own = model.predict_survival_function(TEST[0], grid)
         expected = metrics.integrated_brier_score(
-            time, event, own, grid, train=TRAIN[1], convention=convention
+            (time, event), own, grid, train=TRAIN[1], convention=convention
         )
         assert table.loc[f"ibs_{convention}", "value"] == pytest.approx(expected, rel=1e-12)
     assert table.loc["negative_log_likelihood", "value"] == -model.log_likelihood(*TEST)
@@ -85,7 +85,7 @@ def test_curves_and_survival_data_give_the_same_table():
 def test_tau_cuts_the_concordance():
     tau = float(np.median(TEST[1][0]))
     got = evaluate(Exponential(), TRAIN, TEST, metrics=["c_harrell"], tau=tau).loc["c_harrell", "value"]
-    assert got == metrics.concordance_harrell_risk(*TEST[1], TEST[0][:, 0], tau=tau)
+    assert got == metrics.concordance_harrell_risk(TEST[1], TEST[0][:, 0], tau=tau)
 
 
 def test_rows_beyond_the_training_rows_are_reported_and_not_refused():
@@ -146,7 +146,7 @@ def test_comparison_of_a_model_with_itself_and_with_noise():
 def test_a_metric_that_is_not_defined_has_a_reason():
     """Kaplan-Meier gives everybody one curve: one group leaves no test, a flat curve no finite median."""
     grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
-    km = np.tile(metrics.KaplanMeier.fit(*TRAIN[1]).at(grid), (120, 1))
+    km = np.tile(metrics.KaplanMeier.fit(TRAIN[1]).at(grid), (120, 1))
     table = evaluate((km, grid), TRAIN, TEST)
     assert table.index.tolist() == list(METRICS)
     assert table.index[table["value"].isna()].tolist() == ["one_calibration_p"]
@@ -172,13 +172,13 @@ def test_the_horizon_is_the_median_event_time_and_tau_belongs_to_the_window():
     assert t != np.median(time)
     at = curves[:, np.searchsorted(grid, t, side="right") - 1]
     table = evaluate((curves, grid), TRAIN, TEST, metrics=["ici", "one_calibration_p"])
-    assert table.loc["ici", "value"] == metrics.integrated_calibration_index(time, event, at, t=t)
-    assert table.loc["one_calibration_p", "value"] == metrics.one_calibration(time, event, at, t=t).p_value
+    assert table.loc["ici", "value"] == metrics.integrated_calibration_index((time, event), at, t=t)
+    assert table.loc["one_calibration_p", "value"] == metrics.one_calibration((time, event), at, t=t).p_value
 
     tau = float(np.sort(time[event])[40])
     inside = (grid >= time[event].min()) & (grid <= tau)
-    auc = metrics.cumulative_dynamic_auc(time, event, curves[:, inside], grid[inside], train=TRAIN[1])
-    expected = metrics.mean_cumulative_dynamic_auc(auc, grid[inside], time, event)
+    auc = metrics.cumulative_dynamic_auc((time, event), curves[:, inside], grid[inside], train=TRAIN[1])
+    expected = metrics.mean_cumulative_dynamic_auc((time, event), auc, grid[inside])
     assert evaluate((curves, grid), TRAIN, TEST, metrics=["cd_auc"], tau=tau).loc[
         "cd_auc", "value"
     ] == pytest.approx(expected, abs=1e-14)

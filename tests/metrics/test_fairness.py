@@ -65,12 +65,12 @@ def test_gini_of_leaves() -> None:
 
 def test_scores_of_groups() -> None:
     tau = 4.0
-    table = metrics.group_scores(TIME, EVENT, CURVES, TIMES, GROUP, tau=tau, n_groups=4)
+    table = metrics.group_scores((TIME, EVENT), CURVES, TIMES, GROUP, tau=tau, n_groups=4)
     assert table["rows"].tolist() == [*np.bincount(GROUP), 0]
     for g in range(3):
         inside = g == GROUP
         own = table.loc[g]
-        expected = metrics.concordance_harrell(TIME[inside], EVENT[inside], CURVES[inside], TIMES)
+        expected = metrics.concordance_harrell((TIME[inside], EVENT[inside]), CURVES[inside], TIMES)
         assert own["c_harrell"] == pytest.approx(expected)
         peer = KaplanMeierFitter().fit(TIME[inside], EVENT[inside]).predict(tau)
         step = np.searchsorted(TIMES, tau, side="right") - 1
@@ -85,7 +85,7 @@ def test_scores_of_groups() -> None:
 
 def test_a_group_without_comparable_rows_has_no_concordance() -> None:
     table = metrics.group_scores(
-        [1.0, 2.0, 3.0], [1, 1, 0], CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2
+        ([1.0, 2.0, 3.0], [1, 1, 0]), CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2
     )
     assert np.isnan(table["c_harrell"][1])
     assert np.isfinite(table["c_harrell"][0])

@@ -24,9 +24,9 @@ def test_default_grids_serve_their_metrics(rows):
     assert grid[-1] == rows.time.max()
     assert np.diff(grid, prepend=0.0).max() <= rows.time.max() / 200 * (1 + 1e-12)
     survival = np.exp(-np.outer(np.linspace(0.1, 1.0, rows.time.size), grid))
-    assert integrated_brier_score(rows.time, rows.event, survival, grid, train=rows.train) >= 0.0
+    assert integrated_brier_score((rows.time, rows.event), survival, grid, train=rows.train) >= 0.0
     if (rows.time[rows.event] < rows.time.max()).any():
-        assert 0.0 <= concordance_harrell(rows.time, rows.event, survival, grid) <= 1.0
+        assert 0.0 <= concordance_harrell((rows.time, rows.event), survival, grid) <= 1.0
 
     try:
         grid = evaluation_times(rows.time, rows.train.time, "sksurv")
@@ -36,7 +36,7 @@ def test_default_grids_serve_their_metrics(rows):
         return
     survival = np.exp(-np.outer(np.linspace(0.1, 1.0, rows.time.size), grid))
     score = integrated_brier_score(
-        rows.time, rows.event, survival, grid, train=rows.train, convention="sksurv"
+        (rows.time, rows.event), survival, grid, train=rows.train, convention="sksurv"
     )
     assert score >= 0.0
 
@@ -127,8 +127,8 @@ def test_events_of_one_column_are_counted_by_ranks_as_by_pairs(weighted, tied_ti
     for many in (1, 20, 10**9):
         monkeypatch.setattr(concordance, "_MANY", many)
         for tied_risk in ("half", "discordant", "exclude"):
-            found.append(concordance_harrell(time, event, 1 - falls, grid, tied_risk=tied_risk, **options))
-        found.append(concordance_uno(time, event, 1 - falls, grid, train=(time, event), **options))
+            found.append(concordance_harrell((time, event), 1 - falls, grid, tied_risk=tied_risk, **options))
+        found.append(concordance_uno((time, event), 1 - falls, grid, train=(time, event), **options))
     by_ranks, mixed, by_pairs = np.array(found).reshape(3, -1)
     np.testing.assert_allclose(by_ranks, by_pairs, rtol=1e-13)
     np.testing.assert_allclose(mixed, by_pairs, rtol=1e-13)

@@ -7,6 +7,7 @@ from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
 from sklearn.metrics import adjusted_rand_score
 
+from sstorch import Surv
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
@@ -32,7 +33,7 @@ def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, confidence: 
         time, event = _rows(gbsg2, n, seed)
         # lifelines takes both limits for 0 once S is.
         time, event = np.append(time, time.max() + 1), np.append(event, False)
-        band = KaplanMeierBand.fit(time, event, confidence=confidence)
+        band = KaplanMeierBand.fit((time, event), confidence=confidence)
         peer = KaplanMeierFitter(alpha=1 - confidence).fit(time, event)
         limits = peer.confidence_interval_
         at = limits.index.to_numpy()
@@ -43,12 +44,12 @@ def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, confidence: 
 
 
 def test_where_everybody_has_failed_the_upper_limit_stays() -> None:
-    band = KaplanMeierBand.fit([1, 2, 3, 4], [1, 1, 1, 1])
+    band = KaplanMeierBand.fit(([1, 2, 3, 4], [1, 1, 1, 1]))
     assert band.values[-1] == band.lower[-1] == 0
     assert band.upper[-1] == band.upper[-2] > 0
-    one = KaplanMeierBand.fit([1], [1])
+    one = KaplanMeierBand.fit(([1], [1]))
     assert [float(part) for part in one.at(2)] == [0, 0, 1]
-    none = KaplanMeierBand.fit([1, 2], [0, 0])
+    none = KaplanMeierBand.fit(([1, 2], [0, 0]))
     assert [float(part) for part in (*none.at(2), *none.quantile())] == [1, 1, 1, np.inf, np.inf, np.inf]
 
 
@@ -59,7 +60,7 @@ def test_weights_of_very_different_sizes() -> None:
         time, event = rng.integers(1, 30, 100), rng.random(100) < 0.7
         entry = time * rng.choice([0, 0.5, 0.999], 100)
         weight = 10.0 ** rng.integers(-8, 3, 100)
-        band = KaplanMeierBand.fit(time, event, sample_weight=weight, entry=entry)
+        band = KaplanMeierBand.fit(Surv(time, event, entry=entry), sample_weight=weight)
         for curve in (band.lower, band.values, band.upper):
             assert ((curve >= 0) & (curve <= 1)).all()
 
@@ -69,18 +70,18 @@ def test_frequency_weights_are_repetitions_and_entries_leave_rows_out_of_the_ris
 ) -> None:
     time, event = _rows(gbsg2, 100, 0)
     weight = np.random.default_rng(1).integers(0, 4, 100)
-    one = KaplanMeierBand.fit(time, event, sample_weight=weight, weights="frequency")
-    many = KaplanMeierBand.fit(np.repeat(time, weight), np.repeat(event, weight))
+    one = KaplanMeierBand.fit((time, event), sample_weight=weight, weights="frequency")
+    many = KaplanMeierBand.fit((np.repeat(time, weight), np.repeat(event, weight)))
     for name in ("times", "values", "lower", "upper"):
         np.testing.assert_allclose(getattr(one, name), getattr(many, name))
     entry = np.random.default_rng(2).uniform(0, 0.9, 100) * time
-    late = KaplanMeierBand.fit(time, event, entry=entry)
+    late = KaplanMeierBand.fit(Surv(time, event, entry=entry))
     peer = KaplanMeierFitter().fit(time, event, entry=entry)
     at = late.times
     np.testing.assert_allclose(late.values, peer.survival_function_at_times(at), atol=1e-9)
     group = np.arange(100) % 3
-    test = logrank_test(time, event, group, sample_weight=weight, weights="frequency")
-    repeated = logrank_test(np.repeat(time, weight), np.repeat(event, weight), np.repeat(group, weight))
+    test = logrank_test((time, event), group, sample_weight=weight, weights="frequency")
+    repeated = logrank_test((np.repeat(time, weight), np.repeat(event, weight)), np.repeat(group, weight))
     assert test.statistic == pytest.approx(repeated.statistic)
 
 
@@ -89,7 +90,7 @@ def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> Non
     for seed, n in enumerate((30, 200, 686)):
         time, event = _rows(gbsg2, n, seed)
         group = np.random.default_rng(seed).integers(0, n_groups, n)
-        test = logrank_test(time, event, [f"group {k}" for k in group])
+        test = logrank_test((time, event), [f"group {k}" for k in group])
         peer = multivariate_logrank_test(time, group, event)
         assert test.statistic == pytest.approx(peer.test_statistic, rel=1e-8)
         assert test.p_value == pytest.approx(peer.p_value, rel=1e-6)
@@ -108,7 +109,7 @@ def test_logrank_with_entry_times_by_a_plain_loop(gbsg2: SurvivalData) -> None:
         excess += dead[group == 1].sum() - d * share
         if n > 1:
             variance += d * share * (1 - share) * (n - d) / (n - 1)
-    test = logrank_test(time, event, group, entry=entry)
+    test = logrank_test(Surv(time, event, entry=entry), group)
     assert test.statistic == pytest.approx(excess**2 / variance)
 
 
@@ -125,15 +126,15 @@ def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
             excess += dead[group == 1].sum() - d * share
             if n > 1:
                 variance += d * share * (1 - share) * (n - d) / (n - 1)
-    test = logrank_test(time, event, group, strata=strata)
+    test = logrank_test((time, event), group, strata=strata)
     assert test.statistic == pytest.approx(excess**2 / variance)
-    alone = logrank_test(time, event, group)
-    assert logrank_test(time, event, group, strata=np.ones(200)) == alone
+    alone = logrank_test((time, event), group)
+    assert logrank_test((time, event), group, strata=np.ones(200)) == alone
     # Where a group is all there is of a stratum, it is compared with nobody.
     twice = np.r_[time, time], np.r_[event, event], np.r_[group, np.zeros(200)], np.repeat([0, 1], 200)
-    assert logrank_test(*twice[:3], strata=twice[3]).statistic == pytest.approx(alone.statistic)
+    assert logrank_test(twice[:2], twice[2], strata=twice[3]).statistic == pytest.approx(alone.statistic)
     with pytest.raises(DataError, match="strata: expected one for each of 200 rows"):
-        logrank_test(time, event, group, strata=[1])
+        logrank_test((time, event), group, strata=[1])
 
 
 def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
@@ -149,11 +150,11 @@ def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
 
 
 def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
-    assert logrank_test([1, 2], [1, 1], [0, 0]) == (0.0, 0, 1.0)
+    assert logrank_test(([1, 2], [1, 1]), [0, 0]) == (0.0, 0, 1.0)
     with pytest.raises(DataError, match="expected one for each of 2 rows"):
-        logrank_test([1, 2], [1, 1], [0])
+        logrank_test(([1, 2], [1, 1]), [0])
     with pytest.raises(ConfigError, match="confidence"):
-        KaplanMeierBand.fit([1, 2], [1, 1], confidence=95)
+        KaplanMeierBand.fit(([1, 2], [1, 1]), confidence=95)
 
 
 def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
@@ -165,10 +166,11 @@ def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
     curves = []
     for k in group[test]:
         rows = (group[train] == k) | (k == 4)
-        curves.append(KaplanMeier.fit(time[train][rows], event[train][rows]).at(times))
-    expected = concordance_harrell(time[test], event[test], np.array(curves), times)
-    given = (time[train], event[train], group[train])
-    assert concordance_of_groups(time[test], event[test], group[test], train=given) == expected
-    assert concordance_of_groups(time, event, np.zeros(300), train=(time, event, np.zeros(300))) == 0.5
+        curves.append(KaplanMeier.fit((time[train][rows], event[train][rows])).at(times))
+    expected = concordance_harrell((time[test], event[test]), np.array(curves), times)
+    given = (time[train], event[train]), group[train]
+    assert concordance_of_groups((time[test], event[test]), group[test], train=given) == expected
+    one = np.zeros(300)
+    assert concordance_of_groups((time, event), one, train=((time, event), one)) == 0.5
     with pytest.raises(DataError, match="no two rows can be compared"):
-        concordance_of_groups([1, 2], [0, 0], [0, 0], train=given)
+        concordance_of_groups(([1, 2], [0, 0]), [0, 0], train=given)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sstorch import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen, aalen_johansen_error
 
@@ -33,7 +34,7 @@ def test_it_is_the_definition(late: bool) -> None:
     time, cause, entry = _rows(200, 1)
     entry = entry if late else np.zeros(200)
     times = np.unique(np.r_[0.0, time, 3.5, 200.0])
-    found = aalen_johansen(time, cause, times, entry=entry if late else None)
+    found = aalen_johansen(Surv(time, cause, causes="auto", entry=entry if late else None), times)
     np.testing.assert_allclose(found, by_hand(time, cause, times, entry), atol=1e-14)
 
 
@@ -41,7 +42,7 @@ def test_scikit_survival_gives_the_same() -> None:
     nonparametric = pytest.importorskip("sksurv.nonparametric")
     time, cause, _ = _rows(300, 2)
     at, expected = nonparametric.cumulative_incidence_competing_risks(cause, time)
-    np.testing.assert_allclose(aalen_johansen(time, cause, at), expected[1:], atol=1e-14)
+    np.testing.assert_allclose(aalen_johansen((time, cause), at), expected[1:], atol=1e-14)
 
 
 def test_weights_are_repetitions() -> None:
@@ -49,27 +50,27 @@ def test_weights_are_repetitions() -> None:
     count = np.random.default_rng(0).integers(0, 4, 100)
     times = np.arange(0.0, 60.0)
     np.testing.assert_allclose(
-        aalen_johansen(time, cause, times, 3, sample_weight=count),
-        aalen_johansen(np.repeat(time, count), np.repeat(cause, count), times, 3),
+        aalen_johansen((time, cause), times, n_causes=3, sample_weight=count),
+        aalen_johansen((np.repeat(time, count), np.repeat(cause, count)), times, n_causes=3),
         atol=1e-14,
     )
 
 
 def test_no_event_and_wrong_codes() -> None:
-    assert (aalen_johansen([1.0, 2.0], [0, 0], [1.0], 2) == 0).all()
+    assert (aalen_johansen(([1.0, 2.0], [0, 0]), [1.0], n_causes=2) == 0).all()
     with pytest.raises(DataError, match=r"the number of a cause, 1 .. 2; got 3 in row 1"):
-        aalen_johansen([1.0, 2.0], [0, 3], [1.0], 2)
+        aalen_johansen(([1.0, 2.0], [0, 3]), [1.0], n_causes=2)
     with pytest.raises(DataError, match="cause: expected 2 rows"):
-        aalen_johansen([1.0, 2.0], [0], [1.0])
+        aalen_johansen(([1.0, 2.0], [0]), [1.0])
     with pytest.raises(DataError, match="time: NaN in row 1"):
-        aalen_johansen([1.0, np.nan], [0, 1], [1.0])
+        aalen_johansen(([1.0, np.nan], [0, 1]), [1.0])
 
 
 def _by_derivatives(time: np.ndarray, cause: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Errors by differences of weighted estimates."""
     step, each = 1e-5, np.eye(len(time))
     above, below = (
-        np.array([aalen_johansen(time, cause, times, sample_weight=1 + h * row) for row in each])
+        np.array([aalen_johansen((time, cause), times, sample_weight=1 + h * row) for row in each])
         for h in (step, -step)
     )
     return np.sqrt((((above - below) / (2 * step)) ** 2).sum(axis=0))
@@ -80,7 +81,7 @@ def test_errors_are_derivatives_with_respect_to_weights(last_is_event: bool) -> 
     time, cause, _ = _rows(60, 4)
     cause[time.argmax()] = int(last_is_event)
     times = np.r_[0.5, np.unique(time)[:-1], time.max(), 200.0]
-    found = aalen_johansen_error(time, cause, times)
+    found = aalen_johansen_error((time, cause), times)
     np.testing.assert_allclose(found, _by_derivatives(time, cause, times), atol=1e-9)
     assert (found[:, 0] == 0).all()
 
@@ -91,4 +92,4 @@ def test_the_error_of_one_cause_is_greenwoods() -> None:
     at_risk, events = np.array([[(time >= t).sum(), ((time == t) & (cause > 0)).sum()] for t in times]).T
     survival = np.cumprod(1 - events / at_risk)
     greenwood = survival * np.sqrt(np.cumsum(events / (at_risk * (at_risk - events))))
-    np.testing.assert_allclose(aalen_johansen_error(time, cause > 0, times)[0], greenwood, rtol=1e-12)
+    np.testing.assert_allclose(aalen_johansen_error((time, cause > 0), times)[0], greenwood, rtol=1e-12)

@@ -49,7 +49,7 @@ def test_each_score_is_the_function_of_its_name(tau):
     table = evaluate_incidence(Rates(), named(TRAIN), named(TEST), tau=tau)
     assert table.index.unique("cause").tolist() == ["relapse", "death"]
     assert (table["reason"] == "").all()
-    times = incidence_times(*KNOWN, tau)
+    times = incidence_times(KNOWN, tau)
     last = tau or np.quantile(KNOWN[0][KNOWN[1] > 0], 0.9)
     assert times[-1] == last
     assert len(times) <= 101
@@ -57,18 +57,18 @@ def test_each_score_is_the_function_of_its_name(tau):
     for k, name in NAMES.items():
         curves, rows = incidence[:, k - 1], (TIME, CAUSE)
         risk, options = curves[:, -1], {"train": KNOWN}
-        ibs = metrics.integrated_brier_score_incidence(*rows, curves, times, k, **options)
-        same = np.broadcast_to(metrics.aalen_johansen(*KNOWN, times)[k - 1], curves.shape)
-        of_all = metrics.integrated_brier_score_incidence(*rows, same, times, k, **options)
+        ibs = metrics.integrated_brier_score_incidence(rows, curves, times, k, **options)
+        same = np.broadcast_to(metrics.aalen_johansen(KNOWN, times)[k - 1], curves.shape)
+        of_all = metrics.integrated_brier_score_incidence(rows, same, times, k, **options)
         at = curves[:, -1:], times[-1:], k
         expected = {
-            "c_cause_specific": metrics.concordance_cause_specific(*rows, risk, k, tau=last),
-            "c_wolbers": metrics.concordance_wolbers(*rows, risk, k, tau=last, **options),
-            "auc": metrics.cumulative_dynamic_auc_incidence(*rows, *at, **options)[0],
-            "brier": metrics.brier_score_incidence(*rows, *at, **options)[0],
+            "c_cause_specific": metrics.concordance_cause_specific(rows, risk, k, tau=last),
+            "c_wolbers": metrics.concordance_wolbers(rows, risk, k, tau=last, **options),
+            "auc": metrics.cumulative_dynamic_auc_incidence(rows, *at, **options)[0],
+            "brier": metrics.brier_score_incidence(rows, *at, **options)[0],
             "ibs": ibs,
             "scaled_ibs": 1 - ibs / of_all,
-            "aj_calibration": metrics.aalen_johansen_calibration(*rows, curves, times, k),
+            "aj_calibration": metrics.aalen_johansen_calibration(rows, curves, times, k),
         }
         assert table.loc[name, "value"].to_dict() == pytest.approx(expected, rel=1e-14)
     better = {"c_cause_specific", "c_wolbers", "auc", "scaled_ibs"}
@@ -76,7 +76,7 @@ def test_each_score_is_the_function_of_its_name(tau):
 
 
 def test_curves_that_are_given_and_the_forms_of_rows():
-    times = incidence_times(*KNOWN)
+    times = incidence_times(KNOWN)
     incidence = Rates().predict_cumulative_incidence(TEST[0], times)
     expected = evaluate_incidence(Rates(), named(TRAIN), named(TEST))
     for test in (TEST, (TEST[0], pd.DataFrame({"time": TIME, "cause": CAUSE}))):
@@ -126,7 +126,7 @@ def test_what_is_refused():
     with pytest.raises(DataError, match="times: expected some up to tau=1"):
         evaluate_incidence((incidence, times), TRAIN, TEST, tau=1.0)
     with pytest.raises(DataError, match="no row has an event"):
-        incidence_times([1.0, 2.0], [0, 0])
+        incidence_times(([1.0, 2.0], [0, 0]))
 
 
 @pytest.mark.parametrize(("metric", "cause"), [("ibs", None), ("c_wolbers", 2), ("auc", "relapse")])

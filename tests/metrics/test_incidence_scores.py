@@ -59,13 +59,13 @@ def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarr
     train, test, _, incidence = cohort
     brier, integrated, weighted, plain = HAZARDOUS[which]
     options = {"train": train, "min_censoring_prob": 0.05}
-    found = brier_score_incidence(*test, incidence, TIMES, which, **options)
+    found = brier_score_incidence(test, incidence, TIMES, which, **options)
     np.testing.assert_allclose(found, brier, rtol=1e-12)
-    mean = integrated_brier_score_incidence(*test, incidence, TIMES, which, **options)
+    mean = integrated_brier_score_incidence(test, incidence, TIMES, which, **options)
     assert mean == pytest.approx(integrated, rel=1e-12)
     risk = incidence[:, 2]
-    assert concordance_wolbers(*test, risk, which, tau=9.0, **options) == pytest.approx(weighted, abs=1e-8)
-    assert concordance_wolbers(*test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
+    assert concordance_wolbers(test, risk, which, tau=9.0, **options) == pytest.approx(weighted, abs=1e-8)
+    assert concordance_wolbers(test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
 
 
 # concordance_index_cr of comprisk 0.8.0 on the same rows, and with times rounded up: of causes 1 and 2, each
@@ -79,7 +79,7 @@ def test_comprisk_gives_the_cause_specific_concordance(
 ) -> None:
     _, (time, cause), risk, _ = cohort
     for at, expected in ((time, COMPRISK), (np.ceil(time), COMPRISK_TIED)):
-        found = [concordance_cause_specific(at, cause, r, k) for k in (1, 2) for r in (risk, risk.round(1))]
+        found = [concordance_cause_specific((at, cause), r, k) for k in (1, 2) for r in (risk, risk.round(1))]
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
@@ -97,29 +97,29 @@ def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.n
     for (power, share), expected in DISTANCES.items():
         for k in (1, 2):
             options = {"power": power, "min_at_risk": share}
-            found = aalen_johansen_calibration(time, cause, incidence, TIMES, k, **options)
+            found = aalen_johansen_calibration((time, cause), incidence, TIMES, k, **options)
             assert found == pytest.approx(expected[k - 1], rel=1e-12)
-    observed = np.broadcast_to(aalen_johansen(time, cause, TIMES)[0], (120, 4))
-    assert aalen_johansen_calibration(time, cause, observed, TIMES) < 1e-30
+    observed = np.broadcast_to(aalen_johansen((time, cause), TIMES)[0], (120, 4))
+    assert aalen_johansen_calibration((time, cause), observed, TIMES) < 1e-30
 
 
 def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     _, (time, cause), risk, _ = cohort
     leaf = np.digitize(risk, [0.3, 0.8])
-    table = grouped_calibration_incidence(time, cause, np.array([0.1, 0.2, 0.7])[leaf], 2, t=9.0)
+    table = grouped_calibration_incidence((time, cause), np.array([0.1, 0.2, 0.7])[leaf], 2, t=9.0)
     assert table["predicted"].round(12).tolist() == [0.1, 0.2, 0.7]
     for k in range(3):
         inside = leaf == k
-        observed = aalen_johansen(time[inside], cause[inside], [9.0])[1, 0]
+        observed = aalen_johansen((time[inside], cause[inside]), [9.0])[1, 0]
         events = ((time <= 9) & (cause == 2) & inside).sum()
         assert table.loc[k, ["n", "events"]].tolist() == [inside.sum(), events]
         assert table["observed"][k] == observed
     with pytest.raises(DataError, match="Pass incidence, not risk"):
-        grouped_calibration_incidence(time, cause, 5 * risk, t=9.0)
+        grouped_calibration_incidence((time, cause), 5 * risk, t=9.0)
     with pytest.raises(ConfigError, match="power: expected 1 or 2"):
-        aalen_johansen_calibration(time, cause, risk[:, None], [9.0], power=3)
+        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], power=3)
     with pytest.raises(DataError, match="at none of them 99%"):
-        aalen_johansen_calibration(time, cause, risk[:, None], [9.0], min_at_risk=0.99)
+        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], min_at_risk=0.99)
 
 
 def test_concordance_of_wolbers_pair_by_pair() -> None:
@@ -144,7 +144,7 @@ def test_concordance_of_wolbers_pair_by_pair() -> None:
                 pair = weight[time[i]] * weight[time[i] if later else time[j]] if with_train else 1.0
                 whole += pair
                 concordant += pair * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
-        found = concordance_wolbers(time, cause, risk, tau=20.0, train=train if with_train else None)
+        found = concordance_wolbers((time, cause), risk, tau=20.0, train=train if with_train else None)
         assert found == pytest.approx(concordant / whole, rel=1e-12)
 
 
@@ -152,14 +152,14 @@ def test_one_cause_alone_is_survival(cohort: tuple[Rows, Rows, np.ndarray, np.nd
     train, (time, cause), risk, incidence = cohort
     single, alone = np.minimum(cause, 1), (train[0], np.minimum(train[1], 1))
     np.testing.assert_allclose(
-        brier_score_incidence(time, single, incidence, TIMES, train=alone),
-        brier_score(time, single, 1 - incidence, TIMES, train=alone),
+        brier_score_incidence((time, single), incidence, TIMES, train=alone),
+        brier_score((time, single), 1 - incidence, TIMES, train=alone),
         rtol=1e-12,
     )
-    harrell = concordance_harrell_risk(time, single, risk)
-    assert concordance_wolbers(time, single, risk) == pytest.approx(harrell, rel=1e-12)
-    assert concordance_cause_specific(time, cause, risk, 2) == concordance_harrell_risk(
-        time, cause == 2, risk
+    harrell = concordance_harrell_risk((time, single), risk)
+    assert concordance_wolbers((time, single), risk) == pytest.approx(harrell, rel=1e-12)
+    assert concordance_cause_specific((time, cause), risk, 2) == concordance_harrell_risk(
+        (time, cause == 2), risk
     )
 
 
@@ -168,7 +168,7 @@ def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> 
     risk = np.round(risk, 1)
     uncensored = np.full(len(train[0]), 1)
     found = cumulative_dynamic_auc_incidence(
-        time, cause, np.tile(risk[:, None], 4), TIMES, train=(train[0], uncensored)
+        (time, cause), np.tile(risk[:, None], 4), TIMES, train=(train[0], uncensored)
     )
     for t, area in zip(TIMES, found, strict=True):  # without censoring in training all weigh alike
         case = (time <= t) & (cause == 1)
@@ -186,25 +186,25 @@ def test_the_truth_scores_best() -> None:
     hazard = risk[:, None] / 10 + 1 / 10
     truth = risk[:, None] / 10 / hazard * (1 - np.exp(-hazard * TIMES))
     train = (time, cause)
-    best = integrated_brier_score_incidence(time, cause, truth, TIMES, train=train)
+    best = integrated_brier_score_incidence((time, cause), truth, TIMES, train=train)
     for factor in (0.8, 1.2):
         other = np.clip(factor * truth, 0, 1)
-        assert integrated_brier_score_incidence(time, cause, other, TIMES, train=train) > best
+        assert integrated_brier_score_incidence((time, cause), other, TIMES, train=train) > best
     naive = 1 - np.exp(-risk[:, None] / 10 * TIMES)  # of a world without the other cause
-    assert integrated_brier_score_incidence(time, cause, naive, TIMES, train=train) > best + 0.01
+    assert integrated_brier_score_incidence((time, cause), naive, TIMES, train=train) > best + 0.01
 
 
 def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     train, (time, cause), risk, incidence = cohort
     with pytest.raises(DataError, match="no comparable pair"):
-        concordance_wolbers(time, cause, risk, 3)
+        concordance_wolbers((time, cause), risk, 3)
     with pytest.raises(DataError, match="cause: expected 0"):
-        brier_score_incidence(time, cause + 0.5, incidence, TIMES, train=train)
+        brier_score_incidence((time, cause + 0.5), incidence, TIMES, train=train)
     with pytest.raises(DataError, match="cause: expected 120 rows"):
-        concordance_cause_specific(time, cause[:3], risk)
+        concordance_cause_specific((time, cause[:3]), risk)
     with pytest.raises(DataError, match="they fall in rows"):
-        brier_score_incidence(time, cause, 1 - incidence, TIMES, train=train)
+        brier_score_incidence((time, cause), 1 - incidence, TIMES, train=train)
     with pytest.raises(DataError, match=r"expected probabilities in \[0, 1\]"):
-        brier_score_incidence(time, cause, incidence + 2, TIMES, train=train)
+        brier_score_incidence((time, cause), incidence + 2, TIMES, train=train)
     with pytest.raises(DataError, match="two of them"):
-        integrated_brier_score_incidence(time, cause, incidence[:, :1], TIMES[:1], train=train)
+        integrated_brier_score_incidence((time, cause), incidence[:, :1], TIMES[:1], train=train)

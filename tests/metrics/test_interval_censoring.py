@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 
-from sstorch import SoftSurvivalTree, interval, metrics
+from sstorch import SoftSurvivalTree, Surv, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
@@ -43,7 +43,7 @@ def log_likelihood(curve: TurnbullCurve, bounds: Bounds, mass: FloatArray) -> fl
 @pytest.mark.parametrize(("seed", "exact"), [(0, 0.0), (1, 0.0), (2, 0.3), (3, 0.9)])
 def test_turnbull_is_the_maximum(seed: int, exact: float) -> None:
     bounds = visits(seed, exact=exact)
-    curve = TurnbullCurve.fit(*bounds)
+    curve = TurnbullCurve.fit(Surv.interval(*bounds))
     assert curve.mass.sum() == pytest.approx(1)
     best = log_likelihood(curve, bounds, curve.mass)
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def test_turnbull_is_the_maximum(seed: int, exact: float) -> None:
 
 def test_turnbull_against_lifelines() -> None:
     lower, upper = visits(4, n=60, digits=9)  # they have closed intervals, which meet where visits coincide
-    curve = TurnbullCurve.fit(lower, upper)
+    curve = TurnbullCurve.fit(Surv.interval(lower, upper))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = KaplanMeierFitter().fit_interval_censoring(lower, upper, tol=1e-8).survival_function_
@@ -72,7 +72,7 @@ def test_turnbull_of_exact_and_right_censored_rows_is_kaplan_meier() -> None:
     rng = np.random.default_rng(5)
     time, event = rng.exponential(2, 80).round(1) + 0.1, rng.random(80) < 0.6
     weight = rng.integers(0, 4, 80)
-    curve = TurnbullCurve.fit(time, np.where(event, time, np.inf), sample_weight=weight)
+    curve = TurnbullCurve.fit((time, event), sample_weight=weight)
     expected = KaplanMeierFitter().fit(
         *(part[weight > 0] for part in (time, event)), weights=weight[weight > 0]
     )
@@ -82,13 +82,13 @@ def test_turnbull_of_exact_and_right_censored_rows_is_kaplan_meier() -> None:
 
 
 def test_turnbull_ends() -> None:
-    curve = TurnbullCurve.fit([1, 2], [3, 4])
+    curve = TurnbullCurve.fit(Surv.interval([1, 2], [3, 4]))
     assert (curve.quantile(0.5), curve.follow_up) == (2.5, np.inf)  # one interval, from 2 to 3
     assert curve.at([0.0, 2.0, 3.0, 9.0, np.inf]).tolist() == [1, 1, 0, 0, 0]
-    late = TurnbullCurve.fit([1, 2], [1, np.inf])
+    late = TurnbullCurve.fit(Surv.interval([1, 2], [1, np.inf]))
     assert (late.follow_up, late.quantile(0.6)) == (2, np.inf)
-    with pytest.raises(DataError, match="not before lower"):
-        TurnbullCurve.fit([2.0], [1.0])
+    with pytest.raises(DataError, match="upper"):
+        TurnbullCurve.fit(Surv.interval([2.0], [1.0]))
 
 
 def test_brier_and_coverage_against_survivaleval() -> None:
@@ -103,12 +103,14 @@ def test_brier_and_coverage_against_survivaleval() -> None:
     survival = np.exp(-rng.uniform(0.1, 0.5, (40, 1)) * grid)
     theirs = evaluator.IntervalCenEvaluator(survival, grid, *test, *train)
     at = np.array([1.0, 3.0, 5.0])
-    curve = TurnbullCurve.fit(*train)
+    curve = TurnbullCurve.fit(Surv.interval(*train))
     peer = theirs.brier_score_multiple_points(at)
-    mine = metrics.brier_score_intervals(*test, survival[:, [5, 15, 25]], at, train=train)
+    mine = metrics.brier_score_intervals(
+        Surv.interval(*test), survival[:, [5, 15, 25]], at, train=Surv.interval(*train)
+    )
     # They have Turnbull's mass elsewhere within its intervals, and fewer steps.
     np.testing.assert_allclose(mine, peer, atol=0.02)
-    alive = metrics.alive_probability(*test, at, train=train)
+    alive = metrics.alive_probability(Surv.interval(*test), at, train=Surv.interval(*train))
     for i, (low, high) in enumerate(zip(*test, strict=True)):
         for j, t in enumerate(at):
             mass = curve.at(low) - curve.at(high)
@@ -123,21 +125,21 @@ def test_scores_of_exact_rows_are_the_plain_ones() -> None:
     rng = np.random.default_rng(9)
     time, grid = rng.exponential(2, 30), np.array([0.5, 1.0, 2.0])
     survival = np.exp(-grid / rng.uniform(1, 3, (30, 1)))
-    bounds = (time, time)
+    y = Surv.interval(time, time)
     plain = ((survival - (time[:, None] > grid)) ** 2).mean(axis=0)
-    np.testing.assert_allclose(metrics.brier_score_intervals(*bounds, survival, grid, train=bounds), plain)
+    np.testing.assert_allclose(metrics.brier_score_intervals(y, survival, grid, train=y), plain)
     integrated = np.trapezoid(plain, grid) / 1.5
-    found = metrics.integrated_brier_score_intervals(*bounds, survival, grid, train=bounds)
+    found = metrics.integrated_brier_score_intervals(y, survival, grid, train=y)
     assert found == pytest.approx(integrated)
     inside = (time > 0.5) & (time <= 2)
-    found = metrics.coverage_of_intervals(*bounds, np.full(30, 0.5), np.full(30, 2.0), train=bounds)
+    found = metrics.coverage_of_intervals(y, np.full(30, 0.5), np.full(30, 2.0), train=y)
     assert found == pytest.approx(inside.mean())
 
 
 def test_the_truth_scores_best_and_is_covered() -> None:
     """Curves of the distribution that made the rows, flatter ones and steeper ones."""
     train, test = visits(10, n=3000), visits(11, n=3000)
-    X, y = np.zeros((3000, 1)), interval(*test)
+    X, y = np.zeros((3000, 1)), Surv.interval(*test)
 
     class Weibull:
         def __init__(self, scale: float) -> None:
@@ -154,7 +156,7 @@ def test_the_truth_scores_best_and_is_covered() -> None:
             return float(np.log(ends[0] - ends[1]).mean())
 
     tables = {
-        scale: metrics.evaluate_intervals(Weibull(scale), (X, interval(*train)), (X, y))["value"]
+        scale: metrics.evaluate_intervals(Weibull(scale), (X, Surv.interval(*train)), (X, y))["value"]
         for scale in (3.0, 4.0, 5.5)
     }
     for name in ("ibs", "negative_log_likelihood"):
@@ -168,7 +170,7 @@ def test_the_truth_scores_best_and_is_covered() -> None:
 def test_a_table_of_a_tree_and_what_is_refused() -> None:
     lower, upper = visits(12, n=200)
     x = pd.DataFrame({"age": np.random.default_rng(0).normal(size=200)})
-    data = SurvivalData(x, interval(lower, upper))
+    data = SurvivalData(x, Surv.interval(lower, upper))
     tree = SoftSurvivalTree(depth=0).fit(x, data.y)
     table = metrics.evaluate_intervals(tree, data, data)
     assert list(table.index) == ["negative_log_likelihood", "ibs", "scaled_ibs", "coverage"]
@@ -182,4 +184,6 @@ def test_a_table_of_a_tree_and_what_is_refused() -> None:
     with pytest.raises(DataError, match="train: expected SurvivalData"):
         metrics.evaluate_intervals(tree, x, data)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no row is known"):
-        metrics.brier_score_intervals([1.0], [9.0], [[0.5]], [5.0], train=([1.0], [1.0]))
+        metrics.brier_score_intervals(
+            Surv.interval([1.0], [9.0]), [[0.5]], [5.0], train=Surv.interval([1.0], [1.0])
+        )

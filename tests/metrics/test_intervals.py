@@ -97,11 +97,11 @@ def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> 
 @pytest.mark.parametrize(
     ("interval", "plain"),
     [
-        (lambda *rows: concordance_interval(*rows, t=T), _concordance(uno=False)),
-        (lambda *rows: concordance_interval(*rows, t=T, weights="uno"), _concordance(uno=True)),
-        (lambda *rows: auc_interval(*rows, t=T), _auc),
-        (lambda *rows: brier_interval(*rows, t=T), _brier),
-        (lambda *rows: brier_interval(*rows, t=T, scaled=True), _scaled_brier),
+        (lambda y, survival: concordance_interval(y, survival, t=T), _concordance(uno=False)),
+        (lambda y, survival: concordance_interval(y, survival, t=T, weights="uno"), _concordance(uno=True)),
+        (lambda y, survival: auc_interval(y, survival, t=T), _auc),
+        (lambda y, survival: brier_interval(y, survival, t=T), _brier),
+        (lambda y, survival: brier_interval(y, survival, t=T, scaled=True), _scaled_brier),
     ],
     ids=["harrell", "uno", "auc", "brier", "scaled_brier"],
 )
@@ -114,7 +114,7 @@ def test_value_and_error_are_those_of_a_plain_loop(
         (plain(*rows, one + step * unit) - plain(*rows, one - step * unit)) / (2.0 * step)
         for unit in np.eye(28)
     ]
-    estimate = interval(*rows)
+    estimate = interval(rows[:2], rows[2])
     assert estimate.value == pytest.approx(plain(*rows, one), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
     ends = [end for end in (estimate.lower, estimate.upper) if 0.0 < end < 1.0]
@@ -127,17 +127,17 @@ def test_values_are_those_of_the_scores() -> None:
     time, event, survival = _cohort(200, seed=1, digits=6)
     known = (time, event)
     cut = np.minimum(time, T), event & (time <= T)
-    harrell = concordance_interval(*known, survival, t=T).value
+    harrell = concordance_interval(known, survival, t=T).value
     assert harrell == pytest.approx(
-        concordance_harrell_risk(*cut, -survival, tied_time="censored_later"), abs=1e-12
+        concordance_harrell_risk(cut, -survival, tied_time="censored_later"), abs=1e-12
     )
     curves = survival[:, None]
-    auc = cumulative_dynamic_auc(*known, curves, [T], train=known)[0]
-    assert auc_interval(*known, survival, t=T).value == auc
-    brier = brier_score(*known, curves, [T], train=known)[0]
-    assert brier_interval(*known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
-    scaled = scaled_brier_score(*known, curves, [T], train=known)[0]
-    assert brier_interval(*known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
+    auc = cumulative_dynamic_auc(known, curves, [T], train=known)[0]
+    assert auc_interval(known, survival, t=T).value == auc
+    brier = brier_score(known, curves, [T], train=known)[0]
+    assert brier_interval(known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
+    scaled = scaled_brier_score(known, curves, [T], train=known)[0]
+    assert brier_interval(known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 
 @pytest.mark.nightly
@@ -150,19 +150,19 @@ def test_limits_hold_what_they_say() -> None:
     survival = np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
     truth = {
         "brier": np.mean(((failed > T) - survival) ** 2),
-        "auc": auc_interval(failed, np.ones(failed.size, dtype=bool), survival, t=T).value,
+        "auc": auc_interval((failed, np.ones(failed.size, dtype=bool)), survival, t=T).value,
     }
     held = dict.fromkeys(truth, 0)
     for start in range(0, 500 * 300, 300):
         rows = tuple(part[start : start + 300] for part in everybody)
         for name, function in (("brier", brier_interval), ("auc", auc_interval)):
-            estimate = function(*rows, t=T)
+            estimate = function(rows[:2], rows[2], t=T)
             held[name] += estimate.lower <= truth[name] <= estimate.upper
     assert all(0.92 <= count / 500 <= 0.98 for count in held.values()), held
 
 
 def test_what_is_refused() -> None:
-    rows = [1.0, 2.0, 3.0], [0, 1, 0], [0.5, 0.6, 0.7]
+    rows = ([1.0, 2.0, 3.0], [0, 1, 0]), [0.5, 0.6, 0.7]
     with pytest.raises(DataError, match="no comparable pair"):
         concordance_interval(*rows, t=1.5)
     with pytest.raises(ConfigError, match="weights"):

@@ -15,7 +15,7 @@ SOONER = 1e-6
 @given(cohorts(min_size=1))
 def test_survival_equals_lifelines(rows):
     oracle = KaplanMeierFitter().fit(*rows)
-    km = KaplanMeier.fit(*rows)
+    km = KaplanMeier.fit(rows)
     np.testing.assert_allclose(km.at(POINTS), oracle.predict(POINTS), rtol=0, atol=1e-12)
     np.testing.assert_allclose(km.before(POINTS), oracle.predict(POINTS - SOONER), rtol=0, atol=1e-12)
 
@@ -24,7 +24,7 @@ def test_survival_equals_lifelines(rows):
 def test_censoring_is_kaplan_meier_with_events_a_moment_earlier(rows):
     moved = np.where(rows.event, rows.time - SOONER, rows.time)
     oracle = KaplanMeierFitter().fit(moved, ~rows.event)
-    g = censoring_distribution(*rows)
+    g = censoring_distribution(rows)
     np.testing.assert_allclose(g.at(POINTS), oracle.predict(POINTS), rtol=0, atol=1e-12)
     np.testing.assert_allclose(g.before(POINTS), oracle.predict(POINTS - 2 * SOONER), rtol=0, atol=1e-12)
 
@@ -35,7 +35,7 @@ def test_censoring_equals_scikit_survival(rows):
         "sksurv.nonparametric", reason="scikit-survival is the oracle (extra 'baselines')"
     )
     times, expected = nonparametric.kaplan_meier_estimator(rows.event, rows.time, reverse=True)
-    np.testing.assert_allclose(censoring_distribution(*rows).at(times), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(censoring_distribution(rows).at(times), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("tied_events", ["removed", "at_risk"])
@@ -50,18 +50,18 @@ def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
 
 
 def test_shapes_pass_through_and_the_last_value_stays():
-    km = KaplanMeier.fit([1.0, 3.0], [1, 0])
+    km = KaplanMeier.fit(([1.0, 3.0], [1, 0]))
     assert km.at(2.0).shape == ()
     assert km.at([[0.0, 1.0], [2.0, 99.0]]).tolist() == [[1.0, 0.5], [0.5, 0.5]]
     assert km.before([1.0, np.inf]).tolist() == [1.0, 0.5]
 
 
 def test_floor():
-    assert censoring_floor(censoring_distribution([1.0, 2.0], [1, 1])) == 1.0
-    zero = censoring_distribution([1.0, 2.0], [0, 0])
+    assert censoring_floor(censoring_distribution(([1.0, 2.0], [1, 1]))) == 1.0
+    zero = censoring_distribution(([1.0, 2.0], [0, 0]))
     assert censoring_floor(zero) == 0.5
     assert (
-        censoring_floor(censoring_distribution([2.0, 2.0], [0, 0])) == 1.0
+        censoring_floor(censoring_distribution(([2.0, 2.0], [0, 0]))) == 1.0
     )  # nothing known but G = 1 before 2
     assert censoring_floor(zero, 0.05) == 0.05
     assert count_floored([1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0])) == 1

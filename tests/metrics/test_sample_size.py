@@ -64,7 +64,7 @@ def test_the_r2_of_a_concordance_is_below_that_of_a_cox_model(spread: float, cen
     model = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "x": score}), "time", "event")
     r2 = 1.0 - np.exp(-model.log_likelihood_ratio_test().test_statistic / 3000)
     rate = event.sum() / time.sum()
-    concordance = concordance_harrell_risk(time, event, score)
+    concordance = concordance_harrell_risk((time, event), score)
     size = sample_size(5, concordance=concordance, event_rate=rate, mean_follow_up=time.mean(), t=0.2)
     assert 0.75 * r2 < size.r2 < r2
     assert size.n == sample_size(5, size.r2, event_rate=rate, mean_follow_up=time.mean(), t=0.2).n

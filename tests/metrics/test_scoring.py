@@ -62,7 +62,7 @@ def test_make_scorer_and_grid_search():
     got = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=scorer)
     expected = [
         metrics.concordance_uno_risk(
-            Y["time"][test], Y["event"][test], X[test, 0], train=(Y["time"][train], Y["event"][train])
+            (Y["time"][test], Y["event"][test]), X[test, 0], train=(Y["time"][train], Y["event"][train])
         )
         for train, test in FOLDS.split(X)
     ]
@@ -73,7 +73,7 @@ def test_make_scorer_and_grid_search():
     assert search.best_params_ == {"factor": 1.0}
     harrell = cross_val_score(Rates(), X, Y, cv=FOLDS, scoring=make_scorer(RiskScore()))
     _, test = next(FOLDS.split(X))
-    assert harrell[0] == metrics.concordance_harrell_risk(Y["time"][test], Y["event"][test], X[test, 0])
+    assert harrell[0] == metrics.concordance_harrell_risk((Y["time"][test], Y["event"][test]), X[test, 0])
 
 
 def test_a_fixed_split_and_the_forms_of_y():

@@ -24,7 +24,7 @@ CLOSE = 1e-9
 
 def extended(time, event):
     """S(t) with the line beyond the last time, and its area from c on by quadrature over the pieces."""
-    km, last = KaplanMeier.fit(time, event), max(time)
+    km, last = KaplanMeier.fit((time, event)), max(time)
     final = float(km.at(last))
 
     def value(t):
@@ -58,10 +58,10 @@ def test_margin_and_pseudo_targets_equal_loops(rows, train, data):
     known = np.array(known) * weight
     if not known.any():
         with pytest.raises(DataError, match="no row has a known time"):
-            mean_absolute_error_margin(*rows, predicted, train=train)
+            mean_absolute_error_margin(rows, predicted, train=train)
         return
     for function, target in ((mean_absolute_error_margin, margin), (mean_absolute_error_pseudo, pseudo)):
-        got = function(*rows, predicted, train=train, sample_weight=weight)
+        got = function(rows, predicted, train=train, sample_weight=weight)
         expected = np.average(np.abs(predicted - target), weights=known)
         assert got == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
@@ -69,13 +69,13 @@ def test_margin_and_pseudo_targets_equal_loops(rows, train, data):
 def test_without_censoring_all_errors_are_plain_means():
     time, event, predicted = np.array([1.0, 2.0, 4.0]), np.ones(3), np.array([2.0, 2.0, 1.0])
     train = (time, event)
-    assert mean_absolute_error_margin(time, event, predicted, train=train) == pytest.approx(4 / 3)
-    assert mean_absolute_error_pseudo(time, event, predicted, train=train) == pytest.approx(4 / 3)
+    assert mean_absolute_error_margin((time, event), predicted, train=train) == pytest.approx(4 / 3)
+    assert mean_absolute_error_pseudo((time, event), predicted, train=train) == pytest.approx(4 / 3)
     survival, times = [[0.5, 0.0]] * 3, [1.0, 3.0]
     rmst = 0.75 + 0.5
     expected = np.abs(rmst - np.minimum(time, 3.0)).mean()
-    assert rmst_error(time, event, survival, times, train=train, tau=3.0) == pytest.approx(expected)
-    got = rmst_error(time, event, survival, times, train=train, tau=3.0, error="squared")
+    assert rmst_error((time, event), survival, times, train=train, tau=3.0) == pytest.approx(expected)
+    got = rmst_error((time, event), survival, times, train=train, tau=3.0, error="squared")
     assert got == pytest.approx(((rmst - np.minimum(time, 3.0)) ** 2).mean())
 
 
@@ -96,9 +96,9 @@ def test_rmst_error_equals_loops(rows, tau, squared):
     error = "squared" if squared else "absolute"
     if mass == 0:
         with pytest.raises(DataError, match="no row has a known time"):
-            rmst_error(*rows[:4], train=rows.train, tau=tau, error=error)
+            rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau, error=error)
     else:
-        got = rmst_error(*rows[:4], train=rows.train, tau=tau, error=error)
+        got = rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau, error=error)
         assert got == pytest.approx(total / mass, abs=CLOSE)
 
 
@@ -120,20 +120,20 @@ def test_restricted_means_stop_between_grid_times():
 def test_refusals():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     with pytest.raises(DataError, match=r"predicted_time: expected times >= 0; got -2. Pass times, not risk"):
-        mean_absolute_error_margin(*rows, [1.0, -2.0, 3.0], train=rows)
+        mean_absolute_error_margin(rows, [1.0, -2.0, 3.0], train=rows)
     with pytest.raises(DataError, match="predicted_time: NaN in row 1"):
-        mean_absolute_error_pseudo(*rows, [1.0, np.nan, 3.0], train=rows)
+        mean_absolute_error_pseudo(rows, [1.0, np.nan, 3.0], train=rows)
     with pytest.raises(DataError, match="no training row has an event"):
-        mean_absolute_error_pseudo(*rows, [1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0]))
+        mean_absolute_error_pseudo(rows, [1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0]))
     with pytest.raises(DataError, match=r"expected a grid that reaches tau = 2\.5; it ends at 2"):
-        rmst_error(*rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.5)
+        rmst_error(rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.5)
     with pytest.raises(DataError, match="survival: expected 3 rows"):
-        rmst_error(*rows, [[0.5, 0.2]] * 2, [1.0, 2.0], train=rows, tau=2.0)
+        rmst_error(rows, [[0.5, 0.2]] * 2, [1.0, 2.0], train=rows, tau=2.0)
     with pytest.raises(ConfigError, match="error: 'mse' is unknown"):
-        rmst_error(*rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.0, error="mse")
+        rmst_error(rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.0, error="mse")
     with pytest.raises(DataError, match="survival: expected shape"):
         median_survival_time([0.5, 0.2], [1.0, 2.0])
-    infinite = mean_absolute_error_margin(*rows, [1.0, 2.0, np.inf], train=rows)
+    infinite = mean_absolute_error_margin(rows, [1.0, 2.0, np.inf], train=rows)
     assert infinite == np.inf
 
 
@@ -141,7 +141,7 @@ def test_weights_of_rmst_errors_are_repetitions():
     time, event = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1, 0, 1, 1])
     survival, times = [[0.5, 0.0], [0.9, 0.5], [1.0, 0.8], [0.7, 0.6]], [2.0, 5.0]
     train, again = (time, event), np.repeat(np.arange(4), [3, 1, 2, 1])
-    got = rmst_error(time, event, survival, times, train=train, tau=4.5, sample_weight=[3, 1, 2, 1])
-    expected = rmst_error(time[again], event[again], np.array(survival)[again], times, train=train, tau=4.5)
+    got = rmst_error((time, event), survival, times, train=train, tau=4.5, sample_weight=[3, 1, 2, 1])
+    expected = rmst_error((time[again], event[again]), np.array(survival)[again], times, train=train, tau=4.5)
     assert got == pytest.approx(expected, rel=1e-12)
-    assert got != pytest.approx(rmst_error(time, event, survival, times, train=train, tau=4.5), rel=1e-3)
+    assert got != pytest.approx(rmst_error((time, event), survival, times, train=train, tau=4.5), rel=1e-3)

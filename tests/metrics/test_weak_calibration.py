@@ -68,7 +68,7 @@ def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
 def test_observed_over_expected() -> None:
     time, event, survival = _cohort()
     alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]
-    estimate = observed_expected_ratio(time, event, survival, t=T)
+    estimate = observed_expected_ratio((time, event), survival, t=T)
     assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - survival).mean(), abs=1e-12)
     n_events = (event & (time <= T)).sum()
     assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 / np.sqrt(n_events), rel=1e-6)
@@ -78,7 +78,7 @@ def test_slope() -> None:
     time, event, survival = _cohort()
     frame = pd.DataFrame({"time": np.minimum(time, T), "event": event & (time <= T)})
     peer = CoxPHFitter().fit(frame.assign(z=np.log(-np.log(survival))), "time", "event")
-    estimate = calibration_slope(time, event, survival, t=T)
+    estimate = calibration_slope((time, event), survival, t=T)
     assert estimate.value == pytest.approx(peer.params_["z"], rel=1e-5)
     interval = peer.confidence_intervals_.to_numpy()[0]
     np.testing.assert_allclose([estimate.lower, estimate.upper], interval, rtol=1e-5)
@@ -86,7 +86,7 @@ def test_slope() -> None:
 
 def test_intercept_is_least_squares_of_pseudo_observations() -> None:
     time, event, survival = _cohort()
-    z, outcome = np.log(-np.log(survival)), 1.0 - pseudo_observations(time, event, t=T)
+    z, outcome = np.log(-np.log(survival)), 1.0 - pseudo_observations((time, event), t=T)
     peer = least_squares(
         lambda a: outcome - (1.0 - np.exp(-np.exp(z + a))),
         0.0,
@@ -95,7 +95,7 @@ def test_intercept_is_least_squares_of_pseudo_observations() -> None:
         ftol=1e-15,
         gtol=1e-15,
     )
-    estimate = calibration_intercept(time, event, survival, t=T)
+    estimate = calibration_intercept((time, event), survival, t=T)
     assert estimate.value == pytest.approx(peer.x[0], abs=1e-6)
     slope = -peer.jac[:, 0]
     error = np.sqrt(((peer.fun * slope) ** 2).sum()) / (slope**2).sum()
@@ -109,12 +109,12 @@ def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
     time = rng.exponential(np.exp(-z))
     event = np.ones(time.size, dtype=bool)
     shifted = np.exp(-np.exp(z - 0.4))
-    assert calibration_intercept(time, event, shifted, t=1.0).value == pytest.approx(0.4, abs=0.03)
+    assert calibration_intercept((time, event), shifted, t=1.0).value == pytest.approx(0.4, abs=0.03)
     stretched = np.exp(-np.exp(2.0 * z))
-    assert calibration_slope(time, event, stretched, t=1.0).value == pytest.approx(0.5, abs=0.02)
-    right = calibration_errors(time, event, np.exp(-np.exp(z)), t=1.0)
+    assert calibration_slope((time, event), stretched, t=1.0).value == pytest.approx(0.5, abs=0.02)
+    right = calibration_errors((time, event), np.exp(-np.exp(z)), t=1.0)
     assert right.e_max < 0.02
-    wrong = calibration_errors(time, event, shifted, t=1.0)
+    wrong = calibration_errors((time, event), shifted, t=1.0)
     truth = np.abs(np.exp(-np.exp(z)) - shifted)
     expected = [truth.mean(), *np.quantile(truth, [0.5, 0.9]), truth.max()]
     np.testing.assert_allclose(wrong, expected, atol=0.01)
@@ -122,12 +122,12 @@ def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
 
 def test_the_curve_and_its_errors_belong_together() -> None:
     time, event, survival = _cohort()
-    curve = hazard_calibration_curve(time, event, survival, t=T)
+    curve = hazard_calibration_curve((time, event), survival, t=T)
     assert (np.diff(curve["predicted"]) > 0).all()
     assert ((curve["lower"] > 0) & (curve["lower"] < curve["observed"])).all()
     assert ((curve["observed"] < curve["upper"]) & (curve["upper"] < 1)).all()
     observed = np.interp(survival, curve["predicted"], curve["observed"])
-    errors = calibration_errors(time, event, survival, t=T)
+    errors = calibration_errors((time, event), survival, t=T)
     assert np.abs(observed - survival).mean() == pytest.approx(errors.ici, abs=1e-3)
     assert errors.e50 < errors.e90 < errors.e_max
 
@@ -135,9 +135,9 @@ def test_the_curve_and_its_errors_belong_together() -> None:
 def test_two_distinct_predictions_have_a_line() -> None:
     time, event, survival = _cohort()
     groups = np.where(survival > 0.5, 0.7, 0.3)
-    curve = hazard_calibration_curve(time, event, groups, t=T)
+    curve = hazard_calibration_curve((time, event), groups, t=T)
     assert curve["predicted"].tolist() == [0.3, 0.7]
-    errors = calibration_errors(time, event, groups, t=T)
+    errors = calibration_errors((time, event), groups, t=T)
     distance = np.abs(curve["observed"] - curve["predicted"])
     assert errors.e_max == pytest.approx(distance.max(), abs=1e-12)
 
@@ -145,18 +145,18 @@ def test_two_distinct_predictions_have_a_line() -> None:
 @pytest.mark.parametrize("function", [calibration_slope, calibration_intercept, calibration_errors])
 def test_certain_predictions_are_refused_with_a_remedy(function: Any) -> None:
     with pytest.raises(DataError, match=r"cut them, for instance with np.clip"):
-        function([1, 2, 3], [1, 1, 0], [0.0, 0.5, 0.6], t=2.5)
+        function(([1, 2, 3], [1, 1, 0]), [0.0, 0.5, 0.6], t=2.5)
 
 
 def test_what_is_refused() -> None:
     time, event = [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 0]
     for function in (calibration_slope, calibration_errors):
         with pytest.raises(DataError, match="all predictions are equal"):
-            function(time, event, [0.4] * 4, t=3.5)
+            function((time, event), [0.4] * 4, t=3.5)
         with pytest.raises(DataError, match="no finite maximum"):
-            function(time, event, [0.1, 0.2, 0.2, 0.3], t=1.5)
+            function((time, event), [0.1, 0.2, 0.2, 0.3], t=1.5)
     with pytest.raises(DataError, match="every prediction is 1"):
-        observed_expected_ratio(time, event, [1.0] * 4, t=3.5)
+        observed_expected_ratio((time, event), [1.0] * 4, t=3.5)
     for function in (calibration_slope, calibration_intercept, calibration_errors, observed_expected_ratio):
         with pytest.raises(DataError, match="no row has an event up to"):
-            function([1.0, 2.0], [0, 1], [0.4, 0.5], t=1.5)
+            function(([1.0, 2.0], [0, 1]), [0.4, 0.5], t=1.5)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeierBand,
@@ -26,8 +27,8 @@ def in_r(name: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", ["right", "truncated", "subjects"])
 def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
     r = in_r(name)
-    options = {part: r.get(part) for part in ("entry", "id")}
-    band = KaplanMeierBand.fit(r["time"], r["event"], sample_weight=r["weight"], **options)
+    y = Surv(r["time"], r["event"], entry=r.get("entry"), id=r.get("id"))
+    band = KaplanMeierBand.fit(y, sample_weight=r["weight"])
     found, known = band.at(r["times"]), np.isfinite(r["lower"])
     np.testing.assert_allclose(found.value, r["survival"], rtol=1e-12)
     np.testing.assert_allclose(found.lower[known], r["lower"][known], rtol=1e-12)
@@ -39,19 +40,18 @@ def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
 @pytest.mark.parametrize("name", ["right", "truncated", "counting"])
 def test_sampling_weights_give_the_robust_score_test_of_coxph(name: str) -> None:
     r = in_r(name)
-    rows = r["time"], r["event"], r["group"]
-    options: dict[str, Any] = {"sample_weight": r["weight"]} | {part: r.get(part) for part in ("entry", "id")}
-    assert logrank_test(*rows, **options).statistic == pytest.approx(r["logrank"][0], rel=1e-10)
+    y = Surv(r["time"], r["event"], entry=r.get("entry"), id=r.get("id"), weight=r["weight"])
+    assert logrank_test(y, r["group"]).statistic == pytest.approx(r["logrank"][0], rel=1e-10)
     if "stratified" in r:
-        test = logrank_test(*rows, **options, strata=r["stratum"])
+        test = logrank_test(y, r["group"], strata=r["stratum"])
         assert test.statistic == pytest.approx(r["stratified"][0], rel=1e-10)
 
 
 def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
     r = in_r("causes")
     rows = r["time"], r["cause"].astype(int), r["times"]
-    incidence = aalen_johansen(*rows, sample_weight=r["weight"])
-    error = aalen_johansen_error(*rows, sample_weight=r["weight"])
+    incidence = aalen_johansen(rows, sample_weight=r["weight"])
+    error = aalen_johansen_error(rows, sample_weight=r["weight"])
     for k in (1, 2):
         np.testing.assert_allclose(incidence[k - 1], r[f"incidence_{k}"], rtol=1e-12)
         np.testing.assert_allclose(error[k - 1], r[f"error_{k}"], rtol=1e-12)
@@ -77,12 +77,12 @@ def results(rows: dict[str, np.ndarray], weight: np.ndarray | None, **options: A
     y = rows["time"], rows["event"]
     options["sample_weight"] = weight
     for entry in (None, rows["entry"]):
-        band = KaplanMeierBand.fit(*y, entry=entry, **options)
+        band = KaplanMeierBand.fit(Surv(*y, entry=entry), **options)
         found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
         for strata in (None, rows["strata"]):
-            test = logrank_test(*y, rows["group"], entry=entry, strata=strata, **options)
+            test = logrank_test(Surv(*y, entry=entry), rows["group"], strata=strata, **options)
             found.append(np.array(test))
-    return [*found, aalen_johansen_error(rows["time"], rows["cause"], [3.0, 20.0], **options)]
+    return [*found, aalen_johansen_error((rows["time"], rows["cause"]), [3.0, 20.0], **options)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -116,10 +116,10 @@ def test_variance_is_the_sum_of_squared_numerical_derivatives() -> None:
     weight, step = rows["weight"] + 0.3, 1e-6
 
     def log_survival(w: np.ndarray) -> np.ndarray:
-        band = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=w, entry=rows["entry"])
+        band = KaplanMeierBand.fit(Surv(rows["time"], rows["event"], entry=rows["entry"]), sample_weight=w)
         return np.log(band.values[band.values > 0])
 
-    band = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"])
+    band = KaplanMeierBand.fit(Surv(rows["time"], rows["event"], entry=rows["entry"]), sample_weight=weight)
     inside = band.values > 0
     derivatives = [
         (log_survival(weight + step * unit) - log_survival(weight - step * unit)) / (2 * step)
@@ -146,15 +146,17 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
         "id": np.r_[id, id[split]],
     }
     assert split.sum() > 20
-    whole = KaplanMeierBand.fit(rows["time"], rows["event"], sample_weight=weight, entry=rows["entry"], id=id)
-    options = {"sample_weight": parts["weight"], "entry": parts["entry"], "id": parts["id"]}
-    cut_up = KaplanMeierBand.fit(parts["time"], parts["event"], **options)
+    whole = KaplanMeierBand.fit(
+        Surv(rows["time"], rows["event"], entry=rows["entry"], id=id), sample_weight=weight
+    )
+    y = Surv(*(parts[name] for name in ("time", "event")), entry=parts["entry"], id=parts["id"])
+    cut_up = KaplanMeierBand.fit(y, sample_weight=parts["weight"])
     np.testing.assert_allclose(whole.lower, cut_up.lower, rtol=1e-10)
     np.testing.assert_allclose(whole.upper, cut_up.upper, rtol=1e-10)
     one = logrank_test(
-        rows["time"], rows["event"], rows["group"], sample_weight=weight, entry=rows["entry"], id=id
+        Surv(rows["time"], rows["event"], entry=rows["entry"], id=id), rows["group"], sample_weight=weight
     )
-    other = logrank_test(parts["time"], parts["event"], parts["group"], **options)
+    other = logrank_test(y, parts["group"], sample_weight=parts["weight"])
     assert one.statistic == pytest.approx(other.statistic, rel=1e-10)
 
 
@@ -166,8 +168,8 @@ def test_effective_sample_size_of_equal_weights_is_their_number() -> None:
 def test_wrong_weights_raise() -> None:
     rows = [1.0, 2.0, 3.0], [1, 0, 1]
     with pytest.raises(DataError, match=r"weights='frequency' needs integers; got 0\.5 in row 1; use"):
-        KaplanMeierBand.fit(*rows, sample_weight=[1, 0.5, 2], weights="frequency")
+        KaplanMeierBand.fit(rows, sample_weight=[1, 0.5, 2], weights="frequency")
     with pytest.raises(ConfigError, match="weights: 'counts' is unknown"):
-        logrank_test(*rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
+        logrank_test(rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="id: rows of a subject overlap"):
-        KaplanMeierBand.fit(*rows, sample_weight=[1, 0.5, 2], id=[0, 0, 1])
+        KaplanMeierBand.fit(Surv(*rows, id=[0, 0, 1]), sample_weight=[1, 0.5, 2])

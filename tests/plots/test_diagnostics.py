@@ -52,7 +52,7 @@ def test_sharpness_counts_the_rows_above_each_probability() -> None:
 def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
     rng = np.random.default_rng(0)
     predicted = rng.uniform(0.3, 0.95, len(gbsg2))
-    curve = metrics.calibration_curve(gbsg2.time, gbsg2.event, predicted, t=1000.0)
+    curve = metrics.calibration_curve((gbsg2.time, gbsg2.event), predicted, t=1000.0)
     ax = plot_calibration(curve, predicted)
     diagonal, observed, ticks = ax.get_lines()
     np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
@@ -68,7 +68,7 @@ def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
 
 def test_a_decision_curve_needs_its_columns(gbsg2: SurvivalData) -> None:
     survival = np.linspace(0.2, 0.9, len(gbsg2))
-    table = metrics.net_benefit(gbsg2.time, gbsg2.event, survival, t=1000.0, thresholds=[0.1, 0.5])
+    table = metrics.net_benefit((gbsg2.time, gbsg2.event), survival, t=1000.0, thresholds=[0.1, 0.5])
     ax = plot_decision_curve(table)
     assert [line.get_label() for line in ax.get_lines()] == ["all", "none", "by the model"]
     assert ax.get_ylim()[0] < 0 < table["net_benefit"].max() < ax.get_ylim()[1]

@@ -26,7 +26,7 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     assert len(steps) == len(model) == len(ax.collections) == len(numbers)
     for number, observed, predicted in zip(numbers, steps, model, strict=True):
         inside = leaf == number
-        band = metrics.KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside])
+        band = metrics.KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
         times, values = observed.get_data()
         np.testing.assert_allclose(values, band.at(times).value)
         assert times[-1] == gbsg2.time[inside].max()
@@ -46,7 +46,7 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     ax, below = plot_groups(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=start))
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     band = metrics.KaplanMeierBand.fit(
-        *(part[leaf == 0] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 0]
+        Surv(*(part[leaf == 0] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 0])
     )
     times, values = steps[0].get_data()
     np.testing.assert_allclose(values, band.at(times).value)
@@ -61,7 +61,7 @@ def test_weights_enter_steps_and_model(fitted: SoftSurvivalTree, gbsg2: Survival
     weight[::5] = 0
     inside = (leaf == leaf.min()) & (weight > 0)
     y = gbsg2.time, gbsg2.event
-    band = metrics.KaplanMeierBand.fit(*(part[inside] for part in y), sample_weight=weight[inside])
+    band = metrics.KaplanMeierBand.fit(tuple(part[inside] for part in y), sample_weight=weight[inside])
     for ax, _ in (
         plot_groups(fitted, gbsg2.frame, y, sample_weight=weight),
         plot_groups(fitted, gbsg2.frame, Surv(*y, weight=weight / weight.sum())),

@@ -41,7 +41,9 @@ def test_incidences_are_stacked_by_group() -> None:
     )
     axes = plot_incidence(tree, x, Surv(time, cause, entry=start, causes=causes))
     seen, top = axes[0].lines[-1].get_data()
-    observed = aalen_johansen(time[inside], cause[inside], seen, 2, entry=start[inside]).sum(axis=0)
+    observed = aalen_johansen(
+        Surv(time[inside], cause[inside], causes="auto", entry=start[inside]), seen, n_causes=2
+    ).sum(axis=0)
     np.testing.assert_allclose(top, observed, rtol=1e-12)
     pyplot.close(axes[0].figure)
     with pytest.raises(DataError, match="one target for every row"):

@@ -97,7 +97,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "censoring_distribution": lambda: m.censoring_distribution(*TRAIN),
     "censoring_distribution, at risk": lambda: m.censoring_distribution(*TRAIN, tied_events="at_risk"),
     "censoring_floor": lambda: m.censoring_floor(m.censoring_distribution(*TRAIN)),
-    "KaplanMeier": lambda: m.KaplanMeier.fit(*TRAIN).at(GRID),
+    "KaplanMeier": lambda: m.KaplanMeier.fit(TRAIN).at(GRID),
     "ipcw_weights": lambda: m.ipcw_weights(*SEEN, train=TRAIN),
     "count_floored": lambda: m.count_floored(TIME, train=TRAIN),
     "count_beyond": lambda: m.count_beyond(TIME, train=TRAIN),

@@ -139,7 +139,7 @@ def test_the_table_of_groups_is_that_of_aalen_and_johansen(
 ) -> None:
     table = tree.group_table(data.frame, data.y, [300.0, 1e5])
     inside = tree.apply(data.frame) == table.index[0]
-    expected = metrics.aalen_johansen(data.time[inside], data.cause[inside], [300.0])
+    expected = metrics.aalen_johansen((data.time[inside], data.cause[inside]), [300.0])
     assert table["death", "AJ F(300)"].iloc[0] == expected[1, 0]
     assert table["relapse", "AJ F(100000)"].isna().all()
 
@@ -153,7 +153,7 @@ def test_predictions_and_scores(tree: CompetingRisksTree, data: SurvivalData) ->
     frame = tree.predict_cumulative_incidence(some, [100.0, 200.0], as_frame=True)
     np.testing.assert_allclose(frame["death", 200.0], tree.predict(some, "death", 200.0), rtol=1e-9)
     by_cause = [
-        metrics.concordance_harrell_risk(data.time, data.cause == k, tree.predict(data.frame, k))
+        metrics.concordance_harrell_risk((data.time, data.cause == k), tree.predict(data.frame, k))
         for k in (1, 2)
     ]
     assert tree.score(data.frame, y) == pytest.approx(np.mean(by_cause), abs=0.02)

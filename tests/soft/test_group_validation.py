@@ -52,7 +52,7 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
         np.mean([adjusted_rand_score(leaves[j], leaves[k]) for j in range(3) for k in range(j)])
     )
     assert found.p_value == pytest.approx(
-        metrics.logrank_test(*_y(gbsg2), order, strata=folds).p_value, rel=1e-6
+        metrics.logrank_test(_y(gbsg2), order, strata=folds).p_value, rel=1e-6
     )
     assert found.differ
 

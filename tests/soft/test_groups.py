@@ -41,7 +41,7 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
     curves = fitted.predict_survival_function(gbsg2.frame, [365.0, 1000.0])
     for number, row in table.iterrows():
         inside = leaf == number
-        band = metrics.KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside])
+        band = metrics.KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
         parts = ["estimate", "lower", "upper"]
         assert row["rows", ""] == inside.sum()
         assert row["events", ""] == gbsg2.event[inside].sum()
@@ -61,7 +61,7 @@ def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: Survival
     entry = 0.3 * gbsg2.time
     late = fitted.group_table(gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
     inside = fitted.apply(gbsg2.frame) == 0
-    band = metrics.KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside])
+    band = metrics.KaplanMeierBand.fit(Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]))
     np.testing.assert_allclose(late.loc[0, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
 
 

@@ -100,7 +100,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             assert row.filter(like="KM").isna().all()
             continue
         band = KaplanMeierBand.fit(
-            gbsg2.time[inside], gbsg2.event[inside], sample_weight=weight[inside], entry=entry[inside]
+            Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]), sample_weight=weight[inside]
         )
         medians = np.array([float(part) for part in band.quantile()])
         np.testing.assert_array_equal(

@@ -74,7 +74,7 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
             else:
                 grid = metrics.evaluation_times(test.time, train.time, "graf")
                 curves = tree.falling_curves(test.frame, grid)
-                value = -metrics.integrated_brier_score(*_y(test), curves, grid, train=_y(train))
+                value = -metrics.integrated_brier_score(_y(test), curves, grid, train=_y(train))
             assert table.loc[number, f"fold_{fold}"] == pytest.approx(value, abs=1e-6)
     columns = ["fold_0", "fold_1", "fold_2"]
     np.testing.assert_allclose(table["mean_score"], table[columns].mean(axis=1), rtol=1e-12)

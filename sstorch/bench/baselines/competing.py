@@ -65,14 +65,7 @@ class AalenJohansen:
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
         """Estimate the incidences; ``seed`` is not read."""
         jumps = np.unique(train.time[train.event])
-        curves = metrics.aalen_johansen(
-            train.time,
-            train.cause,
-            jumps,
-            len(train.cause_names),
-            sample_weight=train.sample_weight,
-            entry=train.entry,
-        )
+        curves = metrics.aalen_johansen(train.weighted_y, jumps)
 
         def values(X: object) -> FloatArray:
             return np.broadcast_to(curves, (len(schema.frame_of(X)), *curves.shape))

@@ -19,7 +19,7 @@ from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, SCORES, TREE, peer_table
 from sstorch.bench.report.results import measure_of
-from sstorch.data import SurvivalData
+from sstorch.data import Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import (
     ABSENT,
@@ -154,7 +154,7 @@ def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
     reverse = None
     if not data.event.all():
-        reverse = KaplanMeierBand.fit(data.time, ~data.event, entry=data.entry)
+        reverse = KaplanMeierBand.fit(Surv(data.time, ~data.event, entry=data.entry))
     followed = math.inf if reverse is None else float(reverse.quantile().value)
     median, *limits = (float(part) for part in _kaplan_meier(data).quantile())
     survival = f"{interval_text(median, *limits)}{run.in_unit}" if math.isfinite(median) else "not reached"
@@ -184,7 +184,7 @@ def _rows(run: Run) -> Section:
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
     """Kaplan-Meier of some rows, with their weights and entry times."""
-    return KaplanMeierBand.fit(data.time, data.event, sample_weight=data.sample_weight, entry=data.entry)
+    return KaplanMeierBand.fit(data.weighted_y)
 
 
 def _columns_table(run: Run) -> Table:
@@ -359,7 +359,7 @@ def _calibration(run: Run) -> Section:
         time, predicted = float(name[2:-1]), run.held_out[name].to_numpy(np.float64)
         try:
             panels.append(
-                (time, metrics.calibration_curve(data.time, data.event, predicted, t=time), predicted)
+                (time, metrics.calibration_curve((data.time, data.event), predicted, t=time), predicted)
             )
         except DataError as error:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
@@ -379,7 +379,7 @@ def _calibration(run: Run) -> Section:
     said = [
         f"{run.unit_of(time)}: mean predicted {number(float(np.mean(predicted)))}, Kaplan-Meier "
         f"{number(float(survival))}, mean distance of the curve from the diagonal "
-        f"{number(metrics.integrated_calibration_index(data.time, data.event, predicted, t=time))}."
+        f"{number(metrics.integrated_calibration_index((data.time, data.event), predicted, t=time))}."
         for (time, _, predicted), survival in zip(panels, observed, strict=True)
     ]
     caption = (

@@ -181,22 +181,12 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
     def _set_leaves(
         self, data: SurvivalData, rows: Observed, leaf: IntArray, task: CompetingLogLikelihood
     ) -> None:
-        n_leaves, n_causes = self.tree_.n_leaves, len(self.causes_)
+        n_leaves = self.tree_.n_leaves
         self.curves_ = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
         self.event_times_ = self.curves_.times
         inside = [leaf == number for number in range(n_leaves)]
         self.incidence_ = np.stack(
-            [
-                aalen_johansen(
-                    data.time[i],
-                    data.cause[i],
-                    self.event_times_,
-                    n_causes,
-                    sample_weight=rows.weight[i],
-                    entry=data.entry[i],
-                )
-                for i in inside
-            ]
+            [aalen_johansen(data.y[i], self.event_times_, sample_weight=rows.weight[i]) for i in inside]
         )
         horizons, ratios = self._horizons(), task.decisions(leaf, n_leaves)
         at = np.searchsorted(self.event_times_, horizons, side="right") - 1

@@ -24,7 +24,7 @@ def data() -> SurvivalData:
 
 def test_aalen_johansen_is_the_same_for_everybody(data: SurvivalData) -> None:
     found = AalenJohansen().fit(data, Schema.of(data.frame)).predict_cumulative_incidence(data.frame, TIMES)
-    expected = metrics.aalen_johansen(data.time, data.cause, TIMES)
+    expected = metrics.aalen_johansen((data.time, data.cause), TIMES)
     np.testing.assert_array_equal(found, np.broadcast_to(expected, (300, 2, 5)))
 
 
@@ -32,7 +32,7 @@ def test_kaplan_meier_of_every_cause_is_nearly_aalen_johansen(data: SurvivalData
     """exp(-H) is not the product limit, but close to it while many are at risk."""
     schema = Schema.of(data.frame)
     model = CauseSpecific(make_baseline("kaplan_meier")).fit(data, schema)
-    expected = metrics.aalen_johansen(data.time, data.cause, TIMES[:4])
+    expected = metrics.aalen_johansen((data.time, data.cause), TIMES[:4])
     found = model.predict_cumulative_incidence(data.frame, TIMES[:4])
     np.testing.assert_allclose(found[0], expected, atol=3e-3)
 
@@ -46,7 +46,7 @@ def test_cox_of_every_cause_orders_by_its_own_column(data: SurvivalData) -> None
     assert (np.diff(found, axis=2) >= 0).all()
     assert found.sum(axis=1).max() <= 1 + 1e-12
     for k in (1, 2):
-        assert metrics.concordance_wolbers(data.time, data.cause, found[:, k - 1, 3], k, tau=9.0) > 0.65
+        assert metrics.concordance_wolbers((data.time, data.cause), found[:, k - 1, 3], k, tau=9.0) > 0.65
     alone = model.baseline.fit(data.of_cause(1), schema)
     naive = 1 - alone.falling_curves(data.frame, TIMES)
     assert (found[:, 0] <= naive + 1e-12).all()  # the other cause takes its part
@@ -59,4 +59,4 @@ def test_boosting_predicts_incidences(data: SurvivalData) -> None:
     found = model.predict_cumulative_incidence(data.frame, TIMES)
     assert found.shape == (300, 2, 5)
     assert (np.diff(found, axis=2) >= 0).all()
-    assert metrics.concordance_wolbers(data.time, data.cause, found[:, 0, 3], 1, tau=9.0) > 0.6
+    assert metrics.concordance_wolbers((data.time, data.cause), found[:, 0, 3], 1, tau=9.0) > 0.6

@@ -108,7 +108,7 @@ def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:
 
 def _brier(curves: np.ndarray, grid: np.ndarray, data: SurvivalData) -> float:
     """The objective of OSST, row by row: left rectangles over distinct times, censorings after ties."""
-    weights = metrics.censoring_distribution(data.time, data.event, tied_events="at_risk")
+    weights = metrics.censoring_distribution((data.time, data.event), tied_events="at_risk")
     g_grid, g_row = weights.at(grid), weights.at(data.time)
     total = 0.0
     for k in range(len(grid) - 1):
@@ -196,7 +196,7 @@ def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
 def test_score_is_the_concordance_of_the_curves(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     y = (gbsg2.time, gbsg2.event)
     curves = fitted.predict_survival_function(gbsg2.frame, fitted.event_times_)
-    assert fitted.score(gbsg2.frame, y) == metrics.concordance_harrell(*y, curves, fitted.event_times_)
+    assert fitted.score(gbsg2.frame, y) == metrics.concordance_harrell(y, curves, fitted.event_times_)
     assert 0.6 < fitted.score(gbsg2.frame, y) < 0.75
     frame = fitted.predict_survival_function(gbsg2.frame[:2].set_axis(["a", "b"]), [5.0], as_frame=True)
     assert isinstance(frame, pd.DataFrame)

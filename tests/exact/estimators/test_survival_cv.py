@@ -143,7 +143,7 @@ def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
         alone = OptimalSurvivalTree(1, **settings).fit(train.frame, _y(train))
         grid = np.unique(test.time)
         curves = alone.predict_survival_function(test.frame, grid)
-        value = metrics.integrated_brier_score(*_y(test), curves, grid, train=_y(train), convention="osst")
+        value = metrics.integrated_brier_score(_y(test), curves, grid, train=_y(train), convention="osst")
         assert tree.cv_results_.loc[1, f"fold_{fold}"] == pytest.approx(-value, rel=1e-12)
         assert own.cv_results_.loc[1, f"fold_{fold}"] == alone.score(test.frame, _y(test))
 

@@ -1,0 +1,291 @@
+"""Outcomes as metrics read them: checked arrays of a `Surv`, or of a tuple (time, event).
+
+A function says which parts of an outcome it supports. What it does not support raises with the remedy, so
+that entry times, weights or competing causes are never ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import (
+    check_cause,
+    check_event,
+    check_integer,
+    check_same_order,
+    check_time,
+    check_weight,
+)
+from sstorch.data import Surv, as_surv
+from sstorch.exceptions import DataError
+
+
+class Observed(NamedTuple):
+    """Checked outcome of rows with one event; functions of this package take it as `y`, too.
+
+    Attributes:
+        time: observed times, shape (n,).
+        event: whether the event was observed, shape (n,).
+        entry: times from which rows were at risk, -inf for time zero, shape (n,); None if all were at risk
+            from time zero. A row is at risk at t where entry < t <= time.
+        weight: weights of the rows, shape (n,); None is one each.
+        id: subject of each row, as given, shape (n,); None if rows are subjects.
+    """
+
+    time: FloatArray
+    event: BoolArray
+    entry: FloatArray | None = None
+    weight: FloatArray | None = None
+    id: npt.NDArray[Any] | None = None
+
+    def take(self, rows: Any) -> Observed:
+        """Some rows: a mask or positions."""
+        return Observed(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+
+
+class ObservedCauses(NamedTuple):
+    """Checked outcome of rows with competing causes.
+
+    Attributes:
+        time: observed times, shape (n,).
+        cause: 1 .. K, 0 where the row was censored, shape (n,).
+        n_causes: K; the largest cause if the outcome has no names of causes.
+        entry: as of `Observed`.
+        weight: as of `Observed`.
+    """
+
+    time: FloatArray
+    cause: IntArray
+    n_causes: int
+    entry: FloatArray | None = None
+    weight: FloatArray | None = None
+
+    @property
+    def any_event(self) -> Observed:
+        """The same rows, each cause an event."""
+        return Observed(self.time, self.cause > 0, self.entry, self.weight)
+
+    def only(self, cause: int) -> Observed:
+        """The same rows, censored where another cause ended them."""
+        return Observed(self.time, self.cause == cause, self.entry, self.weight)
+
+
+# What functions take as `y`: the tuple is (time, event), or (time, cause) for scores of incidences.
+Outcome = (
+    Surv
+    | tuple[npt.ArrayLike, npt.ArrayLike]
+    | pd.DataFrame
+    | npt.NDArray[np.void]
+    | Observed
+    | ObservedCauses
+)
+
+
+def read_rows(
+    y: Outcome,
+    what: str,
+    *,
+    entry: bool = False,
+    weight: bool = False,
+    counts: bool = False,
+    sample_weight: npt.ArrayLike | None = None,
+    prefix: str = "",
+    **others: Any,
+) -> Observed:
+    """Read an outcome with one event.
+
+    Args:
+        y: outcome of n rows.
+        what: name of the function, for the messages.
+        entry: whether the function supports entry times.
+        weight: whether it supports weights. Equal ones are supported by all: they are one each.
+        counts: whether the size of equal weights matters, as that of frequency weights does.
+        sample_weight: weights in place of those of `y`, shape (n,).
+        prefix: goes before "time" and "event" in messages.
+        others: further arguments, one value a row, whose row labels have to be in the order of `y`.
+
+    Raises:
+        DataError: an outcome that cannot be used, of another type, or with a part that is not supported.
+    """
+    if isinstance(y, ObservedCauses):
+        y = y.any_event
+    if isinstance(y, Observed):
+        given = check_weight(sample_weight, y.time.size)
+        check_same_order(**others)
+        y = y if given is None else y._replace(weight=given)
+        _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
+        return y
+    if isinstance(y, tuple) and len(y) == 2:
+        check_same_order(**_parts(y, prefix, "event"), sample_weight=sample_weight, **others)
+        time = check_time(y[0], f"{prefix}time")
+        events = check_event(y[1], f"{prefix}event", time.size)
+        return Observed(time, events, weight=check_weight(sample_weight, time.size))
+    outcome = _as_surv(y, prefix)
+    name = f"{prefix.strip()}: " if prefix else ""
+    if outcome.causes is not None:
+        raise DataError(
+            f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
+            "or (time, cause > 0) for any cause"
+        )
+    check_same_order(y=outcome, sample_weight=sample_weight, **others)
+    time, events, _ = outcome.right_censored(f"{name}{what}")
+    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
+    return Observed(time, events, *parts, id=outcome.id)
+
+
+def read_causes(
+    y: Outcome,
+    what: str,
+    *,
+    entry: bool = False,
+    weight: bool = False,
+    counts: bool = False,
+    sample_weight: npt.ArrayLike | None = None,
+    n_causes: int | None = None,
+    prefix: str = "",
+    **others: Any,
+) -> ObservedCauses:
+    """Read an outcome with competing causes; arguments and errors are those of `read_rows`.
+
+    In a tuple (time, cause) causes are 0 for censored rows and 1 .. K, with K = `n_causes`, or the largest
+    cause if that is None.
+    """
+    if isinstance(y, ObservedCauses):
+        given = check_weight(sample_weight, y.time.size)
+        check_same_order(**others)
+        y = y if given is None else y._replace(weight=given)
+        _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
+        return y
+    if isinstance(y, tuple) and len(y) == 2:
+        check_same_order(**_parts(y, prefix, "cause"), sample_weight=sample_weight, **others)
+        time = check_time(y[0], f"{prefix}time")
+        codes = check_cause(y[1], f"{prefix}cause", time.size, n_causes)
+        count = int(codes.max()) if n_causes is None else n_causes
+        return ObservedCauses(time, codes, count, weight=check_weight(sample_weight, time.size))
+    outcome = _as_surv(y, prefix)
+    name = f"{prefix.strip()}: " if prefix else ""
+    if outcome.cause is None or outcome.causes is None:
+        raise DataError(f"{name}y has no causes, and {what} needs them; give Surv(time, cause, causes=...)")
+    check_same_order(y=outcome, sample_weight=sample_weight, **others)
+    time, _, _ = outcome.right_censored(f"{name}{what}")
+    count = len(outcome.causes) if n_causes is None else max(n_causes, len(outcome.causes))
+    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
+    return ObservedCauses(time, outcome.cause, count, *parts)
+
+
+def bounds_of(
+    y: Outcome, sample_weight: npt.ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Bounds of event times, (n,) each, and weights; exact and right-censored times are intervals, too.
+
+    Raises:
+        DataError: an outcome that cannot be used, with competing causes or entry times.
+    """
+    if isinstance(y, Surv) and y.lower is not None and y.upper is not None:
+        parts = _supported(y, "", "Turnbull's estimate", sample_weight, entry=False, weight=True)
+        return y.lower, y.upper, parts[1]
+    rows = read_rows(y, "Turnbull's estimate", weight=True, sample_weight=sample_weight)
+    return rows.time, np.where(rows.event, rows.time, np.inf), rows.weight
+
+
+def training(train: Outcome) -> Observed:
+    """Training rows that give the censoring distribution or Kaplan-Meier, with their weights.
+
+    Each cause ends observation as an event does.
+
+    Raises:
+        DataError: no outcome, or rows with entry times; the message has the argument's name.
+    """
+    if isinstance(train, Surv) and train.causes is not None:
+        return training_causes(train).any_event
+    return read_rows(_pair(train, "(time, event)"), _CENSORING, weight=True, prefix="train ")
+
+
+def training_causes(train: Outcome) -> ObservedCauses:
+    """As `training`, with the causes."""
+    return read_causes(_pair(train, "(time, cause)"), _CENSORING, weight=True, prefix="train ")
+
+
+def cause_number(y: Outcome, cause: int | str) -> int:
+    """Number of a cause, 1 .. K, by itself or, where the outcome has names, by its name.
+
+    Raises:
+        ConfigError: there is no such cause.
+    """
+    if isinstance(y, Surv) and y.coded_causes is not None:
+        return y.coded_causes.number(cause)
+    return check_integer("cause", cause, 1)
+
+
+_CENSORING = "an estimate from the training rows"
+
+
+def _pair(train: Any, names: str) -> Outcome:
+    """Training rows in an accepted form."""
+    if isinstance(train, Observed | ObservedCauses | Surv | pd.DataFrame) or (
+        isinstance(train, np.ndarray) and train.dtype.names
+    ):
+        return train
+    if not isinstance(train, tuple | list) or len(train) != 2:
+        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
+        raise DataError(f"train: expected the pair {names} of the training rows, or their Surv; got {got}.")
+    return train[0], train[1]
+
+
+def _as_surv(y: object, prefix: str) -> Surv:
+    try:
+        return as_surv(y)
+    except DataError as error:
+        if prefix:
+            raise DataError(f"{prefix.strip()}: {error}") from error
+        raise
+
+
+def _parts(y: tuple[Any, Any], prefix: str, second: str) -> dict[str, Any]:
+    return {f"{prefix}time": y[0], f"{prefix}{second}": y[1]}
+
+
+def _supported(
+    y: Surv,
+    name: str,
+    what: str,
+    sample_weight: npt.ArrayLike | None,
+    *,
+    entry: bool,
+    weight: bool,
+    counts: bool = False,
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Entry times and weights as of `Observed`."""
+    late = y.entry is not None and bool((y.entry > 0.0).any())
+    starts = np.where(y.entry > 0.0, y.entry, -np.inf) if late and y.entry is not None else None
+    given = check_weight(sample_weight, len(y))
+    uneven = None
+    if given is None and y.weight is not None and (counts or np.ptp(y.weight) > 0.0):
+        uneven = check_weight(y.weight, len(y))
+    _check_supported(starts, uneven, what, entry=entry, weight=weight, name=name)
+    return starts, uneven if given is None else given
+
+
+def _check_supported(
+    starts: FloatArray | None,
+    weights: FloatArray | None,
+    what: str,
+    *,
+    entry: bool,
+    weight: bool,
+    name: str = "",
+) -> None:
+    if starts is not None and not entry:
+        raise DataError(
+            f"{name}y has entry times (left truncation), and {what} takes every row as at risk from time "
+            "zero: score the rows at risk at a time (after=), see sstorch.metrics.at_landmark"
+        )
+    if weights is not None and not weight:
+        raise DataError(
+            f"{name}y has weights, and {what} does not support them: leave them out for the unweighted value"
+        )
