@@ -280,7 +280,7 @@ class SurvivalEstimator(FrameEstimator):
         X = to_rows(X)
         path = None if id is None and entry is None else Paths.of(entry, id, len(self._schema.frame_of(X)))
         if path is None and kind != "hazard":  # which asks what a row is at that time alone
-            self._refuse_unknown_future(after)
+            self._refuse_unknown_future(after, path=True)
         index = None if path is None else pd.Index(path.ids)
         if path is None and isinstance(X, pd.DataFrame):
             index = X.index
@@ -302,17 +302,22 @@ class SurvivalEstimator(FrameEstimator):
             return curves
         return pd.DataFrame(curves, columns=grid, index=index)
 
-    def _refuse_unknown_future(self, after: object) -> None:
-        """Refuse the survival of rows from time zero where columns change in ways that nobody knows.
+    def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
+        """Require ``after`` of a model with time-varying covariates.
+
+        Args:
+            after: as given by the user.
+            path: whether the method also accepts the covariate path of a subject, for the message.
 
         Raises:
-            ConfigError: the tree was trained on such rows, and ``after`` is None.
+            ConfigError: the model has time-varying covariates, and ``after`` is None.
         """
         if after is None and getattr(self, "time_varying_", False):
+            along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
             raise ConfigError(
-                "this tree was trained on people whose columns change with time, and what a row will be "
-                "later is not known: give the path (entry= and id= of each row), after= for the time that is "
-                "left to somebody who is alive then and stays as the row says, or after=0 from the beginning"
+                "the model has time-varying covariates: one row does not determine survival from time zero. "
+                "Pass after=, a time at which the subject is at risk and from which its covariates stay as "
+                f"in the row (after=0 from time zero){along}"
             )
 
     def _curves_along(
@@ -424,6 +429,7 @@ class IncidenceEstimator(SurvivalEstimator):
     def _set_causes(self, data: SurvivalData) -> None:
         """Take over what training rows say of causes and times."""
         self.causes_, self.outcome_type_ = data.cause_names, data.outcome_type
+        self.time_varying_ = data.time_varying
         self.horizon_ = median_event_time(data)
 
     @overload

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sstorch.checks import check_columns_exist, wording
+from sstorch.checks import wording
+from sstorch.data import Surv
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.prediction import load_tree
@@ -29,6 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows for ranges and typical values")
     parser.add_argument("--time", metavar="COLUMN", help="of FILE: with --event, draws Kaplan-Meier curves")
     parser.add_argument("--event", metavar="COLUMN", help="of FILE")
+    parser.add_argument("--entry", metavar="COLUMN", help="of FILE: entry times of the rows")
+    parser.add_argument("--id", metavar="COLUMN", help="of FILE: subjects of the rows")
+    parser.add_argument(
+        "--after",
+        type=float,
+        metavar="TIME",
+        help="patients are at risk then, their values stay as entered, and times count from there; "
+        "needed by a model with time-varying covariates (0: time zero)",
+    )
     parser.add_argument("--horizons", nargs="+", type=float, metavar="TIME", help="times in the result")
     parser.add_argument("--title", default="Survival calculator")
     parser.add_argument("--outcome", default="survival", help="what is predicted, in words")
@@ -42,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asked = parser.parse_args(arguments)
         if (asked.time is None) != (asked.event is None) or (asked.time and not asked.data):
             raise ConfigError("--time and --event belong together, and name columns of --data")
+        if asked.time is None and (asked.entry or asked.id):
+            raise ConfigError("--entry and --id go with --time and --event")
         model = load_tree(asked.model.expanduser())
         X, y = None, None
         if asked.data is not None:
@@ -49,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             try:
                 X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
                 if asked.time is not None:
-                    check_columns_exist([asked.time, asked.event], list(X.columns))
-                    y = (X[asked.time], X[asked.event])
+                    y = Surv.of(X, asked.time, asked.event, entry=asked.entry, id=asked.id)
             except DataError as error:
                 raise DataError(f"{file}: {error}") from error
         else:
@@ -65,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 labels=_texts(asked.label, "--label"),
                 units=_texts(asked.unit, "--unit"),
                 outcome=asked.outcome,
+                after=asked.after,
             )
         print(f"done: {asked.page}")
 

@@ -43,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
     parser.add_argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--times", nargs="+", type=float, metavar="TIME", help="a column S(TIME) for each")
+    parser.add_argument(
+        "--after",
+        type=float,
+        metavar="TIME",
+        help="rows are at risk then, stay as they are, and times count from there; "
+        "needed by a model with time-varying covariates (0: time zero)",
+    )
     parser.add_argument("--id", metavar="COLUMN", help="column that names the rows; else they are numbered")
     parser.add_argument("--out", type=Path, metavar="CSV", help="file that is written, else the terminal")
     parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
@@ -55,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             frame, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
             with wording(lines=lines, options="--"):
-                table = predictions(model, frame, asked.times or [], asked.id)
+                table = predictions(model, frame, asked.times or [], asked.id, asked.after)
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
         text = table.to_csv(index=False, lineterminator="\n")
@@ -95,7 +102,11 @@ def load_tree(folder: Path) -> SurvivalTree:
 
 
 def predictions(
-    model: SurvivalTree, frame: pd.DataFrame, times: Sequence[float], name: str | None = None
+    model: SurvivalTree,
+    frame: pd.DataFrame,
+    times: Sequence[float],
+    name: str | None = None,
+    after: float | None = None,
 ) -> pd.DataFrame:
     """What a tree predicts, a row for each row.
 
@@ -104,6 +115,7 @@ def predictions(
         frame: raw columns, (n, ...), those of training among them.
         times: where curves are wanted, in the unit of the training times.
         name: column that names the rows; they are numbered from 1 if None.
+        after: time at which the rows are at risk, from which times and the median count; None for time zero.
 
     Returns:
         ``name`` or ``row``, ``leaf``, ``S(t)`` for each time, and ``median``, the time at which S is 1/2 (inf
@@ -111,6 +123,7 @@ def predictions(
 
     Raises:
         DataError: a column is missing or holds the wrong kind of value, or a time is no time.
+        ConfigError: the model has time-varying covariates, and ``after`` is None.
     """
     if name is not None:
         check_columns_exist((name,), list(frame.columns))
@@ -118,6 +131,6 @@ def predictions(
     columns = {str(label.name): label.to_numpy(), "leaf": model.apply(frame)}
     if len(times):
         grid = check_times(times)
-        curves = model.predict_survival_function(frame, grid)
+        curves = model.predict_survival_function(frame, grid, after=after)
         columns |= {f"S({time:g})": curves[:, k] for k, time in enumerate(grid)}
-    return pd.DataFrame(columns | {"median": model.predict_quantile(frame, 0.5)})
+    return pd.DataFrame(columns | {"median": model.predict_quantile(frame, 0.5, after)})

@@ -21,6 +21,8 @@ _IDS_SHOWN = 3
 # Rows that follow another of their value, and the share of them that begin where that one ends, from which a
 # column is taken for the subjects; gaps in a history are why the share is below one.
 _MIN_FOLLOWING, _FOLLOWING = 10, 0.9
+# Condition under which one row of a model with time-varying covariates determines survival from time zero.
+CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 
 def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:

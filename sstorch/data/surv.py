@@ -492,6 +492,14 @@ class Surv:
         """Each cause as the event; the same outcome where there is one event."""
         return self._of_parts(**self._parts() | {"causes": None})
 
+    def from_landmark(self, after: float) -> Self:
+        """The same outcome with times that count from a landmark, at which all rows are at risk or enter later."""
+        parts = self._parts()
+        parts["time"] = parts["time"] - after
+        if self.entry is not None:
+            parts["entry"] = np.maximum(self.entry - after, 0.0)
+        return self._of_parts(**parts)
+
     def entering(self, after: float) -> Self:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})

@@ -114,7 +114,7 @@ class Calculator:
         code = JavaScript().source(self.formula, self.title).replace("</", "<\\/")
         parts = {
             "TITLE": escape(self.title),
-            "SUBTITLE": escape(self.subtitle),
+            "SUBTITLE": escape(f"{self.subtitle}. {self.formula.condition}".removesuffix(". ")),
             "WARNING": escape(WARNING),
             "CURVE": escape(f"{self.outcome.capitalize()} over time"),
             "FOOTER": escape(self.footer),

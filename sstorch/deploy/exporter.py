@@ -63,8 +63,22 @@ class DeployableTree:
         """The tree as a formula; raises NotFittedError before there is one."""
 
     @abstractmethod
-    def _deployed(self) -> Deployed:
-        """What the page and the head of the code tell of it."""
+    def _deployed(self, medians: bool) -> Deployed:
+        """What the page and the head of the code tell of it.
+
+        Args:
+            medians: whether the line on each leaf has its median survival from time zero.
+        """
+
+    @abstractmethod
+    def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
+        """Require ``after`` of a model with time-varying covariates."""
+
+    def _conditional(self, after: float | None) -> Formula:
+        """The formula of S(t), or of S(after + t) / S(after)."""
+        formula = self._formula()
+        self._refuse_unknown_future(after)
+        return formula.conditional(after)
 
     @abstractmethod
     def _cleaned(self, X: object) -> pd.DataFrame:
@@ -75,7 +89,12 @@ class DeployableTree:
         """Leaf of each row, shape (n,)."""
 
     def export_code(
-        self, language: Language, path: str | Path | None = None, *, horizon: float | None = None
+        self,
+        language: Language,
+        path: str | Path | None = None,
+        *,
+        horizon: float | None = None,
+        after: float | None = None,
     ) -> str:
         """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
@@ -90,20 +109,24 @@ class DeployableTree:
             language: ``"python"``, ``"javascript"`` or ``"sql"``.
             path: file to write; None writes none.
             horizon: time of the query, which needs one, or of functions that are called without a time.
+            after: time at which the patients are at risk: the code then computes S(after + t) / S(after) of
+                a patient whose covariates stay as given, times count from there, and its head says so. nan
+                (NULL) where S(after) is 0. A model with time-varying covariates needs it; 0 is time zero.
 
         Returns:
             the code.
 
         Raises:
-            ConfigError: the language does not exist, a query has no horizon, the file cannot be written, or
-                the leaves are of a family without a formula (``generalized_gamma``).
+            ConfigError: the language does not exist, a query has no horizon, the file cannot be written, the
+                leaves are of a family without a formula (``generalized_gamma``), or the model has
+                time-varying covariates and ``after`` is None.
         """
-        code = export_code(self._formula(), language, self._headline(), horizon)
+        code = export_code(self._conditional(after), language, self._headline(), horizon)
         if path is not None:
             _write(path, code)
         return code
 
-    def export_onnx(self, path: str | Path) -> None:
+    def export_onnx(self, path: str | Path, *, after: float | None = None) -> None:
         """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
 
         Inputs are the columns by name, (N, 1): float64 with NaN where missing, or strings, "" where missing;
@@ -111,13 +134,14 @@ class DeployableTree:
 
         Args:
             path: file, by convention ``*.onnx``.
+            after: as in :meth:`export_code`.
 
         Raises:
-            ConfigError: the file cannot be written, or the leaves are of a family without a formula
-                (``generalized_gamma``).
+            ConfigError: the file cannot be written, the leaves are of a family without a formula
+                (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
             ImportError: onnx is not installed.
         """
-        export_onnx(self._formula(), path, self._headline())
+        export_onnx(self._conditional(after), path, self._headline())
 
     def export_calculator(
         self,
@@ -130,6 +154,7 @@ class DeployableTree:
         labels: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcome: str = "survival",
+        after: float | None = None,
     ) -> None:
         """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
@@ -149,13 +174,22 @@ class DeployableTree:
             labels: names of columns as the page calls them.
             units: of numeric columns.
             outcome: what S(t) is called, such as ``"recurrence-free survival"``.
+            after: as in :meth:`export_code`; Kaplan-Meier is then of the rows at risk at that time, from
+                there, and horizons count from there.
 
         Raises:
-            ConfigError: the file cannot be written, a name is no column, a horizon is beyond the last
-                training event, or the leaves are of a family without a formula (``generalized_gamma``).
-            DataError: the rows cannot be read.
+            ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
+                last training event, the leaves are of a family without a formula (``generalized_gamma``), or
+                the model has time-varying covariates and ``after`` is None.
+            DataError: the rows cannot be read, or lack the entry or id that the training rows had.
         """
-        formula, facts = self._formula(), self._deployed()
+        formula = self._conditional(after)
+        facts = self._deployed(medians=after is None)
+        start = formula.after or 0.0
+        if not (events := self.event_times_[self.event_times_ > start] - start).size:
+            raise ConfigError(
+                f"after={start:g} is not before the last training event, {self.event_times_[-1]:g}"
+            )
         names = [field.name for field in facts.fields]
         labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
         if y is not None and X is None:
@@ -164,12 +198,12 @@ class DeployableTree:
             replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
             for field in facts.fields
         ]
-        groups, last = [PageGroup(text) for text in facts.groups], float(self.event_times_[-1])
+        groups, last = [PageGroup(text) for text in facts.groups], float(events[-1])
         if X is not None:
             frame = self._cleaned(X)
             fields = [_field_of_rows(field, frame[field.name]) for field in fields]
             if y is not None:
-                groups = _group_curves(groups, self.apply(X), outcome_of(self, y), last)
+                groups = _group_curves(groups, self.apply(X), outcome_of(self, y), start, last)
         page = Calculator(
             title,
             f"{facts.kind}, {facts.rows}",
@@ -177,7 +211,7 @@ class DeployableTree:
             fields,
             [replace(node, text=_renamed(node.text, labels)) for node in facts.nodes],
             groups,
-            check_horizons(horizons, round_horizons(self.event_times_, facts.time_unit), last),
+            check_horizons(horizons, round_horizons(events, facts.time_unit), last),
             last,
             facts.time_unit,
             outcome,
@@ -186,7 +220,7 @@ class DeployableTree:
         _write(path, page.html())
 
     def _headline(self) -> str:
-        facts = self._deployed()
+        facts = self._deployed(medians=False)
         unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
         return f"{facts.kind}, {facts.rows}.{unit}"
 
@@ -215,18 +249,21 @@ def _group_curves(
     groups: Sequence[PageGroup],
     leaf: IntArray,
     y: Surv,
+    start: float,
     last: float,
 ) -> list[PageGroup]:
-    """With Kaplan and Meier's curves of the rows, as far as they go and are drawn."""
+    """With Kaplan-Meier curves of the rows at risk from a time on, as far as they go and are drawn."""
     if len(y) != len(leaf):
         raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
     time, _, _ = y.right_censored("Kaplan-Meier")
+    leaf, y = leaf[time > start], y[time > start].any_cause().from_landmark(start)
+    time = time[time > start] - start
     weight = np.ones(len(time)) if y.weight is None else y.weight
     curves = []
     for number, group in enumerate(groups):
         inside = (leaf == number) & (weight > 0)
         if inside.any():
-            band = KaplanMeierBand.fit(y[inside].any_cause())
+            band = KaplanMeierBand.fit(y[inside])
             end = min(float(time[inside].max()), last)
             times = np.append(band.times[band.times < end], end)
             steps, survival = thinned_steps(times, band.at(times).value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sstorch.exceptions import ConfigError
@@ -263,25 +263,73 @@ class Formula:
         group: position of the person's leaf, 0 ... from left to right.
         survival: S(t) of the person, ``TIME`` in original units.
         horizon: the time that was put in the place of ``TIME``; None if it is free.
+        after: time at which the person is known to be at risk, from which ``TIME`` counts; None if ``TIME``
+            counts from zero and nothing is supposed.
     """
 
     columns: dict[str, tuple[str, ...] | None]
     group: Expression
     survival: Expression
     horizon: float | None = None
+    after: float | None = None
 
     def at(self, horizon: float) -> Formula:
         """The same at one time: what depends on it alone is a number."""
-        if not (math.isfinite(horizon) and horizon >= 0):
-            raise ConfigError(f"horizon must be a time >= 0, got {horizon!r}")
-        memo: dict[int, Expression] = {}
+        time = constant(_time(horizon, "horizon"))
+        return replace(
+            self,
+            group=_with_time(self.group, time),
+            survival=_with_time(self.survival, time),
+            horizon=horizon,
+        )
 
-        def fixed(a: Expression) -> Expression:
-            if id(a) not in memo:
-                memo[id(a)] = constant(horizon) if a.op == "time" else rebuilt(a, [fixed(b) for b in a.args])
-            return memo[id(a)]
+    def conditional(self, after: float | None) -> Formula:
+        """The same for a person who is at risk at a time: S(after + t) / S(after), nan where S(after) is 0.
 
-        return Formula(self.columns, fixed(self.group), fixed(self.survival), horizon)
+        Args:
+            after: >= 0, original units; None leaves the formula as it is.
+
+        Raises:
+            ConfigError: `after` is no time.
+        """
+        if after is None:
+            return self
+        start = _time(after, "after")
+        if not start:
+            return replace(self, after=start)
+        alive = let("survival_then", _with_time(self.survival, constant(start)))
+        later = let("survival_later", _with_time(self.survival, TIME + start))
+        return replace(self, survival=where(alive > 0.0, later / alive, math.nan), after=start)
+
+    @property
+    def condition(self) -> str:
+        """What is supposed of a person, as a sentence; empty if nothing is."""
+        if self.after is None:
+            return ""
+        if not self.after:
+            return "Survival from time 0 of a subject whose covariates stay as entered."
+        return (
+            f"For a subject at risk at {self.after:g}, whose covariates stay as entered: times count from "
+            f"{self.after:g}."
+        )
+
+
+def _time(value: float, name: str) -> float:
+    if not (math.isfinite(value) and value >= 0):
+        raise ConfigError(f"{name} must be a time >= 0, got {value!r}")
+    return float(value)
+
+
+def _with_time(a: Expression, time: Expression) -> Expression:
+    """An expression with another one in the place of ``TIME``."""
+    memo: dict[int, Expression] = {}
+
+    def moved(a: Expression) -> Expression:
+        if id(a) not in memo:
+            memo[id(a)] = time if a.op == "time" else rebuilt(a, [moved(b) for b in a.args])
+        return memo[id(a)]
+
+    return moved(a)
 
 
 def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:

@@ -66,7 +66,7 @@ def export_onnx(formula: Formula, path: str | Path, title: str) -> None:
     graph.node("Expand", survival, shape, output="survival")
     integer = graph.node("Cast", graph.node("Add", group, graph.rows()), to=onnx.TensorProto.INT64)
     graph.node("Identity", integer, output="group")
-    model = graph.model(title)
+    model = graph.model(f"{title} {formula.condition}".strip())
     onnx.checker.check_model(model)
     try:
         write_whole(Path(path).expanduser(), model.SerializeToString())

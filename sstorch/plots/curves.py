@@ -16,7 +16,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.plots.figures import COLOURS, ShownFigure, given_or_new, time_label
+from sstorch.plots.figures import COLOURS, ShownFigure, given_or_new, survival_text, time_label
 
 _PARTS = ("train", "test")
 # More rhos than this have slanted labels.
@@ -83,7 +83,8 @@ def plot_survival_by_leaf(
         label = f"leaf {number}: {inside.sum()} rows"
         (line,) = ax.plot(grid, curves[inside].mean(axis=0), color=colour, linewidth=2.5, label=label)
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
-    ax.set(xlabel=time_label(tree, unit), ylabel="predicted survival", ylim=(0, 1.02), xlim=(0, grid[-1]))
+    label = survival_text(tree, "predicted survival")
+    ax.set(xlabel=time_label(tree, unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax

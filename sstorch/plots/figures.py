@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sstorch.data.persons import CONSTANT_COVARIATES
+
 COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
 
@@ -50,6 +52,11 @@ def detached(axes: Sequence[Axes]) -> Figure:
 def given_or_new(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     """The axes, or those of a new figure, in inches, if there are none."""
     return new_figure(width, height, "constrained").subplots() if ax is None else ax
+
+
+def survival_text(tree: object, text: str) -> str:
+    """A text on survival from time zero, with the condition under which one row determines it."""
+    return f"{text}\n{CONSTANT_COVARIATES}" if getattr(tree, "time_varying_", False) else text
 
 
 def time_label(tree: object, unit: str | None) -> str:

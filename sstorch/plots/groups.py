@@ -20,7 +20,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import COLOURS, new_figure, time_label
+from sstorch.plots.figures import COLOURS, new_figure, survival_text, time_label
 
 _INK, _GREY = "#222222", "#777777"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
@@ -109,7 +109,7 @@ def plot_groups(
     _label_ends(ax, ends, _LABEL / (ax.get_position().height * height))
     handles = [
         Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
-        Line2D([], [], color=_INK, linestyle="--", label="model, mean"),
+        Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
     _number_at_risk(below, ax, time[counted], since[counted], group[counted])

@@ -16,7 +16,7 @@ from sstorch.checks import check_weight
 from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
-from sstorch.plots.figures import COLOURS, new_figure, time_label
+from sstorch.plots.figures import COLOURS, new_figure, survival_text, time_label
 
 # Inches: of a panel, and of the room for the legend above.
 _WIDTH, _HEIGHT, _LEGEND = 3.0, 3.0, 0.55
@@ -32,7 +32,7 @@ class TreeWithIncidences(Protocol):
     def apply(self, X: object) -> IntArray:
         """Leaf of each row, (n,)."""
 
-    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike, *, after: float) -> FloatArray:
         """Incidences, (n, K, n_times)."""
 
 
@@ -78,7 +78,7 @@ def plot_incidence(
     counted = weight > 0
     last = float(np.quantile(time[counted], 0.95)) if end is None else end
     grid = np.linspace(0.0, last, 121)
-    predicted = tree.predict_cumulative_incidence(X, grid)
+    predicted = tree.predict_cumulative_incidence(X, grid, after=0.0)
     rows = {number: counted & (group == number) for number in np.unique(group[counted])}
     means = {
         number: np.average(predicted[inside], axis=0, weights=weight[inside])
@@ -102,7 +102,7 @@ def plot_incidence(
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         ax.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("share of the group")
+    panels[0].set_ylabel(survival_text(tree, "share of the group"))
     handles = [
         *(
             Patch(color=colour, alpha=0.55, label=name)

@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.plots.curves import TreeWithCurves
 from sstorch.plots.figures import COLOURS, new_figure, time_label
 
@@ -224,9 +225,16 @@ def plot_soft_tree(
         f"Leaves: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of the persons' "
         "curves (their spread, no confidence interval)."
     ]
+    caption += _condition(tree)
     if any(str(rule).endswith(">= 0") for rule in gates["rule"]):
         caption.insert(0, "Bars: change of the score over a column's range; blue draws left, red right.")
     return _draw_tree(node(1), figure, caption)
+
+
+def _condition(tree: object) -> list[str]:
+    """A line on what survival from time zero supposes; none where nothing is."""
+    varying = getattr(tree, "time_varying_", False)
+    return [f"Survival is from time zero {CONSTANT_COVARIATES}."] if varying else []
 
 
 def _draw_bars(effects: pd.DataFrame, n_features: int, ax: Axes) -> None:
@@ -327,7 +335,7 @@ def plot_optimal_tree(
         question = exact.names[exact.feature[number]]
         return _Node(f"{total} row{'s' * (total != 1)}", partial(_write, text=question), branches), total
 
-    caption = [] if curves is None else ["Leaves: survival of their training rows."]
+    caption = [] if curves is None else ["Leaves: survival of their training rows.", *_condition(tree)]
     return _draw_tree(node(0)[0], figure, caption)
 
 

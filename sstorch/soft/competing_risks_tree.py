@@ -21,6 +21,7 @@ from sstorch.checks import check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.encodings import NumericEncodings
 from sstorch.data.oddities import Oddity, few_events, tell
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, FormatError
@@ -62,7 +63,7 @@ class CauseExplanation(Explanation):
         for name, row in self.incidence.iterrows():
             at = ", ".join(f"F({time:g}) = {value:.3f}" for time, value in row.items())
             parts.append(f"{name} {at}")
-        return f"hazard of {self.cause}; predicted incidence of " + "; of ".join(parts)
+        return f"hazard of {self.cause}; predicted incidence of {'; of '.join(parts)}{self._condition}"
 
 
 class CompetingRisksTree(IncidenceEstimator):
@@ -322,6 +323,8 @@ class CompetingRisksTree(IncidenceEstimator):
             f"Groups{unit}; F(t) is the mean predicted incidence of a cause, AJ that of Aalen and Johansen",
         ]
         lines.append("in the rows that have placed the gates")
+        if self.time_varying_:
+            lines.append(f"F(t) is from time zero {CONSTANT_COVARIATES}")
         for name in self.causes_:
             part = table[name].reset_index()
             text = part.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
@@ -348,7 +351,7 @@ class CompetingRisksTree(IncidenceEstimator):
         name = self.causes_[self._number(cause) - 1]
         tree, horizons = self.trees_[name], self._horizons()
         alone = explain_row(tree._tree, tree._cleaned(x), horizons, {})
-        found = self.predict_cumulative_incidence(x, horizons)[0]
+        found = self._incidences(x, horizons)[0]
         table = pd.DataFrame(found, index=pd.Index(self.causes_, name="cause"), columns=horizons)
         return CauseExplanation(**vars(alone), cause=name, incidence=table)
 
@@ -409,6 +412,7 @@ class CompetingRisksTree(IncidenceEstimator):
             estimator = cls(leaf=leaf, min_leaf=state["parameters"]["min_leaf"], **shared)
             estimator.trees_ = dict(zip(names, trees, strict=True))
             estimator.causes_, estimator.outcome_type_ = names, outcome
+            estimator.time_varying_ = first.time_varying_
             estimator.event_times_ = tensors["event_times"].numpy()
             estimator.horizon_ = float(state["horizon"])
             table = state["group_table"]

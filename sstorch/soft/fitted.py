@@ -51,12 +51,15 @@ class FittedTree:
         preprocessor: fitted on the training rows.
         prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
         time_unit: of its times, as texts name it; None if not known.
+        time_varying: whether training subjects had several rows, so that one row does not determine survival
+            from time zero: texts then say on what condition it holds.
     """
 
     module: SoftTree
     preprocessor: Preprocessor
     prediction: Prediction = "hbp"
     time_unit: str | None = None
+    time_varying: bool = False
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Encoded features of rows, (n, p), on the device of the tree."""
@@ -246,12 +249,13 @@ class FittedTree:
         module.load_state_dict(tensors)
         return cls(module, preprocessor, state["parameters"]["prediction"])
 
-    def export(self, path: Path, event_times: FloatArray) -> None:
+    def export(self, path: Path, event_times: FloatArray, after: float | None = None) -> None:
         """Write S(t | x) as one file that torch runs without this package, with a JSON beside it in the file.
 
         Args:
             path: of the file.
             event_times: distinct training event times, for the JSON.
+            after: time at which rows are at risk, for S(after + t | x) / S(after | x); None for S(t | x).
 
         Raises:
             ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace.
@@ -275,9 +279,10 @@ class FittedTree:
             "features": names,
             "event_times": event_times.tolist(),
             "output": "survival function, rows x times",
+            "after": after,
         }
         with torch.no_grad():
-            program = torch.export.export(PredictionModule(self).eval(), example, dynamic_shapes=free)
+            program = torch.export.export(PredictionModule(self, after).eval(), example, dynamic_shapes=free)
         try:
             torch.export.save(program, path, extra_files={METADATA: json.dumps(facts)})
         except (OSError, RuntimeError) as error:
@@ -294,14 +299,16 @@ class PredictionModule(nn.Module):
 
     Args:
         fitted: the tree and its preprocessing.
+        after: time at which rows are at risk, from which times count; None or 0 for time zero.
     """
 
     offset: Tensor
     scale: Tensor
     fill: Tensor
 
-    def __init__(self, fitted: FittedTree) -> None:
+    def __init__(self, fitted: FittedTree, after: float | None = None) -> None:
         super().__init__()
+        self.after = after or 0.0
         self.tree, self.prediction = fitted.module, fitted.prediction
         preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
         basis = preprocessor.basis_
@@ -322,11 +329,15 @@ class PredictionModule(nn.Module):
             times: shape (T,) float64, original units, >= 0.
 
         Returns:
-            S(t | x), shape (N, T).
+            S(t | x) or S(after + t | x) / S(after | x), shape (N, T).
         """
         known = torch.where(torch.isnan(x), self.fill, x)
         encoded = self.basis((known - self.offset) * self.scale).to(self.tree.log_time_scale.dtype)
-        return self.tree.survival(encoded, times, self.prediction)
+        if not self.after:
+            return self.tree.survival(encoded, times, self.prediction)
+        start = torch.full_like(times[:1], self.after)
+        survival = self.tree.survival(encoded, torch.cat([start, start + times]), self.prediction)
+        return survival[:, 1:] / survival[:, :1]
 
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:

@@ -228,17 +228,18 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
     return _Functions(parts, columns, basis.mixing)
 
 
-def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule]) -> Deployed:
+def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
     """What the page tells of a tree: all its nodes, those too that no training row has reached.
 
     Args:
         tree: trained.
         nodes: its :func:`~sstorch.soft.reading.node_table`.
         rules: of its gates.
+        medians: whether texts on the leaves have the predicted median from time zero.
     """
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
-    lines = leaf_texts(tree, nodes)
+    lines = leaf_texts(tree, nodes, medians)
     groups = [lines.get(leaf, "no training rows").split(": ", 1)[-1] for leaf in topology.leaves]
     shown = []
     for node in order:

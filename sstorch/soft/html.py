@@ -7,6 +7,7 @@ from html import escape
 
 import pandas as pd
 
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.soft.fitted import FittedTree
 from sstorch.soft.reading import group_rows, leaf_texts, longer_sides, shown_node
 from sstorch.soft.rules import GateRule
@@ -43,6 +44,8 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
     unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
     note = f"S(t): mean predicted survival of the rows of a leaf{unit}; KM: Kaplan-Meier of the same rows"
+    if tree.time_varying:
+        note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
     return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch._version import __version__
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import Block, Bullets, Cell, Code, Document, Paragraph, Section, Table, number
 from sstorch.soft.fitted import FittedTree
@@ -18,6 +19,10 @@ LIMITS = (
     "Nothing in it is causal: a gate on a treatment says who lives longer, not what the treatment does.",
     "Coefficients are shrunk and have no standard errors.",
     "Curves take censoring to be independent of what happens later, given the columns.",
+)
+_TIME_VARYING = (
+    "Covariates are time-varying: one row does not determine survival from time zero. Survival is predicted "
+    f"for a subject at risk at a given time, {CONSTANT_COVARIATES}, or along a path of rows."
 )
 
 
@@ -66,7 +71,9 @@ def model_card(
     ]
     table = Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in facts], left=frozenset({1}))
     horizons = " ".join(f"{time:g}" for time in round_horizons(event_times, tree.time_unit))
-    use = Code(f"sstorch-predict MODEL rows.csv --times {horizons}")
+    after = " --after 0" if tree.time_varying else ""
+    use = Code(f"sstorch-predict MODEL rows.csv --times {horizons}{after}")
+    limits = [*LIMITS, *([_TIME_VARYING] if tree.time_varying else [])]
     return Document(
         "Model card",
         f"A soft survival tree of {rows[0]} rows",
@@ -74,7 +81,7 @@ def model_card(
             Section("Facts", [table]),
             Section("Groups", [Bullets(groups), Code(rules)]),
             Section("How good it is", [*_scores(scores, validation), *map(Code, said)]),
-            Section("Limits", [Bullets(LIMITS)]),
+            Section("Limits", [Bullets(limits)]),
             Section("Use", [use]),
         ],
     )

@@ -14,8 +14,9 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_after
 from sstorch.data import SurvivalData
-from sstorch.data.persons import Paths
+from sstorch.data.persons import CONSTANT_COVARIATES, Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.soft.effects import effects
@@ -365,6 +366,8 @@ def describe_tree(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, Gat
     order = ", those that live longest first" if len(shown) > 1 else ""
     in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
     lines += ["", f"Leaves{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
+    if tree.time_varying:
+        lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
     if _KM_MEDIAN[0] in nodes:
         lines.append(
             "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
@@ -496,14 +499,20 @@ def as_graphviz(
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
-    """By node, a line on each leaf that has rows: its number, rows, events and median."""
-    lines = {}
+def leaf_texts(tree: FittedTree, nodes: pd.DataFrame, medians: bool | None = None) -> dict[int, str]:
+    """By node, a line on each leaf that has rows: its number, rows, events and median.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`node_table`.
+        medians: whether the predicted median is in it; None unless covariates are time-varying.
+    """
+    medians, lines = not tree.time_varying if medians is None else medians, {}
     for leaf, row in leaf_table(tree, nodes).iterrows():
         rows, events, median = int(row["rows"]), int(row["events"]), float(row["median"])
-        reached = median_text(median, tree.time_unit)
+        reached = f", {median_text(median, tree.time_unit)}" if medians else ""
         lines[int(row["node"])] = (
-            f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}, {reached}"
+            f"leaf {leaf}: {rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}{reached}"
         )
     return {node: lines[node] for node in shown_leaves(nodes)}
 
@@ -532,6 +541,10 @@ class ReadableTree:
     @abstractmethod
     def _encode(self, X: object) -> Tensor:
         """Encoded features of rows, (n, p)."""
+
+    @abstractmethod
+    def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
+        """Require ``after`` of a model with time-varying covariates."""
 
     @abstractmethod
     def _cleaned(self, X: object) -> pd.DataFrame:
@@ -577,8 +590,9 @@ class ReadableTree:
     def describe(self, n_terms: int | None = 4) -> str:
         """A sentence for each group: who is in it, how many they are, their events and median.
 
-        Such as ``Group 0: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``. Groups are
-        the leaves that have training rows, with the numbers of ``apply``, those that live longest first.
+        Such as ``Group 0: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``, without
+        the median where covariates are time-varying. Groups are the leaves that have training rows, with the
+        numbers of ``apply``, those that live longest first.
 
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
@@ -784,7 +798,7 @@ class ReadableTree:
         """
         return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)
 
-    def export_prediction(self, path: str | Path) -> None:
+    def export_prediction(self, path: str | Path, *, after: float | None = None) -> None:
         """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
 
         Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are
@@ -794,9 +808,15 @@ class ReadableTree:
 
         Args:
             path: file, by convention ``*.pt2``.
+            after: time at which the rows are at risk: the program then gives S(after + t | x) / S(after | x)
+                of rows that stay as they are, nan where S(after | x) is 0; ``sstorch.json`` holds it as
+                ``after``. A model with time-varying covariates needs it; 0 is time zero.
 
         Raises:
-            ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace
-                (``generalized_gamma``).
+            ConfigError: the file cannot be written, the leaves are of a family that torch cannot trace
+                (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
+            DataError: ``after`` is no time.
         """
-        self._tree.export(Path(path), self.event_times_)
+        tree = self._tree
+        self._refuse_unknown_future(after)
+        tree.export(Path(path), self.event_times_, None if after is None else float(check_after(after, 1)[0]))

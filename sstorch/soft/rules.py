@@ -19,6 +19,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor
 from sstorch.data.encodings import Feature
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft.fitted import FittedTree
 
@@ -607,6 +608,8 @@ class Explanation:
         survival: predicted at some round times, which are its index.
         time_unit: of these times; None if not known.
         categories: names of the terms that are categories.
+        time_varying: whether training subjects had several rows: median and survival then hold from time zero
+            if the covariates stay as in the row, and the text says so.
     """
 
     leaf: int
@@ -618,6 +621,7 @@ class Explanation:
     survival: pd.Series
     time_unit: str | None = None
     categories: frozenset[str] = frozenset()
+    time_varying: bool = False
 
     def __str__(self) -> str:
         lines = []
@@ -631,7 +635,11 @@ class Explanation:
 
     def _prediction(self) -> str:
         at = ", ".join(f"S({time:g}) = {value:.3f}" for time, value in self.survival.items())
-        return f"predicted {median_text(self.median, self.time_unit)}; {at}"
+        return f"predicted {median_text(self.median, self.time_unit)}; {at}{self._condition}"
+
+    @property
+    def _condition(self) -> str:
+        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying else ""
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -729,6 +737,7 @@ def explain_row(
         pd.Series(tree.curves(x, horizons)[0], index=pd.Index(horizons, name="time"), name="survival"),
         tree.time_unit,
         frozenset(categories),
+        tree.time_varying,
     )
 
 

@@ -77,9 +77,9 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
     def _formula(self) -> Formula:
         return tree_formula(self._tree)
 
-    def _deployed(self) -> Deployed:
+    def _deployed(self, medians: bool) -> Deployed:
         tree = self._alike
-        return deployed(tree._tree, tree.node_table_, tree._gate_rules)
+        return deployed(tree._tree, tree.node_table_, tree._gate_rules, medians)
 
     def predict(self, X: object) -> FloatArray:
         """Risk of each row: expected number of events up to the last training event time.
@@ -903,7 +903,9 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
     @property
     def _tree(self) -> FittedTree:
         check_is_fitted(self, "module_")
-        return FittedTree(self.module_, self.preprocessor_, self.prediction, self.time_unit_)
+        return FittedTree(
+            self.module_, self.preprocessor_, self.prediction, self.time_unit_, self.time_varying_
+        )
 
     # ------------------------------------------------------------------ keep
 

@@ -242,7 +242,7 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             "log_likelihood",
             by_cause,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves{unit}; F(t) is the incidence by Aalen and Johansen",
+            heading=f"Leaves{unit}; F(t) is the incidence by Aalen and Johansen{self._condition}",
         )
 
     def _state(self) -> dict[str, Any]:

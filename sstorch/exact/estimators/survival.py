@@ -17,6 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, SurvivalEstimator, check_alive, check_times
 from sstorch.checks import check_after, check_integer
 from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
@@ -160,6 +161,11 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
         with np.errstate(divide="ignore"):
             return np.log(self._curves("survival", X, times))
 
+    @property
+    def _condition(self) -> str:
+        """Condition under which curves of a leaf hold from time zero, for texts."""
+        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
+
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves of any event as scores need them, (n, n_times)."""
         return self._curves("survival", X, check_times(times))
@@ -276,12 +282,20 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
     # ------------------------------------------------------------------ read and keep
 
     def leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, rows, events and median."""
+        """A line on each leaf: its number, rows, events and, unless covariates are time-varying, median."""
         check_is_fitted(self, "tree_")
+        return self._leaf_texts(not self.time_varying_)
+
+    def _leaf_texts(self, medians: bool) -> list[str]:
         table, in_unit = self.leaf_table_, f" {self.time_unit_}" if self.time_unit_ else ""
+
+        def reached(median: float) -> str:
+            if not medians:
+                return ""
+            return f", median {median:.4g}{in_unit}" if math.isfinite(median) else ", median not reached"
+
         return [
-            f"leaf {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}, "
-            + (f"median {median:.4g}{in_unit}" if math.isfinite(median) else "median not reached")
+            f"leaf {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
             for number, rows, events, median in zip(
                 table.index, table["rows"], table["events"], table["median"], strict=True
             )
@@ -297,17 +311,17 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
             self._settings.objective,
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves, {self._settings.leaf_curve} curves",
+            heading=f"Leaves, {self._settings.leaf_curve} curves{self._condition}",
         )
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
         return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_)
 
-    def _deployed(self) -> Deployed:
+    def _deployed(self, medians: bool) -> Deployed:
         kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
         rows = f"{self.leaf_table_['rows'].sum()} rows, {self.leaf_table_['events'].sum()} events"
-        leaves = self.leaf_texts()
+        leaves = self._leaf_texts(medians)
         return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
