@@ -493,7 +493,7 @@ class Surv:
         return self._of_parts(**self._parts() | {"causes": None})
 
     def from_landmark(self, after: float) -> Self:
-        """The same outcome with times that count from a landmark, at which all rows are at risk or enter later."""
+        """The same outcome with times that count from a landmark, before which no row ended."""
         parts = self._parts()
         parts["time"] = parts["time"] - after
         if self.entry is not None:
