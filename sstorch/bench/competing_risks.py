@@ -122,7 +122,7 @@ def cross_validate_causes(
 
 
 def score_causes(model: Incidences, test: SurvivalData, train: SurvivalData) -> list[dict[str, object]]:
-    """Scores of the incidence of each cause, by :func:`sstorch.metrics.evaluate_incidence`.
+    """Scores of the incidence of each cause, by :func:`sstorch.metrics.evaluate`.
 
     Args:
         model: fitted.
@@ -131,7 +131,7 @@ def score_causes(model: Incidences, test: SurvivalData, train: SurvivalData) -> 
     """
     late = test.entry.any() or train.entry.any()
     known = ("c_cause_specific",) if late else _SCORES
-    table = metrics.evaluate_incidence(model, train, test, metrics=known)["value"].unstack("metric")
+    table = metrics.evaluate(model, train, test, metrics=known)["value"].unstack("metric")
     table = table.reindex(columns=list(_SCORES))
     return [
         {"cause": name, "events": int((test.cause == k).sum()), **table.loc[name]}

@@ -28,13 +28,14 @@ from sstorch.bench.scores import (
 from sstorch.data import Schema, SurvivalData, stratified_folds
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
 from sstorch.soft import GroupValidation, SoftSurvivalTree, TrainedBatch, TreeSample, train_batch
 from sstorch.soft.batch import with_heats
 from sstorch.soft.group_validation import held_out_groups
 
-ACCURACY = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
+ACCURACY = tuple(names_of("event", "accuracy"))
 
 
 @dataclass(frozen=True)
@@ -351,7 +352,10 @@ def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataF
     for name in (accuracy, disparity):
         if name not in table.columns:
             raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
-    sign = -1.0 if accuracy.startswith("ibs") else 1.0
+    known = METRICS.get(accuracy)
+    if known is None or known.higher_is_better is None:
+        raise ConfigError(f"{accuracy!r} has no direction; choose a metric that has one")
+    sign = 1.0 if known.higher_is_better else -1.0
     good, bad = sign * table[accuracy].to_numpy(float), table[disparity].to_numpy(float)
     if np.isnan(good).any() or np.isnan(bad).any():
         raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")

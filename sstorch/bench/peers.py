@@ -15,13 +15,14 @@ from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
 from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.bench.cross_validation import CrossValidation
-from sstorch.bench.scores import Predictor, score_predictor
+from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import DataWarning, TrainingError
+from sstorch.metrics.registry import names_of
 from sstorch.soft import SoftSurvivalTree, train_batch
 
 # Of the scores of a study those that say most of one run, the likelihood last.
-SCORES = ("c_harrell", "c_uno", "ibs_graf", "ici", "log_likelihood")
+SCORES = (*names_of("event", "peers"), LIKELIHOOD)
 TREE, KAPLAN_MEIER, ONE_LEAF, COX, FOREST = "tree", "Kaplan-Meier", "one leaf", "Cox", "random forest"
 # Rows above which a forest takes minutes, and its curves gigabytes.
 MOST_FOREST_ROWS = 5_000

@@ -12,19 +12,34 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import METRICS, ScoredRows, default_grids, score
+from sstorch.metrics.evaluation import ScoredRows, default_grids, score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned, thinned_together
+from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.objective import L2Parity
 from sstorch.soft import SoftSurvivalTree
 from sstorch.soft.group_validation import concordance_of_groups, count_groups
 
-SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
-CURVE_SCORES = ("c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ici", "d_calibration_p")
+CURVE_SCORES = tuple(names_of("event", "study"))
+
+LIKELIHOOD = declare(
+    "log_likelihood", title="Log-likelihood", short="log L", higher_is_better=True, averaged=False
+).name
+SCORES = (*names_of("event", "tree"), LIKELIHOOD)
 
 # Scores of the groups that a model makes, if it makes any.
-GROUP_SCORES = ("c_groups", "n_groups", "ari")
+GROUP_SCORES = tuple(
+    declare(name, title=title, short=short, higher_is_better=higher).name
+    for name, title, short, higher in (
+        ("c_groups", "Concordance of the groups alone", "C groups", True),
+        ("n_groups", "Groups of at least 5 % of the rows", "groups", None),
+        ("ari", "Adjusted Rand index of the groups of two folds", "ARI", True),
+    )
+)
+OBJECTIVE = declare(
+    "objective", title="Training objective", short="objective", higher_is_better=None, averaged=False
+).name
 
 # Disparities that every table shows.
 DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
@@ -83,9 +98,9 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
     whole = grids.pop("graf")
     scored = _predicted(tree, rows, train, grids, whole)
     scores = {
-        name: np.nan if scored.late and not METRICS[name].knows_entry else score(name, scored, None)
+        name: np.nan if scored.late and not METRICS[name].entry else score(name, scored, None)
         for name in SCORES
-        if name in METRICS
+        if METRICS[name].value is not None
     }
     return scores | {"log_likelihood": tree.log_likelihood(rows.frame, rows.y)}
 

@@ -500,6 +500,11 @@ class Surv:
             parts["entry"] = np.maximum(self.entry - after, 0.0)
         return self._of_parts(**parts)
 
+    def since(self, after: float) -> Self:
+        """The same outcome of rows at risk at a time, with times that count from it and no entry times."""
+        assert self.time is not None
+        return self._of_parts(**self._parts() | {"time": self.time - after, "entry": None, "id": None})
+
     def entering(self, after: float) -> Self:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})

@@ -69,7 +69,7 @@ from sstorch.metrics.incidence_calibration import (
     aalen_johansen_calibration,
     grouped_calibration_incidence,
 )
-from sstorch.metrics.incidence_evaluation import evaluate_incidence, incidence_times
+from sstorch.metrics.incidence_evaluation import incidence_times
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,
     concordance_cause_specific,
@@ -86,13 +86,12 @@ from sstorch.metrics.interval_censoring import (
     alive_probability,
     brier_score_intervals,
     coverage_of_intervals,
-    evaluate_intervals,
     integrated_brier_score_intervals,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
-from sstorch.metrics.scoring import IncidenceScorer, RiskScore, SurvivalScorer
+from sstorch.metrics.scoring import RiskScore, SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
@@ -106,7 +105,6 @@ __all__ = [
     "CalibrationErrors",
     "DCalibration",
     "Estimate",
-    "IncidenceScorer",
     "KaplanMeier",
     "KaplanMeierBand",
     "LogrankTest",
@@ -155,8 +153,6 @@ __all__ = [
     "d_calibration",
     "effective_sample_size",
     "evaluate",
-    "evaluate_incidence",
-    "evaluate_intervals",
     "evaluation_times",
     "gap",
     "group_parity",

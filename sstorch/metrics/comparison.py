@@ -20,8 +20,9 @@ from sstorch.checks import (
 )
 from sstorch.data import Surv
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import METRICS, Curves, PredictsSurvival, Rows, ScoredRows, check_names, score
+from sstorch.metrics.evaluation import Curves, PredictsSurvival, Rows, ScoredRows, score
 from sstorch.metrics.outcome import Outcome, read_rows
+from sstorch.metrics.registry import METRICS, check_names, names_of
 
 # From the outcome and the predictions of some rows.
 ArrayMetric = Callable[[Any, npt.NDArray[np.float64]], float]
@@ -176,7 +177,11 @@ def compare(
         ConfigError: as `evaluate` and `paired_bootstrap`.
     """
     n_resamples = _check_resampling(n_resamples, confidence)
-    known = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
+    known = [
+        name
+        for name in names_of("event")
+        if METRICS[name].value is not None and METRICS[name].higher_is_better is not None
+    ]
     names = check_names(known if metrics is None else metrics, known)
     one, two = (ScoredRows.of(model, train, test, after) for model in (first, second))
     table = []

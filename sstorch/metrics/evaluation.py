@@ -1,7 +1,9 @@
-"""Metrics by name: scored rows, the table of all metrics, and a table of metrics of one model."""
+"""Metrics by name: scored rows of one event, their metrics, and the table of one model for any outcome."""
+
+from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
@@ -18,8 +20,8 @@ from sstorch.checks import (
     check_survival,
     check_times,
 )
-from sstorch.data import Surv, SurvivalData, as_surv
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.data import Surv, SurvivalData, outcome_of
+from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.brier import kaplan_meier_curves
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
@@ -27,9 +29,12 @@ from sstorch.metrics.censoring import count_beyond, count_floored
 from sstorch.metrics.concordance import concordance_harrell, concordance_uno
 from sstorch.metrics.curves import median_survival_time, predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
+from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.integrated_brier import evaluation_times, integrated_brier_score_over, relative_score
+from sstorch.metrics.interval_censoring import ScoredIntervals
 from sstorch.metrics.landmark import at_landmark, conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.registry import METRICS, Kind, check_names, declare, kind_of, metric, names_of
 from sstorch.metrics.time_error import (
     mean_absolute_error_margin,
     mean_absolute_error_pseudo,
@@ -79,7 +84,11 @@ class ScoredRows:
 
     @classmethod
     def of(
-        cls, model: PredictsSurvival | Curves, train: Rows, test: Rows, after: float | None = None
+        cls,
+        model: PredictsSurvival | Curves,
+        train: Rows | GivenRows,
+        test: Rows | GivenRows,
+        after: float | None = None,
     ) -> Self:
         """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
 
@@ -89,10 +98,9 @@ class ScoredRows:
         Raises:
             DataError: rows, curves or model are not what they should be.
         """
-        known, given = split_rows(train, "train"), split_rows(test, "test")
-        if isinstance(test, tuple):
-            curves = {"survival": model[0]} if _is_curves(model) else {}
-            check_same_order(X=given.X, y=as_surv(test[1]), **curves)
+        known, given = split_rows(train, "train", model), split_rows(test, "test", model)
+        curves = {"survival": model[0]} if _is_curves(model) else {}
+        check_same_order(X=given.X, y=given.y, **curves)
         if _is_curves(model):
             grid = check_times(model[1])
             survival = check_survival(model[0], len(given.y), grid.size)
@@ -179,7 +187,7 @@ def default_grids(
 
 
 class GivenRows(NamedTuple):
-    """Features and outcome of rows, exact or right-censored."""
+    """Features and outcome of rows."""
 
     X: Any
     y: Surv
@@ -196,7 +204,7 @@ class GivenRows(NamedTuple):
             DataError: there is none; the message has the argument's name.
         """
         try:
-            return at_landmark(self.rows, after).rows
+            return at_landmark(self.y.any_cause(), after).rows
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
 
@@ -210,8 +218,7 @@ class GivenRows(NamedTuple):
     def from_landmark(self, after: float, name: str) -> Self:
         """Those at risk at a time, with times that count from it; they are observed from there on."""
         alive = self.take(self.at_risk(after, name))
-        time, event, _, weight, _ = alive.rows
-        return alive._replace(y=Surv(time - after, event, weight=weight))
+        return alive._replace(y=alive.y.since(after))
 
 
 def _after(
@@ -225,77 +232,38 @@ def _after(
     return conditional_curves(alive, some[:, later], after), grid[later] - after
 
 
-def split_rows(rows: Rows, name: str) -> GivenRows:
+def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
     """Rows in one of the accepted forms, read.
 
+    Args:
+        rows: the rows.
+        name: of the argument, for messages.
+        model: fitted, whose type of outcome they must have.
+
     Raises:
-        DataError: another form; the message has the argument's name.
+        DataError: another form or type; the message has the argument's name.
     """
-    if isinstance(rows, SurvivalData):
-        return GivenRows(rows.frame, rows.weighted_y)
+    if isinstance(rows, GivenRows):
+        return rows
+    X, y = (rows.frame, rows.weighted_y) if isinstance(rows, SurvivalData) else (None, None)
     given: object = rows
-    if not isinstance(given, tuple) or len(given) != 2:
+    if y is None and (not isinstance(given, tuple) or len(given) != 2):
         what = (
             f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
         )
         raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
+    if y is None:
+        X, y = rows  # type: ignore[misc]
     try:
-        y = as_surv(rows[1])
-        y.right_censored("this metric")
+        outcome = outcome_of(model, y)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    return GivenRows(rows[0], y)
+    check_same_order(X=X, y=outcome)
+    return GivenRows(X, outcome)
 
 
 def _is_curves(model: object) -> TypeGuard[Curves]:
     return isinstance(model, tuple) and len(model) == 2
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric of scored rows.
-
-    Attributes:
-        value: from the rows and tau, which None leaves to the rows.
-        higher_is_better: direction; None where neither is, as of a p-value.
-        weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
-            where no floor enters.
-        censoring_weights: True if weights 1 / G enter at all.
-        knows_entry: True if rows that entered late may be scored.
-    """
-
-    value: Callable[[ScoredRows, float | None], float]
-    higher_is_better: bool | None
-    weighted_times: Callable[[ScoredRows, float | None], FloatArray] | None = None
-    censoring_weights: bool = False
-    knows_entry: bool = False
-
-
-def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
-    return integrated_brier_score_over(
-        rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
-    )
-
-
-def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
-    def value(rows: ScoredRows, _: float | None) -> float:
-        return _ibs_of(rows, *rows.on_grid(convention), convention)
-
-    return value
-
-
-def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
-    curves, times = rows.on_grid("graf")
-    reference = kaplan_meier_curves(rows.train, times, rows.y.time.size)
-    return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
-
-
-def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
-
-
-def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
 
 
 def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
@@ -307,63 +275,12 @@ def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
     return inside
 
 
-def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
-    curves, times = rows.on_grid("osst")
-    inside = _auc_times(rows, tau)
-    if not inside.any():
-        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
-    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
-
-
-def _d_calibration(rows: ScoredRows, _: float | None) -> float:
-    return d_calibration(rows.y, rows.survival, rows.times).p_value
-
-
-def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
-    """The predictions at one time: the median event time up to tau."""
-    time, event = rows.whole.time, rows.whole.event
-    events = time[event & (time <= (np.inf if tau is None else tau))]
-    if events.size == 0:
-        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
-    t = float(np.median(events))
-    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
-    return np.clip(predicted, 0.0, 1.0), t
-
-
-def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
-    predicted, t = _at_horizon(rows, tau)
-    return one_calibration(rows.y, predicted, t=t).p_value
-
-
-def _ici(rows: ScoredRows, tau: float | None) -> float:
-    predicted, t = _at_horizon(rows, tau)
-    return integrated_calibration_index(rows.y, predicted, t=t)
-
-
-def _mae_margin(rows: ScoredRows, _: float | None) -> float:
-    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
-
-
-def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
-    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
-
-
 def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
     time, event = rows.whole.time, rows.whole.event
     if tau is None:
         return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
     check_observed_horizon(tau, time, "tau")
     return tau
-
-
-def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
-    horizon = _rmst_horizon(rows, tau)
-    if horizon == 0.0:
-        raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
-    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)
 
 
 def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
@@ -386,26 +303,231 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     return at
 
 
-METRICS = {
-    "c_harrell": Metric(_c_harrell, True, knows_entry=True),
-    "c_uno": Metric(_c_uno, True, _uno_weighted, True),
-    "cd_auc": Metric(_cd_auc, True, _auc_weighted, True),
-    "ibs_graf": Metric(_ibs("graf"), False, _brier_weighted, True),
-    "ibs_sksurv": Metric(_ibs("sksurv"), False, None, True),
-    "ibs_surtree": Metric(_ibs("surtree"), True, None, True),
-    "ibs_osst": Metric(_ibs("osst"), False, None, True),
-    "scaled_ibs_graf": Metric(_scaled_ibs, True, _brier_weighted, True),
-    "d_calibration_p": Metric(_d_calibration, None),
-    "one_calibration_p": Metric(_one_calibration, None),
-    "ici": Metric(_ici, False),
-    "mae_margin": Metric(_mae_margin, False),
-    "mae_pseudo": Metric(_mae_pseudo, False),
-    "rmst_error": Metric(_rmst_error, False, _rmst_weighted, True),
-}
+def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
+    return integrated_brier_score_over(
+        rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
+    )
+
+
+def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
+    def value(rows: ScoredRows, _: float | None) -> float:
+        return _ibs_of(rows, *rows.on_grid(convention), convention)
+
+    return value
+
+
+metric(
+    "ibs_graf",
+    title="Integrated Brier score (graf)",
+    short="IBS",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("event",),
+    weighted_times=_brier_weighted,
+    censoring_weights=True,
+    tags=("tree", "study", "peers", "accuracy"),
+    published="ibs",
+)(_ibs("graf"))
+for _convention, _higher, _tags in (
+    ("sksurv", False, ("tree", "study")),
+    ("surtree", True, ()),
+    ("osst", False, ()),
+):
+    metric(
+        f"ibs_{_convention}",
+        title=f"Integrated Brier score ({_convention})",
+        short=f"IBS {_convention}",
+        higher_is_better=_higher,
+        ideal=1.0 if _higher else 0.0,
+        outcomes=("event",),
+        censoring_weights=True,
+        tags=_tags,
+    )(_ibs(_convention))
+
+
+@metric(
+    "scaled_ibs_graf",
+    title="Scaled integrated Brier score (graf)",
+    short="scaled IBS",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    weighted_times=_brier_weighted,
+    censoring_weights=True,
+)
+def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
+    curves, times = rows.on_grid("graf")
+    reference = kaplan_meier_curves(rows.train, times, rows.y.time.size)
+    return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
+
+
+@metric(
+    "c_harrell",
+    title="Concordance (Harrell, Antolini)",
+    short="C_H",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    entry=True,
+    tags=("tree", "study", "peers", "accuracy", "risk"),
+    published="c_harrell",
+)
+def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
+
+
+@metric(
+    "c_uno",
+    title="Concordance (Uno)",
+    short="C_U",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    weighted_times=_uno_weighted,
+    censoring_weights=True,
+    tags=("study", "peers", "accuracy", "risk"),
+    published="c_uno",
+)
+def _c_uno(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
+
+
+@metric(
+    "cd_auc",
+    title="Mean cumulative/dynamic AUC",
+    short="AUC",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    weighted_times=_auc_weighted,
+    censoring_weights=True,
+    tags=("study", "accuracy"),
+    published="cd_auc",
+)
+def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
+    curves, times = rows.on_grid("osst")
+    inside = _auc_times(rows, tau)
+    if not inside.any():
+        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
+    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+
+
+@metric(
+    "d_calibration_p",
+    title="D-calibration: share of fits with p < .05",
+    short="D-cal.",
+    higher_is_better=None,
+    ideal=None,
+    outcomes=("event",),
+    tags=("study",),
+    rejection=True,
+)
+def _d_calibration(rows: ScoredRows, _: float | None) -> float:
+    return d_calibration(rows.y, rows.survival, rows.times).p_value
+
+
+def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
+    """The predictions at one time: the median event time up to tau."""
+    time, event = rows.whole.time, rows.whole.event
+    events = time[event & (time <= (np.inf if tau is None else tau))]
+    if events.size == 0:
+        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
+    t = float(np.median(events))
+    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
+    return np.clip(predicted, 0.0, 1.0), t
+
+
+@metric(
+    "one_calibration_p",
+    title="1-calibration: share of fits with p < .05",
+    short="1-cal.",
+    higher_is_better=None,
+    ideal=None,
+    outcomes=("event",),
+    rejection=True,
+)
+def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
+    predicted, t = _at_horizon(rows, tau)
+    return one_calibration(rows.y, predicted, t=t).p_value
+
+
+@metric(
+    "ici",
+    title="Integrated calibration index",
+    short="ICI",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("event",),
+    tags=("study", "peers"),
+)
+def _ici(rows: ScoredRows, tau: float | None) -> float:
+    predicted, t = _at_horizon(rows, tau)
+    return integrated_calibration_index(rows.y, predicted, t=t)
+
+
+@metric(
+    "mae_margin",
+    title="Mean absolute error (margin)",
+    short="MAE margin",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("event",),
+    averaged=False,
+)
+def _mae_margin(rows: ScoredRows, _: float | None) -> float:
+    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
+    return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
+
+
+@metric(
+    "mae_pseudo",
+    title="Mean absolute error (pseudo-observations)",
+    short="MAE pseudo",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("event",),
+    averaged=False,
+)
+def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
+    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
+    return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
+
+
+@metric(
+    "rmst_error",
+    title="Error of the restricted mean",
+    short="RMST error",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("event",),
+    weighted_times=_rmst_weighted,
+    censoring_weights=True,
+    averaged=False,
+)
+def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
+    horizon = _rmst_horizon(rows, tau)
+    if horizon == 0.0:
+        raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
+    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)
+
+
+declare(
+    "negative_log_likelihood",
+    title="Negative log-likelihood",
+    short="-log L",
+    higher_is_better=False,
+    outcomes=("event", "competing", "interval"),
+    entry=True,
+    needs="log_likelihood",
+    averaged=False,
+)
+
+Scored = ScoredRows | ScoredIncidences | ScoredIntervals
 
 
 def evaluate(
-    model: PredictsSurvival | Curves,
+    model: Any,
     train: Rows,
     test: Rows,
     *,
@@ -413,44 +535,48 @@ def evaluate(
     tau: float | None = None,
     after: float | None = None,
 ) -> pd.DataFrame:
-    """Score a model by name.
+    """Score a model by name, for every type of outcome.
 
-    The names: "c_harrell" and "c_uno" (time-dependent concordance), "cd_auc" (mean cumulative/dynamic AUC),
-    "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst" (integrated Brier score), "scaled_ibs_graf" (1 - IBS
-    over that of Kaplan-Meier), "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the
-    median test event time), "ici" (integrated calibration index there), "mae_margin" and "mae_pseudo" (of
-    the predicted medians, curves that end above 1/2 prolonged along a line), "rmst_error" (up to tau, or the
-    last test event), and "negative_log_likelihood" for an estimator with ``log_likelihood(X, y)``.
+    `docs/metrics.md` has the table of names. The outcome decides which are defined. One event: "c_harrell"
+    and "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
+    "scaled_ibs_graf", "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the median test
+    event time), "ici" (there, too), "mae_margin" and "mae_pseudo" (of the predicted medians, curves that end
+    above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing causes,
+    of each cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs", "scaled_ibs"
+    and "aj_calibration" over times up to it, which are `incidence_times` of the training rows. Intervals:
+    "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
+
+    Weights of test rows count in each metric that supports them, and weights of training rows in the
+    censoring distribution and in the reference curves. With entry times (left truncation) "c_harrell" and
+    "c_cause_specific" count the pairs that were at risk together, and the likelihood is conditional on
+    survival to entry; other metrics need a landmark, `after`.
 
     Curves are predicted at every distinct test time, up to 2^27 values (rows x times), and beyond at the
     quantiles of `sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. They take half a GiB.
 
-    Where rows entered late (left truncation), "c_harrell" counts the pairs that were at risk together, and
-    the likelihood is that of rows alive at their entry. The others are not defined there, but from a
-    landmark, with `after`, all are.
-
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
-            lifelines or scikit-survival, asked once, at the grids of all conventions; or the pair (survival,
-            times) of curves of the test rows, which every metric then reads on that grid.
-        train: training rows, from which the censoring weights and Kaplan-Meier come: `SurvivalData`, or
-            or (X, y) with y a `Surv` or (time, event).
-        test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
-        metrics: names; None takes all, "negative_log_likelihood" where the estimator has it.
+            lifelines or scikit-survival; for competing causes ``predict_cumulative_incidence(X, times)`` ->
+            (n, K, n_times); or the pair (curves, times) of such curves of the test rows.
+        train: training rows, from which the censoring weights and reference curves come: `SurvivalData`, or
+            (X, y) with y a `Surv` or a tuple (time, event).
+        test: test rows, likewise.
+        metrics: names; None takes all that the outcome and the methods of the model allow.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
         after: a landmark: rows at risk then, entry <= after < time, training and test alike, are scored with
-            the curves of those who are alive then. All times, `tau` too, count from there. None is zero, for
-            all rows.
+            the curves of those without event at that time. All times, `tau` too, count from there.
 
     Returns:
-        A row a metric, indexed by its name: value; higher_is_better (True, False, or None for p-values);
-        n_floored, how many test rows have a weight 1 / G in this metric that the floor under G holds down;
-        n_beyond, how many were observed longer than every training row, where G is not known (0 without
-        weights); reason, why the value is NaN, or "".
+        A row a metric, indexed by its name, and with competing causes by cause and name: value;
+        higher_is_better (True, False, or None for p-values); for one event n_floored, how many test rows have
+        a weight 1 / G in this metric that the floor under G holds down, and n_beyond, how many were observed
+        longer than every training row, where G is not known (0 without weights); reason, why the value is
+        NaN, or "".
 
     Raises:
-        DataError: rows, curves or model cannot be used, or a metric that was asked for by name is not defined
-            for these rows; the message begins with its name. With `metrics=None` such a metric is NaN.
+        DataError: rows, curves or model cannot be used, the outcome is not of the type of the model, or a
+            metric that was asked for by name is not defined for these rows; the message begins with its name.
+            With `metrics=None` such a metric is NaN.
         ConfigError: an unknown name, or tau is no time > 0.
 
     Examples:
@@ -461,85 +587,174 @@ def evaluate(
         c_harrell    1.000000
         ibs_graf     0.070741
         Name: value, dtype: float64
+        >>> rows = (None, Surv([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], causes=("relapse", "death")))
+        >>> first, second = [[0.4, 0.6], [0.1, 0.2], [0.3, 0.5], [0.1, 0.1]], [[0.2, 0.3]] * 4
+        >>> model = (np.stack([first, second], axis=1), [1.5, 3.5])
+        >>> evaluate(model, rows, rows, metrics=["c_wolbers", "brier"])["value"].unstack().round(3)
+        metric   brier  c_wolbers
+        cause
+        death    0.190        0.5
+        relapse  0.115        1.0
     """
-    likelihood = getattr(model, "log_likelihood", None)
-    if not callable(likelihood):
-        likelihood = None
-    known = [*METRICS, "negative_log_likelihood"]
-    names = check_names(known if metrics is None else metrics, known)
-    if metrics is None and likelihood is None:
-        names.remove("negative_log_likelihood")
+    known = names_of()
     if tau is not None:
         check_horizon(tau, "tau")
-    rows = ScoredRows.of(model, train, test, after)
-    n_beyond = count_beyond(rows.y.time, train=rows.train)
-
-    def value_of(name: str) -> float:
-        if name in METRICS:
-            return score(name, rows, tau)
-        if likelihood is None:
-            raise DataError(
-                f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
-            )
-        given = split_rows(test, "test")
-        if after is not None:
-            given = given.take(given.at_risk(after, "test"))
-            given = given._replace(y=given.y.entering(after))
-        return -float(likelihood(given.X, given.y))
-
-    table = []
-    for name in names:
-        metric = METRICS.get(name)
-        n_floored, reason = 0, ""
+    trained, given = split_rows(train, "train", model), split_rows(test, "test", model)
+    kind = _same_kind(trained.y, given.y)
+    if metrics is None:
+        allowed = [name for name in names_of(kind) if _has(model, METRICS[name].needs)]
+        names = allowed
+    else:
+        names = check_names(metrics, [name for name in known if METRICS[name].outcomes])
+    rows = scored_rows(model, trained, given, tau, after)
+    table: list[tuple[Any, ...]] = []
+    for cause, name in _parts_of(rows, names):
+        value, reason, n_floored, n_beyond = np.nan, "", 0, 0
         try:
-            value = value_of(name)
+            if METRICS[name].value is None:
+                value = _loss(model, name, given, after)
+            else:
+                value = score(name, rows, tau, cause)
+                n_floored, n_beyond = _counts(name, rows, tau)
         except DataError as error:
             if metrics is not None:
                 raise
-            value, reason = np.nan, str(error).removeprefix(f"{name}: ")
-        else:
-            if metric is not None and metric.weighted_times is not None:
-                at = metric.weighted_times(rows, tau)
-                n_floored = count_floored(at, train=rows.train) if at.size else 0
-        direction = False if metric is None else metric.higher_is_better
-        beyond = n_beyond if metric is not None and metric.censoring_weights else 0
-        table.append((name, value, direction, n_floored, beyond, reason))
-    columns = ["metric", "value", "higher_is_better", "n_floored", "n_beyond", "reason"]
+            reason = str(error).removeprefix(f"{_called(name, rows, cause)}: ")
+        where = _cause_name(rows, cause)
+        table.append((where, name, value, METRICS[name].higher_is_better, n_floored, n_beyond, reason))
+    columns = ["cause", "metric", "value", "higher_is_better", "n_floored", "n_beyond", "reason"]
     frame = pd.DataFrame(table, columns=columns)
     frame["higher_is_better"] = frame["higher_is_better"].astype(object)
-    return frame.set_index("metric")
+    if kind == "competing":
+        return frame.drop(columns=["n_floored", "n_beyond"]).set_index(["cause", "metric"])
+    if kind == "interval":
+        frame = frame.drop(columns=["n_floored", "n_beyond"])
+    return frame.drop(columns="cause").set_index("metric")
 
 
-def score(name: str, rows: ScoredRows, tau: float | None) -> float:
-    """One metric of scored rows.
+def scored_rows(
+    model: Any, train: GivenRows, test: GivenRows, tau: float | None = None, after: float | None = None
+) -> Scored:
+    """Predict, or take, the curves of test rows, of any type of outcome.
+
+    Raises:
+        DataError: rows, curves or model are not what they should be.
+    """
+    kind = _same_kind(train.y, test.y)
+    if kind == "event":
+        return ScoredRows.of(model, train, test, after)
+    if kind == "interval":
+        if after is not None:
+            raise DataError(
+                "after: which rows with interval-censored times were at risk at a time is not known; leave it "
+                "out."
+            )
+        return ScoredIntervals.predicted(model, test.X, test.y, train.y, tau)
+    names = train.y.causes
+    assert names is not None
+    test = test._replace(y=_recoded(test.y, names))
+    if after is not None:
+        train, test = train.from_landmark(after, "train"), test.from_landmark(after, "test")
+    return ScoredIncidences.predicted(model, test.X, test.y, train.y, names, tau, after)
+
+
+def _same_kind(train: Surv, test: Surv) -> Kind:
+    """The kind of both outcomes; exact times are intervals, too.
+
+    Raises:
+        DataError: one has competing causes, and the other has none.
+    """
+    one, other = kind_of(train), kind_of(test)
+    if "competing" in (one, other) and one != other:
+        name = "test" if one == "competing" else "train"
+        raise DataError(
+            f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
+        )
+    return "interval" if "interval" in (one, other) else one
+
+
+def _recoded(y: Surv, names: tuple[str, ...]) -> Surv:
+    try:
+        return y.recoded(names)
+    except DataError as error:
+        raise DataError(f"test: {error}") from error
+
+
+def _has(model: object, method: str | None) -> bool:
+    return method is None or callable(getattr(model, method, None))
+
+
+def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float:
+    """Negative log-likelihood of rows, from a landmark if there is one."""
+    if not _has(model, METRICS[name].needs):
+        raise DataError(
+            f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
+        )
+    if after is not None:
+        given = given.take(given.at_risk(after, "test"))
+        given = given._replace(y=given.y.entering(after))
+    y = given.y
+    if kind_of(y) == "event" and y.weight is not None and not np.ptp(y.weight):
+        y = y.weighted(None)
+    return -float(model.log_likelihood(given.X, y))
+
+
+def _parts_of(rows: Scored, names: list[str]) -> Iterator[tuple[int, str]]:
+    """Causes, 0 where there is one event or a metric is of all causes, and names of metrics."""
+    if not isinstance(rows, ScoredIncidences):
+        yield from ((0, name) for name in names)
+        return
+    for cause in range(1, len(rows.names) + 1):
+        yield from ((cause, name) for name in names if METRICS[name].value is not None)
+    yield from ((0, name) for name in names if METRICS[name].value is None)
+
+
+def _cause_name(rows: Scored, cause: int) -> str:
+    return rows.names[cause - 1] if cause and isinstance(rows, ScoredIncidences) else _ALL
+
+
+def _called(name: str, rows: Scored, cause: int) -> str:
+    return f"{name} of {_cause_name(rows, cause)}" if cause else name
+
+
+def _counts(name: str, rows: Scored, tau: float | None) -> tuple[int, int]:
+    """Rows whose weight a floor holds down, and rows beyond the training rows."""
+    known = METRICS[name]
+    if not isinstance(rows, ScoredRows) or not known.censoring_weights:
+        return 0, 0
+    n_floored = 0
+    if known.weighted_times is not None:
+        at = known.weighted_times(rows, tau)
+        n_floored = count_floored(at, train=rows.train) if at.size else 0
+    return n_floored, count_beyond(rows.y.time, train=rows.train)
+
+
+def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
+    """One metric of scored rows, with competing causes that of a cause, 1 .. K.
 
     Raises:
         DataError: it is not defined for these rows; the message begins with its name.
     """
-    if rows.late and not METRICS[name].knows_entry:
-        known = ", ".join(f"'{other}'" for other, metric in METRICS.items() if metric.knows_entry)
+    called, known = _called(name, rows, cause), METRICS[name]
+    kind: Kind = "event"
+    if not isinstance(rows, ScoredRows):
+        kind = "competing" if isinstance(rows, ScoredIncidences) else "interval"
+    if kind not in known.outcomes or known.value is None:
         raise DataError(
-            f"{name}: it takes every row as observed from time zero, and some entered later: use {known} or "
-            "'negative_log_likelihood', or score those at risk at a time (after)."
+            f"{called}: it is not defined for {_WORDS[kind]}; there {', '.join(names_of(kind))} are."
+        )
+    if not isinstance(rows, ScoredIntervals) and rows.late and not known.entry:
+        others = ", ".join(f"'{other}'" for other in names_of(kind) if METRICS[other].entry)
+        raise DataError(
+            f"{called}: it takes every row as at risk from time zero, and some have entry times (left "
+            f"truncation): use {others}, or score the rows at risk at a time (after=)."
         )
     try:
-        return METRICS[name].value(rows, tau)
+        return known.value(rows, tau if kind == "event" else cause)
     except DataError as error:
-        raise DataError(f"{name}: {error}") from error
+        raise DataError(f"{called}: {error}") from error
 
 
-def check_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names of metrics, in the given order.
-
-    Raises:
-        ConfigError: an unknown name, a name twice, or none.
-    """
-    given, there = ([names] if isinstance(names, str) else list(names)), list(known)
-    unknown = [name for name in given if name not in there]
-    if unknown:
-        raise ConfigError(
-            f"metrics: {unknown[0]!r} is unknown; the known ones are {', '.join(map(repr, there))}."
-        )
-    if not given or len(set(given)) < len(given):
-        raise ConfigError(f"metrics: expected one or more different names; got {given!r}.")
-    return given
+_WORDS = {"event": "one event", "competing": "competing causes", "interval": "interval-censored times"}
+# Cause of what is of all causes together.
+_ALL = "all"

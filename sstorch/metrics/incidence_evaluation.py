@@ -1,14 +1,12 @@
-"""Scores of cumulative incidences by name: scored rows, the table of all scores, and that of one model."""
+"""Scores of cumulative incidences by name: scored rows and the scores that are read off them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import (
@@ -16,12 +14,10 @@ from sstorch.checks import (
     check_horizon,
     check_incidence,
     check_observed_horizon,
-    check_same_order,
     check_times,
+    name_rows,
 )
-from sstorch.data import Surv, SurvivalData, as_surv
 from sstorch.exceptions import DataError
-from sstorch.metrics.evaluation import check_names
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
 from sstorch.metrics.incidence_scores import (
@@ -33,8 +29,8 @@ from sstorch.metrics.incidence_scores import (
 )
 from sstorch.metrics.integrated_brier import relative_score
 from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
+from sstorch.metrics.registry import metric
 
-Rows = SurvivalData | tuple[Any, Any]
 Incidences = tuple[npt.ArrayLike, npt.ArrayLike]
 
 _WHAT = "this metric"
@@ -104,20 +100,6 @@ class ScoredIncidences:
         return self.y.entry is not None or self.train.entry is not None
 
     @classmethod
-    def of(
-        cls, model: PredictsIncidence | Incidences, train: Rows, test: Rows, tau: float | None = None
-    ) -> Self:
-        """Predict, or take, the incidences of the test rows up to a time; see `evaluate_incidence`.
-
-        Raises:
-            DataError: rows, incidences or model are not what they should be.
-        """
-        _, known = _split(train, "train")
-        X, y = _split(test, "test", known)
-        assert known.causes is not None
-        return cls.predicted(model, X, y, known, known.causes, tau)
-
-    @classmethod
     def predicted(
         cls,
         model: PredictsIncidence | Incidences,
@@ -126,14 +108,27 @@ class ScoredIncidences:
         train: Outcome,
         names: tuple[str, ...],
         tau: float | None,
+        after: float | None = None,
     ) -> Self:
-        """Predict, or take, the incidences of rows whose causes have the order of `names`."""
+        """Predict, or take, the incidences of rows whose causes have the order of `names`.
+
+        With `after` the rows are those at risk then, their times count from there, and incidences are those
+        of rows without an event by then.
+
+        Raises:
+            DataError: rows, incidences or model are not what they should be.
+        """
         rows, known = (read_causes(part, _WHAT, entry=True, weight=True) for part in (y, train))
         if isinstance(model, tuple) and len(model) == 2:
+            if after is not None:
+                raise DataError("after: give a model, whose incidences are predicted from there on.")
             incidence, times = _up_to(tau, *model)
         elif isinstance(model, PredictsIncidence) and not isinstance(model, type):
             times = incidence_times(known, tau)
-            incidence = model.predict_cumulative_incidence(X, times)
+            at = times if after is None else np.append(after, after + times)
+            incidence = model.predict_cumulative_incidence(X, at)
+            if after is not None:
+                incidence = _from_landmark(np.asarray(incidence, dtype=np.float64), after)
         else:
             raise DataError(
                 "model: expected a fitted model with predict_cumulative_incidence(X, times), or the pair "
@@ -157,34 +152,15 @@ class ScoredIncidences:
         return self.incidence[:, which - 1]
 
 
-def _split(rows: Rows, name: str, known: Surv | None = None) -> tuple[Any, Surv]:
-    """Features and outcome of rows in one of the accepted forms.
-
-    Raises:
-        DataError: another form, or causes that are not the known ones; the message has the argument's name.
-    """
-    if isinstance(rows, SurvivalData):
-        X, y = rows.frame, rows.weighted_y
-    else:
-        given: object = rows
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise DataError(
-                f"{name}: expected SurvivalData, or (X, y) with y a Surv with causes; got {type(rows)}."
-            )
-        X = rows[0]
-        try:
-            y = as_surv(rows[1])
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
-        check_same_order(X=X, y=y)
-    if y.causes is None:
-        raise DataError(f"{name}: y has no causes; give Surv(time, cause, causes=...)")
-    if known is not None and known.causes is not None:
-        try:
-            y = y.recoded(known.causes)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
-    return X, y
+def _from_landmark(incidence: FloatArray, after: float) -> FloatArray:
+    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times)."""
+    free = 1.0 - incidence[:, :, 0].sum(axis=1)
+    if (ended := free <= 0.0).any():
+        raise DataError(
+            f"incidence: predicted survival is 0 at after={after:g} in {name_rows(ended)}; choose an earlier "
+            "time."
+        )
+    return np.asarray((incidence[:, :, 1:] - incidence[:, :, :1]) / free[:, None, None])
 
 
 def _up_to(
@@ -200,31 +176,46 @@ def _up_to(
     return curves[..., inside], grid[inside]
 
 
-@dataclass(frozen=True)
-class IncidenceMetric:
-    """A score of scored rows.
-
-    Attributes:
-        value: from the rows and the number of a cause.
-        higher_is_better: direction.
-        knows_entry: True if rows that entered late may be scored.
-    """
-
-    value: Callable[[ScoredIncidences, int], float]
-    higher_is_better: bool
-    knows_entry: bool = False
-
-
+@metric(
+    "c_cause_specific",
+    title="Cause-specific concordance",
+    short="C cs",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("competing",),
+    entry=True,
+    tags=("causes",),
+)
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
     return concordance_cause_specific(rows.y, risk, which, tau=tau)
 
 
+@metric(
+    "c_wolbers",
+    title="Concordance (Wolbers)",
+    short="C_W",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("competing",),
+    censoring_weights=True,
+    tags=("causes",),
+)
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
     return concordance_wolbers(rows.y, risk, which, tau=tau, train=rows.train)
 
 
+@metric(
+    "auc",
+    title="AUC at the horizon",
+    short="AUC(t)",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("competing",),
+    censoring_weights=True,
+    tags=("causes",),
+)
 def _auc(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
     (area,) = cumulative_dynamic_auc_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)
@@ -233,11 +224,31 @@ def _auc(rows: ScoredIncidences, which: int) -> float:
     return float(area)
 
 
+@metric(
+    "brier",
+    title="Brier score at the horizon",
+    short="Brier(t)",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("competing",),
+    censoring_weights=True,
+    tags=("causes",),
+)
 def _brier(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
     return float(brier_score_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)[0])
 
 
+@metric(
+    "ibs",
+    title="Integrated Brier score of the incidence",
+    short="IBS F",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("competing",),
+    censoring_weights=True,
+    tags=("causes",),
+)
 def _ibs(rows: ScoredIncidences, which: int) -> float:
     return _ibs_of(rows, rows.curves(which), which)
 
@@ -246,105 +257,30 @@ def _ibs_of(rows: ScoredIncidences, curves: FloatArray, which: int) -> float:
     return integrated_brier_score_incidence(rows.y, curves, rows.times, which, train=rows.train)
 
 
+@metric(
+    "scaled_ibs",
+    title="Scaled integrated Brier score of the incidence",
+    short="scaled IBS F",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("competing",),
+    censoring_weights=True,
+    tags=("causes",),
+)
 def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
     overall = aalen_johansen(rows.train, rows.times)[which - 1]
     reference = _ibs_of(rows, np.broadcast_to(overall, rows.curves(which).shape), which)
     return relative_score(_ibs(rows, which), reference, "Aalen-Johansen")
 
 
+@metric(
+    "aj_calibration",
+    title="Distance from Aalen and Johansen",
+    short="AJ cal.",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("competing",),
+    tags=("causes",),
+)
 def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
     return aalen_johansen_calibration(rows.y, rows.curves(which), rows.times, which)
-
-
-INCIDENCE_METRICS = {
-    "c_cause_specific": IncidenceMetric(_c_cause_specific, True, knows_entry=True),
-    "c_wolbers": IncidenceMetric(_c_wolbers, True),
-    "auc": IncidenceMetric(_auc, True),
-    "brier": IncidenceMetric(_brier, False),
-    "ibs": IncidenceMetric(_ibs, False),
-    "scaled_ibs": IncidenceMetric(_scaled_ibs, True),
-    "aj_calibration": IncidenceMetric(_aj_calibration, False),
-}
-
-
-def evaluate_incidence(
-    model: PredictsIncidence | Incidences,
-    train: Rows,
-    test: Rows,
-    *,
-    metrics: Iterable[str] | None = None,
-    tau: float | None = None,
-) -> pd.DataFrame:
-    """Score predicted incidences of competing causes by name.
-
-    The names: "c_cause_specific", "c_wolbers", "auc" and "brier" are of the incidence at the horizon; "ibs"
-    (integrated Brier score), "scaled_ibs" (1 - IBS over that of Aalen and Johansen's estimate in the training
-    rows, for everybody the same) and "aj_calibration" (squared distance from their estimate in the test rows)
-    are over times up to it. Each is the function of its name, with weights for censoring from the training
-    rows, but for "c_cause_specific" and "aj_calibration", which take none. Where rows of `SurvivalData`
-    entered late (left truncation), "c_cause_specific" counts the pairs that were at risk together; the others
-    are not defined.
-
-    Args:
-        model: with ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times), asked once, at
-            `incidence_times` of the training rows; or the pair (incidence, times) of curves of the test rows.
-        train: training rows: `SurvivalData` with causes, or (X, y) with y a `Surv` with causes.
-        test: test rows, likewise. Sample weights that `SurvivalData` holds are not used.
-        metrics: names; None takes all.
-        tau: the horizon; if None, the last of `incidence_times`, or of the times that are given.
-
-    Returns:
-        A row a cause and metric, indexed by both: value; higher_is_better; reason, why the value is NaN, or
-        "".
-
-    Raises:
-        DataError: rows, incidences or model cannot be used, or a metric that was asked for by name is not
-            defined for these rows; the message begins with its name and cause. With `metrics=None` such a
-            metric is NaN.
-        ConfigError: an unknown name, or tau is no time > 0.
-
-    Examples:
-        >>> from sstorch import Surv
-        >>> rows = (None, Surv([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], causes="auto"))
-        >>> first, second = [[0.4, 0.6], [0.1, 0.2], [0.3, 0.5], [0.1, 0.1]], [[0.2, 0.3]] * 4
-        >>> incidence = np.stack([first, second], axis=1)
-        >>> model = (incidence, [1.5, 3.5])
-        >>> table = evaluate_incidence(model, rows, rows, metrics=["c_wolbers", "brier"])
-        >>> table["value"].unstack().round(3)
-        metric  brier  c_wolbers
-        cause
-        1       0.115        1.0
-        2       0.190        0.5
-    """
-    names = check_names(INCIDENCE_METRICS if metrics is None else metrics, INCIDENCE_METRICS)
-    rows = ScoredIncidences.of(model, train, test, tau)
-    table = []
-    for which, cause in enumerate(rows.names, 1):
-        for name in names:
-            value, reason = np.nan, ""
-            try:
-                value = score_incidence(name, rows, which)
-            except DataError as error:
-                if metrics is not None:
-                    raise
-                reason = str(error).removeprefix(f"{name} of {cause}: ")
-            table.append((cause, name, value, INCIDENCE_METRICS[name].higher_is_better, reason))
-    columns = ["cause", "metric", "value", "higher_is_better", "reason"]
-    return pd.DataFrame(table, columns=columns).set_index(["cause", "metric"])
-
-
-def score_incidence(name: str, rows: ScoredIncidences, which: int) -> float:
-    """One metric of one cause.
-
-    Raises:
-        DataError: it is not defined for these rows; the message begins with its name and cause.
-    """
-    if rows.late and not INCIDENCE_METRICS[name].knows_entry:
-        raise DataError(
-            f"{name} of {rows.names[which - 1]}: it takes every row as observed from time zero, and some "
-            "entered later: use 'c_cause_specific', or the estimator's log_likelihood."
-        )
-    try:
-        return INCIDENCE_METRICS[name].value(rows, which)
-    except DataError as error:
-        raise DataError(f"{name} of {rows.names[which - 1]}: {error}") from error

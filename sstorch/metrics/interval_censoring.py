@@ -1,24 +1,28 @@
-"""Scores of rows whose times are known up to an interval: Brier score, coverage, and a table of them.
+"""Scores of rows whose times are known up to an interval: Brier score and coverage.
 
 Whether a row was alive at a time between its bounds is not known; its probability is taken from Turnbull's
 curve of the training rows, S(t) given that the event is between the bounds. Scores that order rows or weigh
 them by censoring need exact times and refuse intervals.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_same_order, check_share, check_survival, check_times, check_vector
-from sstorch.data import Intervals, Surv, SurvivalData, as_surv
+from sstorch.checks import check_survival, check_times, check_vector
+from sstorch.data import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.outcome import Outcome, bounds_of
+from sstorch.metrics.registry import metric
 from sstorch.metrics.turnbull import TurnbullCurve
+
+# Share of the predicted times between the quantiles whose coverage is scored.
+_CENTRAL = 0.9
 
 
 def alive_probability(y: Outcome, times: npt.ArrayLike, *, train: Outcome) -> FloatArray:
@@ -87,18 +91,25 @@ def brier_score_intervals(
         >>> brier_score_intervals(y, [[0.5], [0.5], [0.9]], [3.0], train=y).round(4).tolist()
         [0.17]
     """
-    low, high, *_ = bounds_of(y)
+    low, high, weight = bounds_of(y)
     grid = check_times(times)
     curves = check_survival(survival, low.size, grid.size)
-    return _brier(_alive(low, high, grid[None], TurnbullCurve.fit(train)), curves, grid)
+    return _brier(_alive(low, high, grid[None], TurnbullCurve.fit(train)), curves, grid, weight)
 
 
-def _brier(alive: FloatArray, curves: FloatArray, grid: FloatArray) -> FloatArray:
+def _brier(
+    alive: FloatArray, curves: FloatArray, grid: FloatArray, weight: FloatArray | None = None
+) -> FloatArray:
     known = ~np.isnan(alive)
+    if weight is not None:
+        known &= (weight > 0.0)[:, None]
     if not known.any(axis=0).all():
         late = grid[~known.any(axis=0)][0]
         raise DataError(f"times: at {late:g} no row is known to be alive or not; choose earlier times.")
-    score: FloatArray = np.where(known, (curves - alive) ** 2, 0.0).sum(axis=0) / known.sum(axis=0)
+    square = np.where(known, (curves - alive) ** 2, 0.0)
+    score: FloatArray = (
+        square.sum(axis=0) / known.sum(axis=0) if weight is None else weight @ square / (weight @ known)
+    )
     return score
 
 
@@ -159,13 +170,13 @@ def coverage_of_intervals(
         >>> coverage_of_intervals(y, [0.0, 2.0, 0.0], [4.0, 4.0, 1.0], train=y)
         0.6666666666666666
     """
-    low, high, *_ = bounds_of(y)
+    low, high, weight = bounds_of(y)
     first, last = (
         check_vector(values, name, low.size)
         for values, name in ((predicted_lower, "predicted_lower"), (predicted_upper, "predicted_upper"))
     )
     share = np.broadcast_to(np.asarray(beyond, dtype=np.float64), low.shape)
-    return _coverage(low, high, first, last, TurnbullCurve.fit(train), share)
+    return _coverage(low, high, first, last, TurnbullCurve.fit(train), share, weight)
 
 
 def _coverage(
@@ -175,6 +186,7 @@ def _coverage(
     last: FloatArray,
     curve: TurnbullCurve,
     beyond: FloatArray,
+    weight: FloatArray | None = None,
 ) -> float:
     def alive(times: FloatArray) -> FloatArray:
         return _alive(low, high, times[:, None], curve)[:, 0]
@@ -184,83 +196,113 @@ def _coverage(
     # Exact and right-censored rows may themselves be later than the training rows.
     later = (last > end) & np.isinf(high)
     inside += np.where(later, alive(end) * np.where(np.isinf(last), 1.0, beyond), 0.0)
-    return float(np.nanmean(inside))
+    if weight is None:
+        return float(np.nanmean(inside))
+    known = ~np.isnan(inside) & (weight > 0.0)
+    return float(np.average(inside[known], weights=weight[known]))
 
 
-def _rows_of(rows: object, name: str) -> tuple[Any, Intervals]:
-    """Features and target of rows in one of the accepted forms; all times as intervals."""
-    if isinstance(rows, SurvivalData):
-        X, y = rows.frame, rows.y
-    elif isinstance(rows, tuple) and len(rows) == 2:
-        X, y = rows
-        check_same_order(X=X, y=y if isinstance(y, pd.DataFrame) else None)
-    else:
-        raise DataError(f"{name}: expected SurvivalData, or (X, Surv.interval(lower, upper)).")
-    try:
-        outcome = as_surv(y)
-        if outcome.intervals is not None:
-            return X, outcome.intervals
-        time, event, _ = outcome.right_censored("")
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-    return X, Intervals(time, np.where(event, time, np.inf))
+@dataclass(frozen=True, eq=False)
+class ScoredIntervals:
+    """Test rows whose times are known up to intervals, their curves and Turnbull's curve of the training rows.
 
-
-def evaluate_intervals(
-    model: Any, train: Any, test: Any, *, times: npt.ArrayLike | None = None, confidence: float = 0.9
-) -> pd.DataFrame:
-    """Score a model on rows whose times are known up to an interval.
-
-    Args:
-        model: a fitted estimator with ``predict_survival_function(X, times)``, for the likelihood also
-            ``log_likelihood(X, y)``, for the coverage ``predict_quantile(X, q)``.
-        train: training rows, from which Turnbull's curve comes: `SurvivalData`, or (X, y) with y of
-            `Surv.interval`.
-        test: test rows, likewise. Weights are not used.
-        times: over which the Brier score is averaged, (n_times,); by default the finite bounds of the test
-            rows up to the last one at which the training rows have mass left.
-        confidence: of the predicted intervals between quantiles whose coverage is given.
-
-    Returns:
-        A row a metric: value; higher_is_better. "negative_log_likelihood" a row, "ibs", "scaled_ibs" (1 - IBS
-        over that of Turnbull's curve), "coverage" (None: as near to `confidence` as can be). A metric for
-        which the model has no method is left out.
-
-    Raises:
-        DataError: rows, curves or times cannot be used.
-        ConfigError: `confidence` is not in (0, 1).
+    Attributes:
+        model: fitted.
+        X: features of the test rows.
+        lower: last times without the event, shape (n,).
+        upper: first times with it, shape (n,).
+        weight: of the rows, shape (n,); None is one each.
+        grid: times of the Brier score, increasing, shape (n_times,).
+        survival: predicted S on the grid, shape (n, n_times).
+        curve: of the training rows.
     """
-    check_share(confidence, "confidence", "a share of the rows in (0, 1)", closed=False)
-    known, (X, y) = _rows_of(train, "train")[1], _rows_of(test, "test")
-    curve = TurnbullCurve.fit(Surv.interval(known.lower, known.upper))
-    low, high = y.lower, y.upper
-    if times is None:
-        bounds = np.unique(np.concatenate([low, high[np.isfinite(high)]]))
-        grid = thinned(bounds[(bounds > 0) & (curve.at(bounds) > 0)], low.size)
-    else:
-        grid = check_times(times)
-    if grid.size < 2:
-        raise DataError("times: the test rows have no two bounds within the follow-up of the training rows.")
-    alive = _alive(low, high, grid[None], curve)
-    curves = check_survival(predict_curves(model, X, grid), low.size, grid.size)
-    brier = _mean_over(_brier(alive, curves, grid), grid)
-    reference = np.broadcast_to(curve.at(grid), curves.shape)
-    table: dict[str, tuple[float, bool | None]] = {}
-    if callable(likelihood := getattr(model, "log_likelihood", None)):
-        table["negative_log_likelihood"] = -float(likelihood(X, Surv.interval(low, high))), False
-    table["ibs"] = brier, False
-    table["scaled_ibs"] = 1 - brier / _mean_over(_brier(alive, reference, grid), grid), True
-    if callable(quantile := getattr(model, "predict_quantile", None)):
-        first, last = (
-            np.asarray(quantile(X, q), dtype=np.float64) for q in ((1 - confidence) / 2, (1 + confidence) / 2)
-        )
-        beyond = np.zeros(low.size)
-        if np.isfinite(curve.follow_up):
-            at_end = predict_curves(model, X, np.array([curve.follow_up]))[:, 0]
-            beyond = 1 - (1 - confidence) / 2 / np.maximum(at_end, (1 - confidence) / 2)
-        table["coverage"] = _coverage(low, high, first, last, curve, beyond), None
-    frame = pd.DataFrame(
-        [(name, *row) for name, row in table.items()], columns=["metric", "value", "higher_is_better"]
-    )
-    frame["higher_is_better"] = frame["higher_is_better"].astype(object)
-    return frame.set_index("metric")
+
+    model: Any
+    X: Any
+    lower: FloatArray
+    upper: FloatArray
+    weight: FloatArray | None
+    grid: FloatArray
+    survival: FloatArray
+    curve: TurnbullCurve
+
+    @classmethod
+    def predicted(cls, model: Any, X: Any, y: Surv, train: Surv, tau: float | None = None) -> Self:
+        """Predict the curves at the finite bounds of the test rows.
+
+        The last is the last bound at which the training rows have mass left, or tau.
+
+        Raises:
+            DataError: rows or curves cannot be used.
+        """
+        low, high, weight = bounds_of(y)
+        curve = TurnbullCurve.fit(train)
+        if isinstance(model, tuple) and len(model) == 2:
+            grid = check_times(model[1])
+            survival = check_survival(model[0], low.size, grid.size)
+        else:
+            bounds = np.unique(np.concatenate([low, high[np.isfinite(high)]]))
+            grid = thinned(bounds[(bounds > 0) & (curve.at(bounds) > 0)], low.size)
+            survival = None
+        if tau is not None:
+            inside = grid <= tau
+            grid, survival = grid[inside], None if survival is None else survival[:, inside]
+        if grid.size < 2:
+            raise DataError(
+                "times: the test rows have no two bounds within the follow-up of the training rows."
+            )
+        if survival is None:
+            survival = check_survival(predict_curves(model, X, grid), low.size, grid.size)
+        return cls(model, X, low, high, weight, grid, survival, curve)
+
+    def brier(self, curves: FloatArray) -> float:
+        """Mean Brier score over the grid of some curves, (n, n_times)."""
+        alive = _alive(self.lower, self.upper, self.grid[None], self.curve)
+        return _mean_over(_brier(alive, curves, self.grid, self.weight), self.grid)
+
+
+@metric(
+    "ibs_turnbull",
+    title="Integrated Brier score (Turnbull)",
+    short="IBS",
+    higher_is_better=False,
+    ideal=0.0,
+    outcomes=("interval",),
+    tags=("intervals",),
+)
+def _ibs(rows: ScoredIntervals, _: object) -> float:
+    return rows.brier(rows.survival)
+
+
+@metric(
+    "scaled_ibs_turnbull",
+    title="Scaled integrated Brier score (Turnbull)",
+    short="scaled IBS",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("interval",),
+    tags=("intervals",),
+)
+def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
+    reference = np.broadcast_to(rows.curve.at(rows.grid), rows.survival.shape)
+    return 1 - rows.brier(rows.survival) / rows.brier(reference)
+
+
+@metric(
+    "coverage",
+    title="Coverage of the central 90 % of predicted times",
+    short="coverage",
+    higher_is_better=None,
+    ideal=_CENTRAL,
+    outcomes=("interval",),
+    needs="predict_quantile",
+    tags=("intervals",),
+)
+def _coverage_of_quantiles(rows: ScoredIntervals, _: object) -> float:
+    tails = (1 - _CENTRAL) / 2, (1 + _CENTRAL) / 2
+    first, last = (np.asarray(rows.model.predict_quantile(rows.X, q), dtype=np.float64) for q in tails)
+    beyond = np.zeros(rows.lower.size)
+    if np.isfinite(end := rows.curve.follow_up):
+        at_end = predict_curves(rows.model, rows.X, np.array([end]))[:, 0]
+        beyond = 1 - tails[0] / np.maximum(at_end, tails[0])
+    return _coverage(rows.lower, rows.upper, first, last, rows.curve, beyond, rows.weight)

@@ -214,7 +214,7 @@ def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
 
 @pytest.mark.parametrize("function", [brier_score, integrated_brier_score])
 def test_settings_that_do_not_exist(function):
-    args, train = ([1, 2, 3], [1, 1, 0], np.full((3, 3), 0.5), [1, 2, 3]), ([1, 2, 4], [1, 0, 1])
+    args, train = (([1, 2, 3], [1, 1, 0]), np.full((3, 3), 0.5), [1, 2, 3]), ([1, 2, 4], [1, 0, 1])
     known = "'paper' is unknown; the known ones are 'graf', 'sksurv', 'surtree', 'osst'"
     with pytest.raises(ConfigError, match=known):
         function(*args, train=train, convention="paper")

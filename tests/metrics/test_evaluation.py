@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
 
-from sstorch import metrics
+from sstorch import Surv, metrics
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import compare, evaluate
-from sstorch.metrics.evaluation import METRICS, ScoredRows, score
+from sstorch.metrics.evaluation import ScoredRows, score
+from sstorch.metrics.registry import METRICS, names_of
 
 
 class Exponential:
@@ -23,7 +24,7 @@ class Exponential:
 
     def log_likelihood(self, X, y):
         rate = np.asarray(X)[:, 0]
-        return float(np.mean(y[1] * np.log(rate) - rate * y[0]))
+        return float(np.mean(y.event * np.log(rate) - rate * y.time))
 
 
 class CurvesOnly:
@@ -45,7 +46,7 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
     model = Exponential()
     table = evaluate(model, TRAIN, TEST)
     assert model.asked == 1
-    assert table.index.tolist() == [*METRICS, "negative_log_likelihood"]
+    assert table.index.tolist() == names_of("event")
     assert np.isfinite(table["value"].to_numpy()).all()
     time, event = TEST[1]
     graf = metrics.evaluation_times(time, TRAIN[1][0])
@@ -61,7 +62,7 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
             (time, event), own, grid, train=TRAIN[1], convention=convention
         )
         assert table.loc[f"ibs_{convention}", "value"] == pytest.approx(expected, rel=1e-12)
-    assert table.loc["negative_log_likelihood", "value"] == -model.log_likelihood(*TEST)
+    assert table.loc["negative_log_likelihood", "value"] == -model.log_likelihood(TEST[0], Surv(*TEST[1]))
     assert table["higher_is_better"].tolist().count(None) == 2
     assert table.loc["ibs_graf", "n_floored"] == metrics.count_floored(time, train=TRAIN[1]) == 1
     assert table.loc["c_uno", "n_floored"] == metrics.count_floored(time, train=TRAIN[1], event=event) == 0
@@ -105,9 +106,7 @@ def test_refusals():
         DataError, match=r"model: expected an estimator with predict_survival_function.*ndarray"
     ):
         evaluate(np.zeros(3), TRAIN, TEST)
-    with pytest.raises(
-        DataError, match=r"train: expected SurvivalData, or \(X, \(time, event\)\), or .* entry\); got"
-    ):
+    with pytest.raises(DataError, match=r"train: expected SurvivalData, or \(X, y\) with y a Surv; got"):
         evaluate(Exponential(), [1, 2, 3], TEST)
     with pytest.raises(DataError, match="test: y is a plain array"):
         evaluate(Exponential(), TRAIN, (TEST[0], TEST[1][0]))
@@ -148,7 +147,7 @@ def test_a_metric_that_is_not_defined_has_a_reason():
     grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
     km = np.tile(metrics.KaplanMeier.fit(TRAIN[1]).at(grid), (120, 1))
     table = evaluate((km, grid), TRAIN, TEST)
-    assert table.index.tolist() == list(METRICS)
+    assert table.index.tolist() == [name for name in names_of("event") if METRICS[name].value]
     assert table.index[table["value"].isna()].tolist() == ["one_calibration_p"]
     assert "all predictions are equal" in table.loc["one_calibration_p", "reason"]
     with pytest.raises(DataError, match=r"^one_calibration_p: survival: all predictions are equal"):
@@ -204,14 +203,12 @@ def test_only_weights_that_enter_are_counted_as_floored():
 
 def test_windows_and_horizons_stay_in_resamples():
     rows = ScoredRows.of(Exponential(), TRAIN, TEST)
-    early = rows.take(np.argsort(rows.time)[:60])
-    assert early.whole[0].max() == rows.time.max() > early.time.max()
+    early = rows.take(np.argsort(rows.y.time)[:60])
+    assert early.whole.time.max() == rows.y.time.max() > early.y.time.max()
     for name in ("ibs_graf", "ibs_sksurv", "ibs_surtree", "rmst_error", "ici"):
-        alone = ScoredRows(
-            early.time, early.event, early.survival, early.times, early.train, early.grids, early.whole
-        )
+        alone = ScoredRows(early.y, early.survival, early.times, early.train, early.grids, early.whole)
         assert score(name, early, None) == score(name, alone, None)
-        moved = dataclasses.replace(early, whole=(early.time, early.event))
+        moved = dataclasses.replace(early, whole=early.y)
         assert score(name, early, None) != score(name, moved, None)
 
 

@@ -10,7 +10,7 @@ from lifelines import KaplanMeierFitter
 from sstorch import SoftSurvivalTree, Surv, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import TurnbullCurve
 
 Bounds = tuple[FloatArray, FloatArray]
@@ -152,19 +152,19 @@ def test_the_truth_scores_best_and_is_covered() -> None:
             return np.full(len(X), self.scale * (-np.log1p(-q)) ** (1 / 1.5))
 
         def log_likelihood(self, X: FloatArray, y: FloatArray) -> float:
-            ends = [np.exp(-((y[name] / self.scale) ** 1.5)) for name in ("lower", "upper")]
+            ends = [np.exp(-((bound / self.scale) ** 1.5)) for bound in (y.lower, y.upper)]
             return float(np.log(ends[0] - ends[1]).mean())
 
     tables = {
-        scale: metrics.evaluate_intervals(Weibull(scale), (X, Surv.interval(*train)), (X, y))["value"]
+        scale: metrics.evaluate(Weibull(scale), (X, Surv.interval(*train)), (X, y))["value"]
         for scale in (3.0, 4.0, 5.5)
     }
-    for name in ("ibs", "negative_log_likelihood"):
+    for name in ("ibs_turnbull", "negative_log_likelihood"):
         assert tables[4.0][name] < min(tables[3.0][name], tables[5.5][name])
     # Turnbull's curve of 3000 rows is known to a few per cent alone.
     assert tables[4.0]["coverage"] == pytest.approx(0.9, abs=0.03)
     assert tables[3.0]["coverage"] < 0.85
-    assert tables[4.0]["scaled_ibs"] == pytest.approx(0, abs=0.005)
+    assert tables[4.0]["scaled_ibs_turnbull"] == pytest.approx(0, abs=0.005)
 
 
 def test_a_table_of_a_tree_and_what_is_refused() -> None:
@@ -172,17 +172,24 @@ def test_a_table_of_a_tree_and_what_is_refused() -> None:
     x = pd.DataFrame({"age": np.random.default_rng(0).normal(size=200)})
     data = SurvivalData(x, Surv.interval(lower, upper))
     tree = SoftSurvivalTree(depth=0).fit(x, data.y)
-    table = metrics.evaluate_intervals(tree, data, data)
-    assert list(table.index) == ["negative_log_likelihood", "ibs", "scaled_ibs", "coverage"]
+    table = metrics.evaluate(tree, data, data)
+    assert list(table.index) == [
+        "ibs_turnbull",
+        "scaled_ibs_turnbull",
+        "coverage",
+        "negative_log_likelihood",
+    ]
     assert table.loc["negative_log_likelihood", "value"] == pytest.approx(-tree.log_likelihood(x, data.y))
-    with pytest.raises(ConfigError, match="confidence"):
-        metrics.evaluate_intervals(tree, data, data, confidence=1.0)
-    with pytest.raises(DataError, match="y holds intervals, which are not known here"):
-        metrics.evaluate(tree, (x, data.y), (x, data.y))
-    with pytest.raises(DataError, match="times are intervals, which are not known here"):
-        metrics.evaluate(tree, data, data)
+    weighted = metrics.evaluate(tree, data, (x, data.y.weighted(np.full(200, 0.3))))
+    np.testing.assert_allclose(weighted["value"], table["value"])
+    with pytest.raises(
+        DataError, match="ibs_graf: it is not defined for interval-censored times; there ibs_t"
+    ):
+        metrics.evaluate(tree, data, data, metrics=["ibs_graf"])
+    with pytest.raises(DataError, match="after: which rows with interval-censored times were at risk"):
+        metrics.evaluate(tree, data, data, after=1.0)
     with pytest.raises(DataError, match="train: expected SurvivalData"):
-        metrics.evaluate_intervals(tree, x, data)  # type: ignore[arg-type]
+        metrics.evaluate(tree, x, data)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no row is known"):
         metrics.brier_score_intervals(
             Surv.interval([1.0], [9.0]), [[0.5]], [5.0], train=Surv.interval([1.0], [1.0])

@@ -43,9 +43,9 @@ def test_censoring_equals_scikit_survival(rows):
 def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
     weight = 1 + np.arange(rows.time.size) % 4
     again = np.repeat(np.arange(rows.time.size), weight)
-    expected = censoring_distribution(rows.time[again], rows.event[again], tied_events=tied_events)
+    expected = censoring_distribution((rows.time[again], rows.event[again]), tied_events=tied_events)
     for factor in (1.0, 0.1):
-        g = censoring_distribution(*rows, tied_events=tied_events, sample_weight=factor * weight)
+        g = censoring_distribution(rows, tied_events=tied_events, sample_weight=factor * weight)
         np.testing.assert_allclose(g.values, expected.values, rtol=0, atol=1e-12)
 
 

@@ -49,9 +49,9 @@ def test_sampling_weights_give_the_robust_score_test_of_coxph(name: str) -> None
 
 def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
     r = in_r("causes")
-    rows = r["time"], r["cause"].astype(int), r["times"]
-    incidence = aalen_johansen(rows, sample_weight=r["weight"])
-    error = aalen_johansen_error(rows, sample_weight=r["weight"])
+    rows = (r["time"], r["cause"].astype(int)), r["times"]
+    incidence = aalen_johansen(*rows, sample_weight=r["weight"])
+    error = aalen_johansen_error(*rows, sample_weight=r["weight"])
     for k in (1, 2):
         np.testing.assert_allclose(incidence[k - 1], r[f"incidence_{k}"], rtol=1e-12)
         np.testing.assert_allclose(error[k - 1], r[f"error_{k}"], rtol=1e-12)

@@ -64,7 +64,7 @@ def test_weights_enter_colours_and_lines() -> None:
         inside = (tree.apply(x) == group) & (weight > 0)
         seen, top = axes[0].lines[-1].get_data()
         options = {"n_causes": 2, "sample_weight": weight[inside]}
-        observed = aalen_johansen(time[inside], cause[inside], seen, **options).sum(axis=0)
+        observed = aalen_johansen((time[inside], cause[inside]), seen, **options).sum(axis=0)
         np.testing.assert_allclose(top, observed, rtol=1e-10)
         end = axes[0].get_xlim()[1]
         predicted = tree.predict_cumulative_incidence(x[inside], [end]).sum(axis=1)[:, 0]

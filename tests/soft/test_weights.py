@@ -82,7 +82,7 @@ def test_group_table_does_not_depend_on_the_scale_of_weights(
     )
     pd.testing.assert_frame_equal(one, other, rtol=1e-9)
     inside = fitted.apply(gbsg2.frame) == one.index[0]
-    band = KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], sample_weight=uneven[inside])
+    band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
     row = one.iloc[0]
     parts = ["estimate", "lower", "upper"]
     np.testing.assert_allclose(row["S(500)"][parts].to_numpy(float), np.ravel(band.at(500.0)), rtol=1e-12)
@@ -124,7 +124,7 @@ def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, un
     table, leaf = tree.leaf_table(), tree.apply(gbsg2.frame)
     for number, row in table.iterrows():
         inside = leaf == number
-        band = KaplanMeierBand.fit(gbsg2.time[inside], gbsg2.event[inside], sample_weight=uneven[inside])
+        band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
         assert row["KM median lower"] == band.quantile().lower
         at = float(tree.node_table_.filter(regex=r"^S\(").columns[0][2:-1])
         for time, expected in ((row["median"], 0.5), (at, row[f"S({at:g})"])):

@@ -69,9 +69,9 @@ def test_limits_of_the_bootstrap_are_quantiles_over_resampled_rows(report: Valid
     rng, drawn = np.random.default_rng(0), []
     for _ in range(40):
         rows = rng.integers(0, time.size, time.size)
-        part = time[rows], event[rows], survival[rows]
-        benefit = net_benefit(part, t=T, thresholds=[0.5])["net_benefit"].item()
-        drawn.append((calibration_errors(part, t=T).e90, benefit))
+        part = (time[rows], event[rows]), survival[rows]
+        benefit = net_benefit(*part, t=T, thresholds=[0.5])["net_benefit"].item()
+        drawn.append((calibration_errors(*part, t=T).e90, benefit))
     for name, values in zip(("e90", "net_benefit(0.5)"), np.transpose(drawn), strict=True):
         limits = report.table.loc[name, ["lower", "upper"]].astype(float)
         np.testing.assert_allclose(limits, np.quantile(values, [0.025, 0.975]), atol=1e-12)

@@ -17,7 +17,6 @@ from sstorch.bench.report.paper import RIVALS
 from sstorch.bench.report.plots import plot_critical_difference, plot_runs, plot_scores_by_dataset
 from sstorch.bench.report.results import (
     LEVEL,
-    Measure,
     Model,
     Results,
     common_block,
@@ -41,6 +40,7 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
+from sstorch.metrics.registry import Metric
 
 REFERENCES = ("cox", "rsf")
 # The soft trees of the box plots in the paper.
@@ -241,9 +241,7 @@ def _rank_tests(ranked: dict[str, pd.DataFrame]) -> Table:
     return Table("Friedman's test and Nemenyi's critical difference.", header, rows)
 
 
-def _metric_section(
-    results: Results, measure: Measure, scores: pd.DataFrame, ranked: pd.DataFrame
-) -> Section:
+def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ranked: pd.DataFrame) -> Section:
     average = {results.model(str(key)).label: float(value) for key, value in ranked.mean().items()}
     n, k = ranked.shape
     difference = nemenyi_critical_difference(k, n, LEVEL)

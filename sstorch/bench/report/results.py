@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sstorch.bench.scores import OBJECTIVE
 from sstorch.bench.store import COLUMNS
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import METRICS
+from sstorch.metrics.registry import METRICS, Metric
 
 PARTS = ("test", "train")
 _ROW = ["dataset", "key", "fold", "start", "part", "metric"]
@@ -38,58 +39,18 @@ WHY_NOT_COMPARABLE = (
 Facts = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A metric as it is reported."""
-
-    name: str  # in the results, such as "c_harrell"
-    title: str
-    short: str  # title where there is little room
-    higher_is_better: bool | None  # None where neither is
-    published: str | None = None  # its name in the published tables
-    averaged: bool = True  # a mean over data sets makes sense
-    rejection: bool = False  # the values are p-values, of which the share below .05 is reported
-
-    @property
-    def direction(self) -> str:
-        """The direction in words."""
-        if self.higher_is_better is None:
-            return "no direction"
-        return "higher is better" if self.higher_is_better else "lower is better"
-
-
-_MEASURES = (
-    Measure("c_harrell", "Concordance (Harrell, Antolini)", "C_H", True, "c_harrell"),
-    Measure("c_uno", "Concordance (Uno)", "C_U", True, "c_uno"),
-    Measure("cd_auc", "Mean cumulative/dynamic AUC", "AUC", True, "cd_auc"),
-    Measure("ibs_graf", "Integrated Brier score (graf)", "IBS", False, "ibs"),
-    Measure("ibs_sksurv", "Integrated Brier score (sksurv)", "IBS sksurv", False),
-    Measure("ici", "Integrated calibration index", "ICI", False),
-    Measure("d_calibration_p", "D-calibration: share of fits with p < .05", "D-cal.", None, rejection=True),
-    Measure("log_likelihood", "Log-likelihood", "log L", True, averaged=False),
-    Measure("c_groups", "Concordance of the groups alone", "C groups", True),
-    Measure("n_groups", "Groups of at least 5 % of the rows", "groups", None),
-    Measure("ari", "Adjusted Rand index of the groups of two folds", "ARI", True),
-)
-_BY_NAME = {measure.name: measure for measure in _MEASURES}
-
 # Asked for by name only: a training objective says nothing across models.
-_BY_REQUEST = frozenset({"objective"})
+_BY_REQUEST = frozenset({OBJECTIVE})
 
 
-def measure_of(name: str) -> Measure:
-    """The metric of a name; one that is not listed here has the direction that `evaluate` gives it."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    if name == "objective":
-        return Measure(name, "Training objective", "objective", None, averaged=False)
-    known = METRICS.get(name)
-    return Measure(name, name, name, None if known is None else known.higher_is_better)
+def measure_of(name: str) -> Metric:
+    """The metric of a name; one that is not in the registry has no direction."""
+    return METRICS.get(name) or Metric(name, name, name, None)
 
 
 def in_order(names: set[str]) -> list[str]:
     """Names of metrics: those known here in their order, then the others by name."""
-    return [name for name in _BY_NAME if name in names] + sorted(names - set(_BY_NAME))
+    return [name for name in METRICS if name in names] + sorted(names - set(METRICS))
 
 
 def by_default(names: set[str]) -> list[str]:

@@ -15,7 +15,6 @@ from sstorch.bench.report.results import (
     PARTS,
     Cells,
     Facts,
-    Measure,
     Model,
     Results,
     by_family,
@@ -38,6 +37,7 @@ from sstorch.document import (
     number,
     seconds,
 )
+from sstorch.metrics.registry import Metric
 
 # More columns than this are broken into a table a family.
 _WIDE = 12
@@ -293,7 +293,7 @@ def score_section(results: Results, metric: str) -> Section:
     return Section(f"{measure.title} ({metric}; {measure.direction})", blocks)
 
 
-def score_tables(results: Results, measure: Measure, cells: Cells) -> list[Table]:
+def score_tables(results: Results, measure: Metric, cells: Cells) -> list[Table]:
     """Means and standard deviations, the best of a row marked, with rows of averages below."""
     if not cells.runs.to_numpy().any():
         return []
@@ -369,7 +369,7 @@ def averages_of(values: pd.DataFrame) -> list[Average]:
     ]
 
 
-def _footer(average: Average, keys: list[str], measure: Measure, digits: int) -> list[Cell]:
+def _footer(average: Average, keys: list[str], measure: Metric, digits: int) -> list[Cell]:
     values, counts = average.values, average.counts
     texts = [number(values[key], digits) for key in keys]
     if counts is not None:
@@ -385,7 +385,7 @@ def _footer(average: Average, keys: list[str], measure: Measure, digits: int) ->
     return [Cell(average.name), *cells]
 
 
-def _texts(cells: Cells, dataset: str, key: str, digits: int, measure: Measure) -> tuple[str, str]:
+def _texts(cells: Cells, dataset: str, key: str, digits: int, measure: Metric) -> tuple[str, str]:
     mean, std, defined, runs = cells.at(dataset, key)
     if not runs:
         return ABSENT, ""

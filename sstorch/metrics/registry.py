@@ -1,0 +1,123 @@
+"""The registry of metrics: all that `evaluate`, scorers, studies and reports know of a metric by its name.
+
+A metric is declared once, by `metric` above the function that reads it off scored rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from sstorch.data import Surv
+from sstorch.exceptions import ConfigError
+
+# Outcomes that metrics tell apart: one event (right-censored or counting), competing causes, intervals.
+Kind = Literal["event", "competing", "interval"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its name.
+
+    Attributes:
+        name: as in tables and options.
+        title: in words.
+        short: title where there is little room.
+        higher_is_better: direction; None where neither is, as of a p-value.
+        ideal: value of perfect predictions; None if there is none.
+        outcomes: outcomes that it is defined for; none if it is a score of something other than predictions.
+        value: from scored rows, and tau for one event or the number of the cause; None where `evaluate` asks
+            the model.
+        entry: whether rows with entry times (left truncation) may be scored.
+        censoring_weights: whether weights 1 / G enter.
+        weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
+            where no floor enters.
+        needs: method that the model has to have; None if predictions suffice.
+        tags: selections that it belongs to, such as ``"study"``.
+        averaged: whether a mean over data sets makes sense.
+        rejection: whether values are p-values, of which reports give the share below .05.
+        published: name in the published tables of the paper, if it is there.
+    """
+
+    name: str
+    title: str
+    short: str
+    higher_is_better: bool | None
+    ideal: float | None = None
+    outcomes: tuple[Kind, ...] = ()
+    value: Callable[[Any, Any], float] | None = None
+    entry: bool = False
+    censoring_weights: bool = False
+    weighted_times: Callable[[Any, Any], Any] | None = None
+    needs: str | None = None
+    tags: frozenset[str] = frozenset()
+    averaged: bool = True
+    rejection: bool = False
+    published: str | None = None
+
+    @property
+    def direction(self) -> str:
+        """The direction in words."""
+        if self.higher_is_better is None:
+            return "no direction"
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
+    """Enter a metric; arguments are the attributes of `Metric`.
+
+    Raises:
+        ConfigError: the name is taken.
+    """
+    if name in METRICS:
+        raise ConfigError(f"the metric {name!r} is declared already")
+    METRICS[name] = Metric(name, tags=frozenset(tags), **facts)
+    return METRICS[name]
+
+
+def metric(name: str, **facts: Any) -> Callable[[Function], Function]:
+    """Declare a metric by the function that reads it off scored rows; see `declare`."""
+
+    def enter(function: Function) -> Function:
+        declare(name, value=function, **facts)
+        return function
+
+    return enter
+
+
+def kind_of(y: Surv) -> Kind:
+    """The outcome as metrics tell it apart."""
+    if y.intervals is not None:
+        return "interval"
+    return "event" if y.causes is None else "competing"
+
+
+def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
+    """Names of metrics of an outcome, or of a selection, in the order of their declaration."""
+    return [
+        name
+        for name, known in METRICS.items()
+        if (kind is None or kind in known.outcomes) and (tag is None or tag in known.tags)
+    ]
+
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Names of metrics, in the given order.
+
+    Raises:
+        ConfigError: an unknown name, a name twice, or none.
+    """
+    given, there = ([names] if isinstance(names, str) else list(names)), list(known)
+    unknown = [name for name in given if name not in there]
+    if unknown:
+        raise ConfigError(
+            f"metrics: {unknown[0]!r} is unknown; the known ones are {', '.join(map(repr, there))}."
+        )
+    if not given or len(set(given)) < len(given):
+        raise ConfigError(f"metrics: expected one or more different names; got {given!r}.")
+    return given
