@@ -18,7 +18,7 @@ from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.exceptions import ConfigError
 from sstorch.installing import checkout
-from sstorch.nn import make_family
+from sstorch.nn import FAMILIES, make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
 from sstorch.optim import (
@@ -33,7 +33,7 @@ from sstorch.optim import (
     Trainer,
 )
 from sstorch.soft import SoftSurvivalTree
-from sstorch.soft.settings import SETTINGS, Setting
+from sstorch.soft.settings import INITS, SETTINGS, Setting
 
 
 def setting(default: Any, text: str) -> Any:
@@ -253,11 +253,6 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
     "joint": JointConfig,
     "nodec_joint": NodecJointConfig,
 }
-# Options of groups that have no files, by name: named data sets and a file of one's own, trainers.
-REGISTERED: dict[str, dict[str, Any]] = {
-    "dataset": {name: DatasetConfig(name) for name in (*ENTRIES, "csv")},
-    "trainer": dict(TRAINER_CONFIGS),
-}
 
 
 @dataclass
@@ -265,6 +260,15 @@ class InitConfig:
     """Initial solutions; ``auto`` are distilled gates, or random ones for a trainer that moves them."""
 
     name: str = setting(MISSING, "of the kind of initial solutions; init=NAME chooses one")
+
+
+# Options of groups without files, by name.
+REGISTERED: dict[str, dict[str, Any]] = {
+    "dataset": {name: DatasetConfig(name) for name in (*ENTRIES, "csv")},
+    "leaf": {name: LeafConfig(name, family().options()) for name, family in FAMILIES.items()},
+    "trainer": dict(TRAINER_CONFIGS),
+    "init": {name: InitConfig(name) for name in ("auto", *INITS)},
+}
 
 
 @dataclass
