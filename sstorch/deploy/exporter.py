@@ -203,7 +203,7 @@ class DeployableTree:
             frame = self._cleaned(X)
             fields = [_field_of_rows(field, frame[field.name]) for field in fields]
             if y is not None:
-                groups = _group_curves(groups, self.apply(X), outcome_of(self, y), start, last)
+                groups = _group_curves(groups, self.apply(X), outcome_of(self, y), last, start)
         page = Calculator(
             title,
             f"{facts.kind}, {facts.rows}",
@@ -249,8 +249,8 @@ def _group_curves(
     groups: Sequence[PageGroup],
     leaf: IntArray,
     y: Surv,
-    start: float,
     last: float,
+    start: float = 0.0,
 ) -> list[PageGroup]:
     """With Kaplan-Meier curves of the rows at risk from a time on, as far as they go and are drawn."""
     if len(y) != len(leaf):

@@ -74,19 +74,21 @@ def exact() -> OptimalSurvivalTree:
     return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, (data.time, data.event))
 
 
-def by_python(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
     names: dict[str, Any] = {}
-    exec(model.export_code("python"), names)
+    exec(model.export_code("python", after=after), names)
     rows = frame.to_dict("records")
     return [names["group"](row) for row in rows], [[names["survival"](row, t) for t in TIMES] for row in rows]
 
 
-def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+def by_javascript(
+    model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None
+) -> tuple[Any, Any]:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     script = folder / "model.js"
-    code = model.export_code("javascript", script)
+    code = model.export_code("javascript", script, after=after)
     last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
     last += "console.log(JSON.stringify(rows.map((r) => [group(r), times.map((t) => survival(r, t))])));"
     script.write_text(f'"use strict";\n{code}\n{last}')
@@ -95,7 +97,7 @@ def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, 
     return groups, survival
 
 
-def by_sql(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
     base = sqlite3.connect(":memory:")
     try:
         base.execute("SELECT EXP(1.0)")
@@ -106,16 +108,16 @@ def by_sql(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
     frame.to_sql("patients", base, index=False)
     survival = np.full((len(frame), len(TIMES)), np.nan)
     for k in (0, 3):
-        table = pd.read_sql(model.export_code("sql", horizon=TIMES[k]), base)
+        table = pd.read_sql(model.export_code("sql", horizon=TIMES[k], after=after), base)
         survival[:, k] = table["predicted_survival"]
     return table["predicted_group"], survival
 
 
-def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path) -> tuple[Any, Any]:
+def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
     pytest.importorskip("onnx", reason="the extra deploy is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra oracles is not installed")
     path = folder / "model.onnx"
-    model.export_onnx(path)
+    model.export_onnx(path, after=after)
     session = runtime.InferenceSession(path)
     feeds: dict[str, Any] = {"time": TIMES[None]}
     for name, column in frame.items():

@@ -393,7 +393,7 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
         lambda: tree.predict_quantile(first),
         lambda: tree.predict_rmst(first, 100.0),
     ):
-        with pytest.raises(ConfigError, match=r"entry= and id=.* after="):
+        with pytest.raises(ConfigError, match=r"Pass after=.*entry= and id="):
             call()
     stays = tree.predict_survival_function(first, [100.0], after=0.0)
     alone = tree.curves_.survival_at([100.0])[tree.apply(first), 0]

@@ -167,7 +167,7 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
             lambda each=each: each.predict_quantile(rows.frame),
             lambda each=each: each.predict_rmst(rows.frame, 1000.0),
         ):
-            with pytest.raises(ConfigError, match="columns change with time"):
+            with pytest.raises(ConfigError, match="time-varying covariates: one row does not"):
                 predict()
         assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
 

@@ -1,0 +1,226 @@
+"""Exports of models with time-varying covariates: they ask for ``after``, keep to it, and say so."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lifelines import KaplanMeierFitter
+
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, Surv
+from sstorch.calculator import main as calculator
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.prediction import main as predict
+from tests.deploy.test_calculator import in_browser, needs_browser, typed
+from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
+
+KINDS = {
+    "soft": lambda: SoftSurvivalTree(leaf="weibull", time_unit="days"),
+    "mixture": lambda: SoftSurvivalTree(1, "log_normal", prediction="mixture", numeric="linear"),
+    "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
+}
+REMEDY = r"time-varying covariates: one row does not determine survival from time zero\. Pass after="
+
+
+@cache
+def start_stop() -> tuple[pd.DataFrame, Surv]:
+    """Subjects in one or two rows, in the second of which a number has changed."""
+    data, rng = people(150, 1), np.random.default_rng(0)
+    split = np.flatnonzero(data.time > 5)[::2]
+    middle = data.time[split] * rng.uniform(0.2, 0.8, len(split))
+    time, event = data.time.copy(), data.event.copy()
+    time[split], event[split] = middle, False
+    later = data.frame.iloc[split].assign(**{"class": rng.exponential(5, len(split))})
+    y = Surv(
+        np.append(time, data.time[split]),
+        np.append(event, data.event[split]),
+        entry=np.append(np.zeros(150), middle),
+        id=np.append(np.arange(150), split),
+    )
+    return pd.concat([data.frame, later], ignore_index=True), y
+
+
+@cache
+def varying(kind: str) -> Tree:
+    model = KINDS[kind]().fit(*start_stop())
+    assert model.time_varying_
+    return model
+
+
+@pytest.mark.parametrize("after", [0.0, 12.5])
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_with_after_computes_conditional_survival(
+    kind: str, language: str, after: float, tmp_path: Path
+) -> None:
+    model, frame = varying(kind), people(40, 2).frame
+    group, survival = LANGUAGES[language](model, frame, tmp_path, after)
+    np.testing.assert_array_equal(group, model.apply(frame))
+    asked = ~np.isnan(survival)
+    expected = model.predict_survival_function(frame, TIMES, after=after)
+    assert asked.any()
+    np.testing.assert_allclose(np.array(survival)[asked], expected[asked], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path) -> None:
+    model, (X, y) = varying(kind), start_stop()
+    exports = [
+        lambda: model.export_code("python", tmp_path / "m.py"),
+        lambda: model.export_code("javascript", tmp_path / "m.js"),
+        lambda: model.export_code("sql", tmp_path / "m.sql", horizon=10.0),
+        lambda: model.export_onnx(tmp_path / "m.onnx"),
+        lambda: model.export_calculator(tmp_path / "m.html"),
+        lambda: model.export_calculator(tmp_path / "m.html", X, y),
+    ]
+    if isinstance(model, SoftSurvivalTree):
+        exports.append(lambda: model.export_prediction(tmp_path / "m.pt2"))
+    for export in exports:
+        with pytest.raises(ConfigError, match=REMEDY):
+            export()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_that_is_no_time_or_too_late_raises(tmp_path: Path) -> None:
+    model = varying("soft")
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="after must be a time >= 0"):
+            model.export_code("python", after=wrong)
+        with pytest.raises(DataError, match="after must be finite and >= 0"):
+            model.export_prediction(tmp_path / "m.pt2", after=wrong)
+    with pytest.raises(ConfigError, match="after=1e\\+06 is not before the last training event"):
+        model.export_calculator(tmp_path / "m.html", after=1e6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_code_states_its_condition_in_one_line() -> None:
+    model = varying("soft")
+    for language, mark in (("python", "# "), ("javascript", "// "), ("sql", "-- ")):
+        code = model.export_code(language, horizon=7.0, after=12.5)
+        line = "For a subject at risk at 12.5, whose covariates stay as entered: times count from 12.5."
+        assert line in code.replace(mark, ""), code[:600]
+        code = model.export_code(language, horizon=7.0, after=0)
+        assert "Survival from time 0 of a subject whose covariates stay as entered." in code
+    right = people(150, 1)
+    plain = OptimalSurvivalTree(1).fit(right.frame, (right.time, right.event))
+    assert "stay as entered" not in plain.export_code("python")
+    assert "at risk at 3" in plain.export_code("python", after=3)
+
+
+def test_survival_of_zero_at_after_gives_nan() -> None:
+    x = np.arange(12.0)[:, None]
+    model = OptimalSurvivalTree(0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
+    names: dict[str, Any] = {}
+    exec(model.export_code("python", after=12.0), names)
+    assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
+
+
+@pytest.mark.parametrize("after", [None, 0.0, 12.5])
+def test_torch_program_with_after_equals_predictions(after: float | None, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, time = rng.normal(size=(80, 2)), rng.exponential(20, 80)
+    entry, event = np.r_[0 * time, time / 2], np.r_[np.zeros(80), np.ones(80)]
+    y = Surv(np.r_[time / 2, time], event, entry=entry, id=[*range(80)] * 2)
+    rows = np.r_[X, X + rng.normal(size=X.shape)]
+    model = SoftSurvivalTree(1, "weibull", numeric="linear").fit(rows, y)
+    if after is None:
+        with pytest.raises(ConfigError, match=REMEDY):
+            model.export_prediction(tmp_path / "m.pt2")
+        return
+    model.export_prediction(tmp_path / "m.pt2", after=after)
+    kept = {"sstorch.json": ""}
+    program = torch.export.load(tmp_path / "m.pt2", extra_files=kept).module()
+    with torch.no_grad():
+        found = program(torch.as_tensor(X), torch.as_tensor(TIMES)).numpy()
+    np.testing.assert_allclose(found, model.predict_survival_function(X, TIMES, after=after), atol=1e-9)
+    assert json.loads(kept["sstorch.json"])["after"] == after
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    found = re.search(r"const model = (\{.*?\});\n", page.read_text())
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+@pytest.mark.parametrize("after", [0.0, 12.5])
+def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path) -> None:
+    model, (X, y), page = varying("exact"), start_stop(), tmp_path / "page.html"
+    model.export_calculator(page, X, y, after=after)
+    text, data = page.read_text(), page_data(page)
+    assert ("times count from 12.5." if after else "Survival from time 0 of a subject") in text
+    assert "median" not in "".join(each["text"] for each in [*data["groups"], *data["nodes"]])
+    assert data["lastTime"] == pytest.approx(float(model.event_times_[-1]) - after)
+    assert max(data["horizons"]) <= data["lastTime"]
+    leaf = model.apply(X)
+    for number, group in enumerate(data["groups"]):
+        inside = (leaf == number) & (y.time > after)  # type: ignore[operator]
+        # From zero: lifelines counts a row as at risk at its entry, survival and sstorch after it.
+        entry = np.maximum(y.entry[inside], after) + 1e-9  # type: ignore[index]
+        peer = KaplanMeierFitter().fit(y.time[inside], y.event[inside], entry=entry)  # type: ignore[index]
+        at = np.array(group["times"])
+        expected = peer.survival_function_at_times(at + after + 1e-9).to_numpy()
+        np.testing.assert_allclose(group["survival"], expected, atol=1e-6)
+
+
+@needs_browser
+def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
+    model, (X, y), page = varying("soft"), start_stop(), tmp_path / "page.html"
+    model.export_calculator(page, X, y, after=12.5, horizons=[10.0, 20.0])
+    frame = X.iloc[:5]
+    categories = {name for name in X if not pd.api.types.is_float_dtype(X[name])}
+    seen = in_browser(page, [typed(row, categories) for _, row in frame.iterrows()], tmp_path)
+    expected = model.predict_survival_function(frame, [10.0, 20.0], after=12.5)
+    np.testing.assert_allclose([each["horizons"] for each in seen], expected, atol=1e-9)
+
+
+def test_page_without_entry_or_id_raises(tmp_path: Path) -> None:
+    model, (X, y) = varying("soft"), start_stop()
+    with pytest.raises(DataError, match="y has no entry and no id, and the model was trained on counting"):
+        model.export_calculator(tmp_path / "page.html", X, (y.time, y.event), after=0)
+    with pytest.raises(DataError, match="y has no id, and the model was trained"):
+        model.export_calculator(tmp_path / "page.html", X, Surv(y.time, y.event, entry=y.entry), after=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_left_truncation_alone_needs_no_after() -> None:
+    data = people(150, 1)
+    y = Surv(data.time, data.event, entry=0.3 * data.time)
+    model = SoftSurvivalTree(0, "weibull", numeric="linear").fit(data.frame, y)
+    names: dict[str, Any] = {}
+    exec(model.export_code("python"), names)
+    found = names["survival"](data.frame.iloc[5].to_dict(), 30.0)
+    assert found == pytest.approx(model.predict_survival_function(data.frame.iloc[[5]], [30.0])[0, 0])
+
+
+def test_commands_take_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, (X, y) = varying("exact"), start_stop()
+    model.save(tmp_path / "model")
+    file = tmp_path / "rows.csv"
+    columns = {"begin": y.entry, "end": y.time, "died": y.event.astype(int), "who": y.id}  # type: ignore[union-attr]
+    X.assign(**columns).to_csv(file, index=False)
+    folder, page = str(tmp_path / "model"), str(tmp_path / "page.html")
+    of_rows = ["--data", str(file), "--time", "end", "--event", "died"]
+    for command, arguments in ((predict, [folder, str(file), "--times", "10"]), (calculator, [folder, page])):
+        with pytest.raises(SystemExit) as stop:
+            command(arguments)
+        assert stop.value.code == 2
+        assert re.search(REMEDY, capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        calculator([folder, page, *of_rows, "--after", "0"])
+    assert "y has no entry and no id" in capsys.readouterr().err
+    calculator([folder, page, *of_rows, "--entry", "begin", "--id", "who", "--after", "12.5"])
+    assert "times count from 12.5" in Path(page).read_text()
+    out = tmp_path / "out.csv"
+    predict([folder, str(file), "--times", "10", "--after", "12.5", "--out", str(out)])
+    table = pd.read_csv(out)
+    np.testing.assert_allclose(table["S(10)"], model.predict_survival_function(X, [10.0], after=12.5)[:, 0])
+    np.testing.assert_allclose(table["median"], model.predict_quantile(X, 0.5, 12.5))
+    with pytest.raises(SystemExit):
+        calculator([folder, page, "--entry", "begin", "--after", "0"])
+    assert "--entry and --id go with --time and --event" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""Models of start-stop rows: outcomes without entry or id raise, and numbers with them are right."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, load_dataset, plots, recalibrate
+from sstorch.data.sources import read_survset
+from sstorch.exceptions import ConfigError, DataError
+
+pytest.importorskip("SurvSet", reason="the extra datasets is not installed")
+CONDITION = "from time zero if the covariates stay as in the row"
+
+
+@pytest.fixture(scope="module")
+def csl() -> tuple[pd.DataFrame, Surv]:
+    """Cirrhosis of the liver: 2481 rows of 446 subjects, whose prothrombin was measured at visits."""
+    frame = read_survset("csl")
+    y = Surv.of(frame, time="time2", event="event", entry="time", id="pid")
+    return frame.drop(columns=["pid", "event", "time", "time2"]), y
+
+
+@pytest.fixture(scope="module")
+def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
+    return SoftSurvivalTree(leaf="spline_ph").fit(*csl)
+
+
+CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
+    "group_table": lambda tree, X, y, folder: tree.group_table(X, y),
+    "export_calculator": lambda tree, X, y, folder: tree.export_calculator(folder / "p.html", X, y, after=0),
+    "recalibrate": lambda tree, X, y, folder: recalibrate(tree, X, y),
+    "score": lambda tree, X, y, folder: tree.score(X, y),
+    "plot_groups": lambda tree, X, y, folder: plots.plot_groups(tree, X, y),
+    "stability": lambda tree, X, y, folder: tree.stability(X, y, n_resamples=2),
+    "validate_groups": lambda tree, X, y, folder: tree.validate_groups(X, y),
+    "log_likelihood": lambda tree, X, y, folder: tree.log_likelihood(X, y),
+    "split_test": lambda tree, X, y, folder: tree.split_test(X, y, n_flips=1),
+    "concordance_of_groups": lambda tree, X, y, folder: tree.concordance_of_groups(X, y, (X, y)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_outcome_without_entry_or_id_raises(
+    call: str, tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv], tmp_path: Path
+) -> None:
+    X, y = csl
+    for given, message in (
+        ((y.time, y.event), "y has no entry and no id, and the model was trained on counting data"),
+        (Surv(y.time, y.event, entry=y.entry), "y has no id, and the model was trained on counting data"),
+    ):
+        with pytest.raises(DataError, match=message):
+            CALLS[call](tree, X, given, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_group_table_is_kaplan_meier_with_entry(
+    tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
+) -> None:
+    X, y = csl
+    table = tree.group_table(X, y, horizons=[1, 5])
+    inside = tree.apply(X) == 0
+    peer = KaplanMeierFitter().fit(y.time[inside], y.event[inside], entry=y.entry[inside] + 1e-9)  # type: ignore[index]
+    assert table["median", "estimate"][0] == peer.median_survival_time_ == pytest.approx(0.98, abs=0.005)
+    for t, value in ((1, 0.475), (5, 0.120)):
+        expected = peer.survival_function_at_times(t).iloc[0]
+        assert table[f"S({t})", "estimate"][0] == pytest.approx(expected, abs=1e-12)
+        assert expected == pytest.approx(value, abs=5e-4)
+    assert tree.score(X, y) == pytest.approx(0.766, abs=5e-4)
+
+
+def test_recalibration_on_training_rows_finds_as_many_events_as_expected(
+    tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
+) -> None:
+    X, y = csl
+    found = recalibrate(tree, X, y).recalibration_
+    at, place = np.unique(np.concatenate([y.entry, y.time]), return_inverse=True)  # type: ignore[list-item]
+    hazard = tree.predict_cumulative_hazard_function(X, at, after=0.0)
+    entered, left = place[: len(y)], place[len(y) :]
+    rows = np.arange(len(y))
+    expected = (hazard[rows, left] - hazard[rows, entered]).sum()
+    assert y.n_events / expected == pytest.approx(1.0, abs=1e-3)
+    assert found.observed_expected[0] == pytest.approx(y.n_events / expected, rel=1e-6)
+    assert abs(found.intercept) < 1e-4
+
+
+def test_texts_state_the_condition_or_have_no_survival(
+    tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv], tmp_path: Path
+) -> None:
+    X, _ = csl
+    tree.save(tmp_path)
+    for each in (tree, SoftSurvivalTree.load(tmp_path)):
+        assert f"S(t) and median are {CONDITION}" in each.summary()
+        assert str(each.explain(X.iloc[[0]])).endswith(f", {CONDITION}")
+        for text in (each.describe(), each.export_text(), each.export_graphviz()):
+            assert "median" not in text
+            assert "S(" not in text
+        html = each._repr_html_()
+        assert f"S(t) and median are {CONDITION}" in html
+        card = each.model_card()
+        assert "one row does not determine survival from time zero" in card
+        assert "--after 0" in card
+        assert "median" not in card.split("## Groups")[1].split("## Limits")[0]
+
+
+def test_figures_state_the_condition(tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]) -> None:
+    X, y = csl
+    ax, _ = plots.plot_groups(tree, X, y)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["Kaplan-Meier", "model, mean\nif the covariates stay as in the row"]
+    assert plots.plot_survival_by_leaf(tree, X).get_ylabel().endswith("if the covariates stay as in the row")
+    caption = " ".join(text.get_text() for text in plots.plot_soft_tree(tree, X)[0].texts)
+    assert "Survival is from time zero if the covariates stay as in the row." in caption.replace("\n", " ")
+
+
+def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> None:
+    data = load_dataset("mgus2").subset(np.arange(300))
+    middle = 0.5 * data.time
+    cause = np.append(0 * data.cause, data.cause)
+    y = Surv(
+        np.append(middle, data.time),
+        cause,
+        entry=np.append(0 * middle, middle),
+        id=np.append(np.arange(300), np.arange(300)),
+        causes=data.cause_names,
+    )
+    later = data.frame.assign(age=data.frame["age"] + 1)
+    X = pd.concat([data.frame, later], ignore_index=True)
+    tree = CompetingRisksTree(depth=1, leaf="weibull", numeric="linear").fit(X, y)
+    tree.save(tmp_path)
+    times = [50.0, 100.0]
+    for each in (tree, CompetingRisksTree.load(tmp_path)):
+        assert each.time_varying_
+        for predict in (each.predict_cumulative_incidence, each.predict_survival_function):
+            with pytest.raises(ConfigError, match="one row does not determine survival from time zero"):
+                predict(X[:3], times)
+        found = each.predict_cumulative_incidence(X[:3], times, after=0.0)
+        survival = each.predict_survival_function(X[:3], times, after=0.0)
+        np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-9)
+        assert CONDITION in each.summary()
+        assert str(each.explain(X.iloc[[0]])).endswith(CONDITION)
+        assert each.group_table(X, y).shape[0] > 0
+        with pytest.raises(DataError, match="y has no entry and no id"):
+            each.group_table(X, Surv(y.time, cause, causes=data.cause_names))
+    assert plots.plot_incidence(tree, X, y)[0].get_ylabel().endswith("if the covariates stay as in the row")
+
+
+def fitted_with_entry_alone() -> Any:
+    rng = np.random.default_rng(0)
+    x, time = rng.normal(size=(200, 2)), rng.exponential(10, 200) + 1
+    y = Surv(time, rng.random(200) < 0.8, entry=rng.uniform(0, 0.8, 200) * time)
+    return SoftSurvivalTree(1, "weibull", numeric="linear").fit(x, y), x, y
+
+
+def test_left_truncation_alone_has_survival_from_zero() -> None:
+    tree, x, y = fitted_with_entry_alone()
+    assert tree.predict_survival_function(x[:2], [5.0]).shape == (2, 1)
+    assert CONDITION not in tree.summary()
+    assert "median" in tree.describe()
+    with pytest.raises(DataError, match="y has no entry, and the model was trained on counting data"):
+        tree.score(x, (y.time, y.event))
