@@ -13,6 +13,8 @@ from sstorch.metrics.outcome import Outcome, read_causes
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 _NAME = "Aalen and Johansen's estimate"
+# Share of the rows at risk below which those without an event are a rounding error.
+_NONE_LEFT = 1e-12
 
 
 def aalen_johansen(
@@ -69,14 +71,15 @@ def aalen_johansen_error(
 ) -> FloatArray:
     """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
 
-    The square root of the sum over rows of the squared derivative of the estimate with respect to the row's
-    weight, times w^2 for sampling weights and w for frequency weights. It is what R's
-    ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause is alone and weights are
-    equal.
+    The square root of the sum over subjects of the squared derivative of the estimate with respect to the
+    subject's weight, times w^2 for sampling weights and w for frequency weights. It is what R's
+    ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause is alone, weights are
+    equal and there is no left truncation.
 
     Args:
         y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
-            (time, cause) with 0 for censored rows and 1 .. K for causes.
+            (time, cause) with 0 for censored rows and 1 .. K for causes. Influences are summed by its
+            subjects, so that errors do not depend on where the follow-up is split into start-stop rows.
         times: at which errors are wanted, shape (n_times,).
         n_causes: K; if None that of the `Surv`, or the largest cause.
         sample_weight: weights >= 0, shape (n,); None takes those of `y`.
@@ -98,9 +101,10 @@ def aalen_johansen_error(
         array([[0.2165, 0.2165],
                [0.    , 0.2165]])
     """
-    row_time, codes, n_causes, _, given = read_causes(
+    row_time, codes, n_causes, late, given, id = read_causes(
         y,
         "the error of Aalen and Johansen's estimate",
+        entry=True,
         weight=True,
         counts=True,
         sample_weight=sample_weight,
@@ -109,14 +113,17 @@ def aalen_johansen_error(
     asked = check_vector(times, "times")
     given, robust = check_weighting(given, row_time.size, weights)
     weight = np.ones(row_time.size) if given is None else given
-    counted = weight > 0
-    row_time, codes, weight = row_time[counted], codes[counted], weight[counted]
-    counts = _counts(row_time, codes, n_causes, weight, None)
-    squares = _counts(row_time, codes, n_causes, weight**2, None) if robust else counts
+    counts = _counts(row_time, codes, n_causes, weight, late)
     before, incidence = _estimate(counts)
-    steps = np.searchsorted(counts.steps, asked, "right")
-    found = [_variance(counts, squares, before, incidence, m) for m in steps]
-    return np.sqrt(np.stack(found, axis=1))
+    factor = weight if robust else np.sqrt(weight)
+    subject = None if id is None else np.unique(id, return_inverse=True)[1]
+    errors = np.zeros((n_causes, asked.size))
+    for place, m in enumerate(np.searchsorted(counts.steps, asked, "right")):
+        parts = factor * _influence(counts, before, incidence, row_time, codes, late, int(m))
+        if subject is not None:
+            parts = np.stack([np.bincount(subject, part) for part in parts])
+        errors[:, place] = np.sqrt((parts**2).sum(axis=1))
+    return errors
 
 
 class _Counts(NamedTuple):
@@ -148,32 +155,35 @@ def _estimate(counts: _Counts) -> tuple[FloatArray, FloatArray]:
     return survival, np.cumsum(np.pad(hazard * survival, ((0, 0), (1, 0))), axis=1)
 
 
-def _variance(
-    counts: _Counts, squares: _Counts, before: FloatArray, incidence: FloatArray, m: int
+def _influence(
+    counts: _Counts,
+    before: FloatArray,
+    incidence: FloatArray,
+    time: FloatArray,
+    codes: IntArray,
+    entry: FloatArray | None,
+    m: int,
 ) -> FloatArray:
-    """Sum of the squared influences of the rows on the incidences after m steps, (K,).
-
-    ``squares`` holds what the rows' squared derivatives are multiplied with: squares of sampling weights, or
-    counts.
+    """Derivatives of the incidences after m steps with respect to the weights of the rows, (K, n).
 
     A row at risk at a step makes the hazards of the step smaller, and with an event there larger by one of
-    n; a larger hazard adds to its cause and takes from what all causes have later. Rows that leave at one
-    step in one way have one influence.
+    n; a larger hazard adds to its cause and takes from what all causes have later.
     """
-    if m == 0:
-        return np.zeros(len(incidence))
-    events, at_risk, squared = counts.events[:, :m], counts.at_risk[:m], squares.events[:, :m]
-    left = at_risk - events.sum(axis=0)
-    gained = before[:m] / at_risk
+    events, at_risk = counts.events[:, :m], counts.at_risk[:m]
+    total = events.sum(axis=0)
+    left, risk = at_risk - total, np.where(at_risk > 0, at_risk, 1.0)
+    gained = before[:m] / risk
     later = incidence[:, m, None] - incidence[:, 1 : m + 1]
-    lost = np.divide(later, left, out=np.zeros_like(later), where=left > 0)
-    there = np.cumsum((gained * events - lost * events.sum(axis=0)) / at_risk, axis=1)
-    own = squared * (gained - lost - there) ** 2
-    other = (squared.sum(axis=0) - squared) * (lost + there) ** 2
-    # Those who leave without an event before the next step, or are there after the last one.
-    at_end = squares.at_risk[:m]
-    without = at_end - squared.sum(axis=0) - np.append(at_end[1:], 0.0)
-    return np.asarray((own + other + without * there**2).sum(axis=1))
+    lost = np.divide(later, left, out=np.zeros_like(later), where=left > _NONE_LEFT * at_risk)
+    there = np.cumsum(np.pad((gained * events - lost * total) / risk, ((0, 0), (1, 0))), axis=1)
+    end = np.searchsorted(counts.steps, time, "right")
+    found = -there[:, np.minimum(end, m)]
+    if entry is not None:
+        found += there[:, np.minimum(np.searchsorted(counts.steps, entry, "right"), m)]
+    own = np.flatnonzero((codes > 0) & (end <= m))
+    found[:, own] -= lost[:, end[own] - 1]
+    found[codes[own] - 1, own] += gained[end[own] - 1]
+    return np.asarray(found)
 
 
 def _weight_from(values: FloatArray, weight: FloatArray, steps: FloatArray) -> FloatArray:

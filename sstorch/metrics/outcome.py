@@ -57,6 +57,7 @@ class ObservedCauses(NamedTuple):
         n_causes: K; the largest cause if the outcome has no names of causes.
         entry: as of `Observed`.
         weight: as of `Observed`.
+        id: as of `Observed`.
     """
 
     time: FloatArray
@@ -64,15 +65,16 @@ class ObservedCauses(NamedTuple):
     n_causes: int
     entry: FloatArray | None = None
     weight: FloatArray | None = None
+    id: npt.NDArray[Any] | None = None
 
     @property
     def any_event(self) -> Observed:
         """The same rows, each cause an event."""
-        return Observed(self.time, self.cause > 0, self.entry, self.weight)
+        return Observed(self.time, self.cause > 0, self.entry, self.weight, self.id)
 
     def only(self, cause: int) -> Observed:
         """The same rows, censored where another cause ended them."""
-        return Observed(self.time, self.cause == cause, self.entry, self.weight)
+        return Observed(self.time, self.cause == cause, self.entry, self.weight, self.id)
 
 
 # What functions take as `y`: the tuple is (time, event), or (time, cause) for scores of incidences.
@@ -175,7 +177,7 @@ def read_causes(
     time, _, _ = outcome.right_censored(f"{name}{what}")
     count = len(outcome.causes) if n_causes is None else max(n_causes, len(outcome.causes))
     parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
-    return ObservedCauses(time, outcome.cause, count, *parts)
+    return ObservedCauses(time, outcome.cause, count, *parts, id=outcome.id)
 
 
 def bounds_of(
