@@ -8,19 +8,21 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, rows_text
+from sstorch.checks import check_after, check_share, rows_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.weights import WeightKind
 from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.
@@ -467,6 +469,8 @@ class IncidenceEstimator(SurvivalEstimator):
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
                 by the model nobody like a row lives until ``after``.
+            ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
+                does not determine what happens later (``after=0`` if covariates stay as they are).
         """
         check_is_fitted(self)
         self._refuse_unknown_future(after)
@@ -551,8 +555,15 @@ class IncidenceEstimator(SurvivalEstimator):
         y: object,
         horizons: npt.ArrayLike | None = None,
         sample_weight: object = None,
+        confidence: float = 0.95,
+        weights: WeightKind = "sampling",
     ) -> pd.DataFrame:
-        """What happens to the rows of each leaf: predicted incidences beside those of Aalen and Johansen.
+        """Cumulative incidences of the rows of each leaf: predicted, and Aalen-Johansen with limits.
+
+        Limits are pointwise, on the scale of log(-log F), from the variance of
+        :func:`~sstorch.metrics.aalen_johansen_error`. Start-stop rows of a subject count as one subject; rows
+        that follow each other with the same covariates are merged, so that the table does not depend on where
+        the follow-up is split.
 
         Args:
             X: rows, best others than those of training: gates were placed where these differ.
@@ -560,40 +571,72 @@ class IncidenceEstimator(SurvivalEstimator):
             horizons: times of the incidences; if None two times that divide the training event times into
                 three.
             sample_weight: (n,), >= 0, of the mean predictions and of Aalen and Johansen; None is one each.
+            confidence: of the limits, in (0, 1).
+            weights: ``"sampling"``: limits do not depend on the scale of the weights, and unequal weights
+                widen them; ``"frequency"``: how often each row was observed, as integers.
 
         Returns:
             A row for each leaf with rows, indexed by ``group``, columns of two levels: number of ``rows``,
             unweighted; of each cause number of ``events`` and, by horizon t, ``F(t)``, the mean predicted
-            incidence, and ``AJ F(t)``, that of Aalen and Johansen in these rows, nan beyond the last of them.
+            incidence, ``AJ F(t)``, that of Aalen and Johansen in these rows, nan beyond the last of them, and
+            its confidence limits ``lower F(t)`` and ``upper F(t)``, nan also where it is 0 or 1.
 
         Raises:
-            DataError: the data cannot be used, or times are no numbers.
+            DataError: the data cannot be used, times are no numbers, or frequency weights are no integers.
+            ConfigError: ``confidence`` is out of range, or the kind of weights does not exist.
+
+        References:
+            Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, 2nd edition,
+            section 8.2; limits as R's ``survfit(conf.type="log-log")``.
         """
         data = self._scored(X, y, sample_weight=sample_weight)
         data = data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
-        return self._group_table(data, self._horizons() if horizons is None else self._grid(horizons))
+        at = self._horizons() if horizons is None else self._grid(horizons)
+        return self._group_table(data, at, confidence, weights)
 
     def _horizons(self) -> FloatArray:
         return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
 
-    def _group_table(self, data: SurvivalData, horizons: FloatArray) -> pd.DataFrame:
-        leaf = self.apply(data.frame)
-        predicted = self._incidences(data.frame, horizons)
+    def _group_table(
+        self,
+        data: SurvivalData,
+        horizons: FloatArray,
+        confidence: float = 0.95,
+        weights: WeightKind = "sampling",
+    ) -> pd.DataFrame:
+        check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+        data, factor = data.joined(), float(norm.ppf(0.5 + 0.5 * confidence))
+        leaf, predicted = self.apply(data.frame), self._incidences(data.frame, horizons)
         rows: dict[int, dict[tuple[str, str], float]] = {}
         for group in np.unique(leaf):
             inside = leaf == group
             part = data.subset(inside)
             observed = metrics.aalen_johansen(part.weighted_y, horizons)
+            error = metrics.aalen_johansen_error(part.weighted_y, horizons, weights=weights)
+            bands = np.where(
+                horizons <= part.time.max(), [observed, *incidence_limits(observed, factor * error)], np.nan
+            )
             row = rows[int(group)] = {("", "rows"): int(inside.sum())}
             for k, name in enumerate(self.causes_):
                 row[name, "events"] = int((part.cause == k + 1).sum())
                 for t, time in enumerate(horizons):
-                    row[name, f"F({time:g})"] = float(
-                        np.average(predicted[inside, k, t], weights=part.sample_weight)
-                    )
-                    known = time <= part.time.max()
-                    row[name, f"AJ F({time:g})"] = float(observed[k, t]) if known else np.nan
+                    mean = np.average(predicted[inside, k, t], weights=part.sample_weight)
+                    row[name, f"F({time:g})"] = float(mean)
+                    for kind, band in zip(("AJ", "lower", "upper"), bands, strict=True):
+                        row[name, f"{kind} F({time:g})"] = float(band[k, t])
         return group_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])
+
+
+def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Confidence limits of cumulative incidences on the scale of log(-log F), of the shape of ``incidence``.
+
+    Args:
+        incidence: F; where it is 0 or 1 the limits are nan.
+        half: quantile of the normal distribution times the standard error of F.
+    """
+    inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
+    step = half / (inner * -np.log(inner))
+    return inner ** np.exp(step), inner ** np.exp(-step)
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

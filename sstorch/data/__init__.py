@@ -5,7 +5,7 @@ from sstorch.data.datasets import list_datasets, load_dataset, load_file
 from sstorch.data.intervals import Intervals
 from sstorch.data.preprocessing import Preprocessor, Schema
 from sstorch.data.surv import OutcomeType, Surv, as_surv, outcome_of
-from sstorch.data.survival_data import SurvivalData, stratified_folds
+from sstorch.data.survival_data import SurvivalData, folds_of, stratified_folds
 from sstorch.data.target import Groups, parse_groups, parse_target
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Surv",
     "SurvivalData",
     "as_surv",
+    "folds_of",
     "list_datasets",
     "load_dataset",
     "load_file",

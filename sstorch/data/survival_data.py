@@ -1,7 +1,9 @@
 """SurvivalData: the one gate through which features, times and events enter."""
 
+from __future__ import annotations
+
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -52,28 +54,56 @@ def stratified_folds(
         DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
         ConfigError: `n_folds` below 2, or `seed` out of range.
     """
+    values = np.asarray(event)
+    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
+        raise DataError("event must be one boolean (or 0/1) for each row")
+    return _spread(values.astype(np.int64), n_folds, seed, person)
+
+
+def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
+    """Folds of some rows: by subject, stratified by event, or by cause where causes compete.
+
+    Args:
+        data: Rows.
+        n_folds: Number of folds, at least 2.
+        seed: Seed of the shuffle; equal seeds give equal folds.
+
+    Returns:
+        Fold (n,) of each row, 0 to n_folds - 1.
+
+    Raises:
+        DataError: An event, or a cause, is observed less often than there are folds.
+        ConfigError: `n_folds` below 2, or `seed` out of range.
+    """
+    if data.causes is None:
+        return stratified_folds(data.event, n_folds, seed, data.person)
+    return _spread(data.cause, n_folds, seed, data.person, data.cause_names)
+
+
+def _spread(
+    stratum: IntArray, n_folds: int, seed: int, person: IntArray | None, names: Sequence[str] = ()
+) -> IntArray:
+    """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
     if n_folds < 2:
         raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
     if not 0 <= seed < 2**32:
         raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
-    values = np.asarray(event)
-    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
-        raise DataError("event must be one boolean (or 0/1) for each row")
     if person is not None:
-        had = np.bincount(person, values) > 0
-        return stratified_folds(had, n_folds, seed)[person]
-    n_events = int(values.sum())
-    if n_events < n_folds:
-        raise DataError(
-            f"{n_events} events in {len(values)} rows are too few for {n_folds} folds, which need one each; "
-            "choose fewer folds"
-        )
-    fold = np.zeros(len(values), dtype=np.int64)
+        own = np.zeros(int(person.max()) + 1, dtype=np.int64)
+        np.maximum.at(own, person, stratum)
+        return _spread(own, n_folds, seed, None, names)[person]
+    counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
+    if (few := counts < n_folds).any():
+        rare = int(few.argmax())
+        found = f"{counts[rare]} events in {len(stratum)} rows"
+        found = f"cause {names[rare]} has {found}," if names else f"{found} are"
+        raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
+    fold = np.zeros(len(stratum), dtype=np.int64)
     splitter = StratifiedKFold(n_splits=n_folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        # Said when fewer rows than folds are censored, which does no harm: every fold has an event.
+        # Raised when fewer rows than folds are censored, which does no harm: every fold has an event.
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        for k, (_, test) in enumerate(splitter.split(np.zeros((len(values), 1)), values.astype(bool))):
+        for k, (_, test) in enumerate(splitter.split(np.zeros((len(stratum), 1)), stratum)):
             fold[test] = k
     return fold
 

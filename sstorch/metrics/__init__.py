@@ -55,6 +55,7 @@ from sstorch.metrics.curves import (
 from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
+from sstorch.metrics.gray import gray_test
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.groups import (
     Estimate,
@@ -155,6 +156,7 @@ __all__ = [
     "evaluate",
     "evaluation_times",
     "gap",
+    "gray_test",
     "group_parity",
     "group_scores",
     "grouped_calibration_incidence",

@@ -153,7 +153,7 @@ class KaplanMeierBand:
             y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight
         )
         weighting = check_weighting(weight, row_time.size, weights)
-        subject = None if id is None else _codes(id, row_time.size, "id")[0]
+        subject = None if id is None else group_codes(id, row_time.size, "id")[0]
         counted = True if weighting.values is None else weighting.values > 0
         times = np.unique(row_time[row_event & counted])
         one = np.zeros(row_time.size, dtype=np.int64)
@@ -318,10 +318,12 @@ def logrank_test(
         group=group,
         strata=strata,
     )
-    codes, n_groups = _codes(group, row_time.size)
-    stratum, n_strata = _codes(np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata")
+    codes, n_groups = group_codes(group, row_time.size)
+    stratum, n_strata = group_codes(
+        np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata"
+    )
     weight, robust = check_weighting(given, row_time.size, weights)
-    subject = None if id is None else _codes(id, row_time.size, "id")[0]
+    subject = None if id is None else group_codes(id, row_time.size, "id")[0]
     if n_groups < 2 or not row_event.any():
         return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
@@ -474,7 +476,8 @@ def _labels(group: npt.ArrayLike, n_rows: int, name: str = "group") -> npt.NDArr
     return labels
 
 
-def _codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple[IntArray, int]:
+def group_codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple[IntArray, int]:
+    """Number of each row's group, (n,), 0 .. G - 1 in the order of the labels, and G."""
     labels, codes = np.unique(_labels(group, n_rows, name), return_inverse=True)
     return codes.astype(np.int64), len(labels)
 

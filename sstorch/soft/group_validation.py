@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -11,12 +11,12 @@ import numpy as np
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer
-from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data import Schema, SurvivalData, folds_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.weights import WeightKind, check_weighting
 from sstorch.nn import Prediction
-from sstorch.soft.batch import train_batch
+from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree_sample import TreeSample
 
@@ -57,19 +57,23 @@ class GroupValidation:
         return self.p_value <= LEVEL and self.c_groups >= LEAST_CONCORDANCE
 
     def __str__(self) -> str:
-        p = "p < .0001" if self.p_value < 1e-4 else f"p = {self.p_value:.4f}"
         lines = [
             f"Groups of rows that trees were not trained on, {self.n_folds} folds",
-            f"concordance of the groups alone {self.c_groups:.3f}, log-rank {p}, "
+            f"concordance of the groups alone {self.c_groups:.3f}, log-rank {p_text(self.p_value)}, "
             f"{self.n_groups:g} groups of 5 % or more, adjusted Rand index {self.ari:.2f}",
         ]
         if not self.differ:
-            reasons = [
-                f"log-rank p above {LEVEL:g}" * (self.p_value > LEVEL),
-                f"concordance below {LEAST_CONCORDANCE:g}" * (self.c_groups < LEAST_CONCORDANCE),
-            ]
-            lines.append(f"These groups do not differ: {' and '.join(filter(None, reasons))}")
+            lines.append(f"These groups do not differ: {self.reasons}")
         return "\n".join(lines)
+
+    @property
+    def reasons(self) -> str:
+        """Why no difference was shown; empty if groups differ."""
+        reasons = [
+            f"log-rank p above {LEVEL:g}" * (self.p_value > LEVEL),
+            f"concordance below {LEAST_CONCORDANCE:g}" * (self.c_groups < LEAST_CONCORDANCE),
+        ]
+        return " and ".join(filter(None, reasons))
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers by name, as JSON holds them."""
@@ -79,6 +83,11 @@ class GroupValidation:
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """That of a file."""
         return cls(**state)
+
+
+def p_text(p_value: float) -> str:
+    """A p-value for readers."""
+    return "p < .0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
 
 
 def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
@@ -131,32 +140,40 @@ def held_out_groups(
             ) from error
         concordances.append(concordance)
         counts.append(count_groups(group[inside], data.sample_weight[inside]))
-        place[inside] = _places(train, group[~inside], n_groups)[group[inside]]
+        area = _area_under_survival(train, group[~inside], n_groups)
+        place[inside] = places_of_groups(area, group[~inside])[group[inside]]
     test = metrics.logrank_test(data.weighted_y, place, strata=folds, weights=weights)
-    index = metrics.adjusted_rand_index(groups)
     return GroupValidation(
         n_folds=len(groups),
         c_groups=float(np.mean(concordances)),
         p_value=test.p_value,
         n_groups=float(np.mean(counts)),
-        ari=float(index[np.triu_indices(len(groups), 1)].mean()),
+        ari=float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean()),
     )
 
 
-def _places(train: SurvivalData, group: IntArray, n_groups: int) -> IntArray:
-    """Place of each group in the order of risk, 0 (lowest) .. n_groups - 1, from the area under Kaplan-Meier.
-
-    Fewer groups are spread over the places, so that the extremes of all trees correspond; a group without
-    rows in training is in the middle.
-    """
+def _area_under_survival(train: SurvivalData, group: IntArray, n_groups: int) -> FloatArray:
+    """Area under the Kaplan-Meier estimate of each group, (n_groups,)."""
     times = np.unique(train.time[train.event])
     table = risk_table(train.time, train.event, group, n_groups, times, train.sample_weight, train.entry)
     width = np.diff(times, append=train.time.max())
-    area: FloatArray = times[0] + table.survival() @ width
-    present = np.unique(group)
+    return np.asarray(times[0] + table.survival() @ width)
+
+
+def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArray:
+    """Place of each group in the order of risk, 0 (lowest) .. n_groups - 1.
+
+    Fewer groups are spread over the places, so that the extremes of all trees correspond; a group without
+    rows in training is in the middle.
+
+    Args:
+        time_without_event: of each group in training, a longer one being a lower risk, shape (n_groups,).
+        group: of each training row, shape (n,).
+    """
+    n_groups, present = len(time_without_event), np.unique(group)
     place = np.full(n_groups, (n_groups - 1) // 2)
     ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]
-    place[present[np.argsort(-area[present], kind="stable")]] = ranks
+    place[present[np.argsort(-time_without_event[present], kind="stable")]] = ranks
     return place
 
 
@@ -183,14 +200,43 @@ def cross_validated_groups(
             not exist.
         DataError: too few rows or events for so many folds, or frequency weights that are no integers.
     """
+
+    def train(splits: list[SurvivalData], schema: Schema) -> TrainedBatch:
+        return train_batch(splits, settings, schema)
+
+    folds, groups = groups_of_folds(train, settings.depth, prediction, data, n_folds, seed, weights)
+    return held_out_groups(data, folds, groups, weights)
+
+
+def groups_of_folds(
+    train: Callable[[list[SurvivalData], Schema], TrainedBatch],
+    depth: int,
+    prediction: Prediction,
+    data: SurvivalData,
+    n_folds: int,
+    seed: int,
+    weights: WeightKind,
+) -> tuple[IntArray, IntArray]:
+    """Folds of the rows, (n,), and the group of each row in the tree trained outside each fold, (K, n).
+
+    Args:
+        train: from the training rows of all folds to their trees.
+        depth: of the trees.
+        prediction: how they predict.
+        data: rows of positive weight.
+        n_folds: folds by subject, stratified by event or cause.
+        seed: of the folds.
+        weights: what the weights of the rows are.
+
+    Raises:
+        ConfigError: as :func:`cross_validated_groups`.
+        DataError: as :func:`cross_validated_groups`.
+    """
     data.refuse_intervals()
     check_weighting(data.sample_weight, len(data), weights)  # before any work
-    if settings.depth == 0:
+    if depth == 0:
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     count = check_integer("n_folds", n_folds, 2)
-    folds = stratified_folds(data.event, count, check_integer("random_state", seed, 0), data.person)
-    splits = [data.subset(folds != fold) for fold in range(count)]
-    batch = train_batch(splits, settings, Schema.of(data.frame))
-    members = tuple((fold, batch.best_start(fold)) for fold in range(count))
-    groups = TreeSample(batch, members, prediction).apply(data.frame)
-    return held_out_groups(data, folds, groups, weights)
+    folds = folds_of(data, count, check_integer("random_state", seed, 0))
+    batch = train([data.subset(folds != fold) for fold in range(count)], Schema.of(data.frame))
+    return folds, TreeSample.of_splits(batch, prediction).apply(data.frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,12 @@ class TreeSample:
     members: tuple[tuple[int, int], ...]
     prediction: Prediction
     draws: IntArray | None = None
+
+    @classmethod
+    def of_splits(cls, batch: TrainedBatch, prediction: Prediction, draws: IntArray | None = None) -> Self:
+        """The tree of the best start of every split; ``draws`` as in the attributes."""
+        splits = range(len(batch.preprocessors))
+        return cls(batch, tuple((split, batch.best_start(split)) for split in splits), prediction, draws)
 
     def __len__(self) -> int:
         return len(self.members)

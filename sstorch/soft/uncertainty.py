@@ -6,8 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
+from sstorch._types import IntArray
 from sstorch.checks import check_integer
-from sstorch.data import Schema
+from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.nn import Prediction
 from sstorch.soft.batch import train_batch, training_rows
@@ -59,12 +60,32 @@ def bootstrap_trees(
     True
     """
     settings = estimator.settings()
-    count = check_integer("n_resamples", n_resamples, 1)
     data = training_rows(X, y, sample_weight)
-    draws = np.random.default_rng((settings.seed, count))
+    splits, draws = resamples(data, n_resamples, settings.seed)
+    batch = train_batch(splits, settings, Schema.of(data.frame))
+    return TreeSample.of_splits(batch, estimator.prediction, draws)
+
+
+def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
+    """Rows drawn with replacement, by subject where a subject has several rows.
+
+    Args:
+        data: rows of positive weight.
+        n_resamples: number of resamples.
+        seed: of the draws.
+
+    Returns:
+        The rows of each resample, weighted by how often they were drawn, and these numbers, (K, n).
+
+    Raises:
+        DataError: a resample has no event, or no event of one of the causes.
+        ConfigError: ``n_resamples`` is no number >= 1.
+    """
+    count = check_integer("n_resamples", n_resamples, 1)
+    generator = np.random.default_rng((seed, count))
     n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
     shares = np.full(n_drawn, 1 / n_drawn)
-    counts = np.stack([draws.multinomial(len(shares), shares) for _ in range(count)])
+    counts = np.stack([generator.multinomial(len(shares), shares) for _ in range(count)])
     if data.person is not None:
         counts = counts[:, data.person]
     splits = [data.reweighted(drawn) for drawn in counts]
@@ -73,9 +94,13 @@ def bootstrap_trees(
             f"a resample of {len(data)} rows with {data.n_events} events has none: a bootstrap needs more "
             "events"
         )
-    batch = train_batch(splits, settings, Schema.of(data.frame))
-    members = tuple((split, batch.best_start(split)) for split in range(count))
-    return TreeSample(batch, members, estimator.prediction, counts)
+    for number, name in enumerate(() if data.causes is None else data.cause_names, 1):
+        if not all((split.cause == number).any() for split in splits):
+            raise DataError(
+                f"a resample of {len(data)} rows with {(data.cause == number).sum()} events of cause {name} "
+                "has none: a bootstrap needs more events"
+            )
+    return splits, counts
 
 
 def start_trees(estimator: Trainable, X: object, y: object, sample_weight: object = None) -> TreeSample:
