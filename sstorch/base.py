@@ -406,6 +406,11 @@ class SurvivalEstimator(FrameEstimator):
             zero_time=self.zero_time_,
         )
 
+    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
+        """The rows of positive weight, with the training columns alone."""
+        data = self._scored(X, y, sample_weight)
+        return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
+
 
 class IncidenceEstimator(SurvivalEstimator):
     """Base class of the estimators of competing causes.
@@ -589,8 +594,7 @@ class IncidenceEstimator(SurvivalEstimator):
             Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, 2nd edition,
             section 8.2; limits as R's ``survfit(conf.type="log-log")``.
         """
-        data = self._scored(X, y, sample_weight=sample_weight)
-        data = data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
+        data = self._rows(X, y, sample_weight)
         at = self._horizons() if horizons is None else self._grid(horizons)
         return self._group_table(data, at, confidence, weights)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
+from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
@@ -24,23 +26,32 @@ from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, FormatError
+from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.files import checksum, read_folder, reading, write_folder
+from sstorch.metrics.weights import WeightKind
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
 from sstorch.optim import Engine, distil_gates
-from sstorch.soft.batch import fit_preprocessors, gate_columns, training_rows
+from sstorch.soft.batch import TrainedBatch, fit_preprocessors, gate_columns, train_batch, training_rows
+from sstorch.soft.competing_group_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.group_validation import groups_of_folds
+from sstorch.soft.groups import Stability, stability
 from sstorch.soft.incidence import cumulative_incidence, log_time_panels
 from sstorch.soft.reading import rules_text, shown_leaves, slope_lines
+from sstorch.soft.recalibration import Recalibrate, Recalibration
 from sstorch.soft.rules import Explanation, explain_row
 from sstorch.soft.settings import MIN_EVENTS
 from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.tree_sample import TreeSample
+from sstorch.soft.uncertainty import resamples
 
 FORMAT, FORMAT_VERSION = "sstorch.competing_risks_tree", 1
 # Of rows whose hazard underflows.
 _LEAST_HAZARD = 1e-12
 # Terms of a rule that a summary writes out.
 _SUMMARY_TERMS = 4
+# Results that a new fit and a recalibration drop.
+_OF_OTHER_ROWS = ("group_validation_", "stability_")
 
 
 @dataclass(frozen=True)
@@ -109,8 +120,11 @@ class CompetingRisksTree(IncidenceEstimator):
         zero_time_: what replaces a time of zero when rows are scored.
         time_unit_: unit of the times; None if not known.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
-        group_table_: rows, events and incidences, predicted and by Aalen-Johansen, of the training rows of
-            each leaf that has some.
+        group_table_: :meth:`group_table` of the training rows, or of those of the recalibration.
+        group_validation_: result of :meth:`validate_groups`, saved with the tree.
+        stability_: result of :meth:`stability`.
+        time_varying_: whether subjects have several start-stop rows, so that one row does not determine what
+            happens later.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
 
@@ -135,6 +149,8 @@ class CompetingRisksTree(IncidenceEstimator):
 
     trees_: dict[str, SoftSurvivalTree]
     group_table_: pd.DataFrame
+    group_validation_: CompetingGroupValidation
+    stability_: Stability
 
     def __init__(
         self,
@@ -204,12 +220,10 @@ class CompetingRisksTree(IncidenceEstimator):
         """
         data = data.joined()
         schema = Schema.of(data.frame) if schema is None else schema
-        parts = {name: data.of_cause(name) for name in data.cause_names}
-        estimators = {name: self._estimator(name, parts) for name in parts}
-        for estimator in estimators.values():
-            estimator.settings()  # every parameter is checked before any work starts
+        parts = _parts(data)
+        estimators = self._estimators(parts)
         _warn_of_rare_causes(parts)
-        gates = self._gates(parts, estimators, schema)
+        gates = self._gates([parts], estimators, schema)
         self.trees_ = {
             name: estimators[name].fit_data(part, schema, gates=gates) for name, part in parts.items()
         }
@@ -219,8 +233,17 @@ class CompetingRisksTree(IncidenceEstimator):
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
+        for name in _OF_OTHER_ROWS:
+            self.__dict__.pop(name, None)
         self.group_table_ = self._group_table(data, self._horizons())
         return self
+
+    def _estimators(self, parts: Mapping[str, SurvivalData]) -> dict[str, SoftSurvivalTree]:
+        """The tree of each cause, untrained, its parameters checked."""
+        estimators = {name: self._estimator(name, parts) for name in parts}
+        for estimator in estimators.values():
+            estimator.settings()
+        return estimators
 
     def _estimator(self, cause: str, parts: Mapping[str, SurvivalData]) -> SoftSurvivalTree:
         """The tree of one cause, untrained."""
@@ -238,28 +261,60 @@ class CompetingRisksTree(IncidenceEstimator):
         return SoftSurvivalTree(self.depth, leaf, min_leaf=self.min_leaf, **shared)
 
     def _gates(
-        self, parts: Mapping[str, SurvivalData], estimators: Mapping[str, SoftSurvivalTree], schema: Schema
+        self,
+        splits: Sequence[Mapping[str, SurvivalData]],
+        estimators: Mapping[str, SoftSurvivalTree],
+        schema: Schema,
     ) -> GateParameters | None:
-        """Gates distilled from a regression of every cause, (1, B, q); None at depth 0."""
+        """Gates of each split, distilled from a regression of every cause, (S, B, q); None at depth 0.
+
+        Args:
+            splits: training rows of each split, by cause.
+            estimators: the tree of each cause.
+            schema: of all rows.
+        """
         if self.depth == 0:
             return None
-        target = [
-            _risk(clone(estimators[name]).set_params(depth=0).fit_data(part, schema)._tree, part)
-            for name, part in parts.items()
+        first, number = next(iter(estimators)), torch.arange(len(splits))
+        targets: list[list[FloatArray]] = [[] for _ in splits]
+        for name, estimator in estimators.items():
+            settings = clone(estimator).set_params(depth=0).settings()
+            batch = train_batch([parts[name] for parts in splits], settings, schema)
+            for split, parts in enumerate(splits):
+                targets[split].append(_risk(batch.fitted(split, batch.best_start(split)), parts[name]))
+        rows = [parts[first] for parts in splits]
+        settings = estimators[first].settings().for_events(min(part.n_events for part in rows))
+        preprocessors = fit_preprocessors(rows, settings, schema)
+        x = [
+            torch.as_tensor(each.transform(part.frame)[:, : len(each.gate_features)])
+            for each, part in zip(preprocessors, rows, strict=True)
         ]
-        name, rows = next(iter(parts.items()))
-        settings = estimators[name].settings().for_events(rows.n_events)
-        (preprocessor,) = fit_preprocessors([rows], settings, schema)
-        x = torch.as_tensor(preprocessor.transform(rows.frame)[:, : len(preprocessor.gate_features)])
+        # Shorter splits are filled up with rows without weight.
         return distil_gates(
-            x[None],
-            torch.zeros(1, dtype=torch.long),
-            torch.as_tensor(np.stack(target))[None],
-            torch.as_tensor(rows.sample_weight)[None],
-            gate_columns(preprocessor),
+            pad_sequence(x, batch_first=True),
+            number,
+            pad_sequence([torch.as_tensor(np.stack(own, 1)) for own in targets], True).mT.contiguous(),
+            pad_sequence([torch.as_tensor(part.sample_weight) for part in rows], True),
+            gate_columns(preprocessors[0]),
             Topology(self.depth),
             settings.distillation,
         )
+
+    def _train_splits(
+        self, data: SurvivalData, splits: Sequence[SurvivalData], schema: Schema
+    ) -> TrainedBatch:
+        """The trees of the first cause on each split, whose gates are those of all causes.
+
+        Args:
+            data: all rows, by which a leaf of ``"auto"`` is chosen.
+            splits: training rows.
+            schema: of all rows.
+        """
+        estimators = self._estimators(_parts(data))
+        parts = [_parts(split.joined()) for split in splits]
+        first = next(iter(estimators))
+        gates, settings = self._gates(parts, estimators, schema), estimators[first].settings()
+        return train_batch([own[first] for own in parts], settings, schema, gates=gates)
 
     # ------------------------------------------------------------------ predict
 
@@ -295,10 +350,115 @@ class CompetingRisksTree(IncidenceEstimator):
             for name, tree in self.trees_.items()
         )
 
+    # ------------------------------------------------------------------ trust
+
+    def stability(
+        self, X: object, y: object, n_resamples: int = 50, sample_weight: object = None
+    ) -> Stability:
+        """Stability of the groups and of the columns of the gates over resamples of the subjects.
+
+        As :meth:`SoftSurvivalTree.stability <sstorch.SoftSurvivalTree.stability>`: regressions of all causes
+        and gates are trained anew on each resample. ``print`` shows the result, as does :meth:`summary`, and
+        :func:`~sstorch.plots.plot_stability` draws it.
+
+        Args:
+            X: training rows.
+            y: their outcome, as in ``fit``.
+            n_resamples: number of resamples.
+            sample_weight: (n,), >= 0, as in ``fit``.
+
+        Raises:
+            DataError: the data cannot be used, or a resample has no event of a cause.
+            ConfigError: ``n_resamples`` is no number >= 1.
+        """
+        data = self._rows(X, y, sample_weight)
+        splits, draws = resamples(data, n_resamples, self._each[0].settings().seed)
+        batch = self._train_splits(data, splits, Schema.of(data.frame))
+        sample = TreeSample.of_splits(batch, "hbp", draws)
+        self.stability_ = stability(self._fitted[0], data.frame, sample)
+        return self.stability_
+
+    def validate_groups(
+        self,
+        X: object,
+        y: object,
+        n_folds: int = 5,
+        sample_weight: object = None,
+        random_state: int = 0,
+        weights: WeightKind = "sampling",
+    ) -> CompetingGroupValidation:
+        """Whether groups made as these differ on held-out rows: hazards and cumulative incidences by cause.
+
+        Trees with the parameters of the estimator are trained outside each fold; folds keep the rows of a
+        subject together and are stratified by cause. The held-out rows then get their groups, whose
+        cause-specific hazards are compared by a log-rank test and whose cumulative incidences by Gray's test,
+        both stratified by fold. :meth:`summary` shows the result, and it is saved with the tree.
+
+        Args:
+            X: training rows.
+            y: their outcome, as in ``fit``.
+            n_folds: number of folds.
+            sample_weight: (n,), >= 0, as in ``fit``.
+            random_state: seed of the folds.
+            weights: as in :meth:`group_table`.
+
+        Raises:
+            DataError: the data cannot be used, a cause has fewer events than there are folds, or frequency
+                weights are no integers.
+            ConfigError: the tree has depth 0, or an argument is out of range.
+
+        References:
+            Gray (1988), Annals of Statistics 16, 1141-1154. Simon, Subramanian, Li and Menezes (2011),
+            Briefings in Bioinformatics 12, 203-214.
+        """
+        data = self._rows(X, y, sample_weight).joined()
+
+        def train(splits: list[SurvivalData], schema: Schema) -> TrainedBatch:
+            return self._train_splits(data, splits, schema)
+
+        depth = self._each[0].depth
+        folds, groups = groups_of_folds(train, depth, "hbp", data, n_folds, random_state, weights)
+        self.group_validation_ = held_out_groups_of_causes(data, folds, groups, weights)
+        return self.group_validation_
+
+    def recalibrated(
+        self,
+        X: object,
+        y: object,
+        how: Recalibrate = "intercept",
+        sample_weight: object = None,
+        weights: WeightKind = "sampling",
+    ) -> Self:
+        """See :func:`sstorch.recalibrate`."""
+        data = self._rows(X, y, sample_weight).joined()
+        new = copy.copy(self)
+        for name in _OF_OTHER_ROWS:
+            new.__dict__.pop(name, None)
+        new.trees_ = {}
+        for name, tree in self.trees_.items():
+            try:
+                new.trees_[name] = tree.with_recalibrated_leaves(data.of_cause(name), how, weights)
+            except DataError as error:
+                raise DataError(f"cause {name}: {error}") from error
+        new.group_table_ = new._group_table(data, new._horizons(), weights=weights)
+        return new
+
+    @property
+    def recalibration_(self) -> dict[str, Recalibration]:
+        """Report of the recalibration of each cause, by name.
+
+        Raises:
+            AttributeError: the tree is as it was trained.
+        """
+        return {name: tree.recalibration_ for name, tree in self.trees_.items()}
+
     # ------------------------------------------------------------------ read
 
     def summary(self) -> str:
-        """Rules at the gates, a table of the groups, and of each cause the slopes that all leaves share."""
+        """Rules at the gates, a table of the groups, and of each cause the slopes that all leaves share.
+
+        Below them the results of :meth:`validate_groups`, :meth:`stability` and :func:`sstorch.recalibrate`.
+        """
         check_is_fitted(self, "trees_")
         first, table = self._each[0], self.group_table_
         nodes, rules = first.node_table_, first._gate_rules
@@ -317,18 +477,24 @@ class CompetingRisksTree(IncidenceEstimator):
                 where = "within every group" if len(shown) > 1 else "in the leaf"
                 lines += ["", f"Hazard of {name} {where}, what changes most over the training range first"]
                 lines += slope_lines(tree, shown[0])
+        is_recalibrated = hasattr(self, "recalibration_")
         unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
         lines += [
             "",
-            f"Groups{unit}; F(t) is the mean predicted incidence of a cause, AJ that of Aalen and Johansen",
+            f"Groups{unit}; F(t) is the mean predicted incidence of a cause,",
+            "AJ the Aalen-Johansen estimate (95 % confidence interval) in the rows "
+            + ("of the recalibration" if is_recalibrated else "that have placed the gates"),
         ]
-        lines.append("in the rows that have placed the gates")
         if self.time_varying_:
             lines.append(f"F(t) is from time zero {CONSTANT_COVARIATES}")
         for name in self.causes_:
-            part = table[name].reset_index()
-            text = part.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-")
-            lines += [name, text]
+            lines += [name, _cause_text(table[[name]].droplevel(0, axis=1))]
+        for result in ("group_validation_", "stability_"):
+            if result in vars(self):
+                lines += ["", str(vars(self)[result])]
+        if is_recalibrated:
+            for name, report in self.recalibration_.items():
+                lines += ["", f"{name}: {report}"]
         return "\n".join(lines)
 
     def _leaf_text(self, leaf: int) -> str:
@@ -353,7 +519,8 @@ class CompetingRisksTree(IncidenceEstimator):
         alone = explain_row(tree._tree, tree._cleaned(x), horizons, {})
         found = self._incidences(x, horizons)[0]
         table = pd.DataFrame(found, index=pd.Index(self.causes_, name="cause"), columns=horizons)
-        return CauseExplanation(**vars(alone), cause=name, incidence=table)
+        parts = vars(alone) | {"time_varying": self.time_varying_}
+        return CauseExplanation(**parts, cause=name, incidence=table)
 
     # ------------------------------------------------------------------ keep
 
@@ -379,6 +546,8 @@ class CompetingRisksTree(IncidenceEstimator):
                 "values": table.astype(object).where(table.notna(), None).to_numpy().tolist(),
             },
         }
+        if "group_validation_" in vars(self):
+            state["group_validation"] = self.group_validation_.to_dict()
         write_folder(
             folder, FORMAT, FORMAT_VERSION, state, {"event_times": torch.as_tensor(self.event_times_)}
         )
@@ -412,12 +581,14 @@ class CompetingRisksTree(IncidenceEstimator):
             estimator = cls(leaf=leaf, min_leaf=state["parameters"]["min_leaf"], **shared)
             estimator.trees_ = dict(zip(names, trees, strict=True))
             estimator.causes_, estimator.outcome_type_ = names, outcome
-            estimator.time_varying_ = first.time_varying_
             estimator.event_times_ = tensors["event_times"].numpy()
             estimator.horizon_ = float(state["horizon"])
             table = state["group_table"]
             estimator.group_table_ = group_frame(table["index"], table["columns"], table["values"])
+            if "group_validation" in state:
+                estimator.group_validation_ = CompetingGroupValidation.from_dict(state["group_validation"])
             estimator.zero_time_, estimator.time_unit_ = first.zero_time_, first.time_unit_
+            estimator.time_varying_ = first.time_varying_
             estimator.feature_names_in_ = first.feature_names_in_
             estimator.n_features_in_ = first.n_features_in_
         return estimator
@@ -442,6 +613,28 @@ class CompetingRisksTree(IncidenceEstimator):
         bends = [tree.module.family.corners() + tree.module.log_time_scale for tree in self._fitted]
         corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
         return log_time_panels(self.event_times_, corners)
+
+
+def _parts(data: SurvivalData) -> dict[str, SurvivalData]:
+    """The rows with the event of each cause alone, by name."""
+    return {name: data.of_cause(name) for name in data.cause_names}
+
+
+def _cause_text(table: pd.DataFrame) -> str:
+    """The table of the groups of one cause, each Aalen-Johansen estimate with its limits."""
+    text = table.astype(object)
+    for name in table:
+        if f"AJ {name}" in table:
+            text[name] = [f"{value:.3f}" for value in table[name]]
+            parts = table[[f"AJ {name}", f"lower {name}", f"upper {name}"]].itertuples(index=False)
+            text[f"AJ {name}"] = [_share_text(*part) for part in parts]
+            text = text.drop(columns=[f"lower {name}", f"upper {name}"])
+    return text.reset_index().to_string(index=False)
+
+
+def _share_text(value: float, lower: float, upper: float) -> str:
+    limits = f" ({lower:.3f} to {upper:.3f})" if np.isfinite(lower) else ""
+    return f"{value:.3f}{limits}" if np.isfinite(value) else "-"
 
 
 def _checksums(folder: Path, n_causes: int) -> list[str]:

@@ -116,7 +116,7 @@ def recalibrated(
             f"numbers estimated from {effective:.3g} events: {n_parameters}; "
             f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     loss = _Loss(tree, data, weighting)
     before = torch.zeros(2 + n_shape, dtype=torch.float64)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees
 
+Recalibrated = TypeVar("Recalibrated", covariant=True)
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION = 4
 CARD = "MODEL_CARD.md"
@@ -374,27 +375,12 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         weights: WeightKind = "sampling",
     ) -> SoftSurvivalTree:
         """See :func:`sstorch.recalibrate`."""
-        data, old = self._rows(X, y, sample_weight), self._alike
-        module, report = recalibrated(old._tree, data, how, weights)
-        new = copy.copy(old)
-        rules = old._gate_rules
-        for name in ("group_validation_", "group_table_", "stability_"):
-            new.__dict__.pop(name, None)
-        new.module_, new.recalibration_ = module, report
-        new._read_later(data)
-        new._make_node_table()
-        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
-        return new
+        return self._alike.with_recalibrated_leaves(self._rows(X, y, sample_weight), how, weights)
 
     @property
     @abstractmethod
     def _alike(self) -> SoftSurvivalTree:
         """The estimator with the parameters of the tree, by which resamples are trained."""
-
-    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """The rows of positive weight, with the training columns alone."""
-        data = self._scored(X, y, sample_weight)
-        return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         return bootstrap_trees(self._alike, data.frame, data.y, n_resamples, data.sample_weight)
@@ -834,6 +820,21 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self._read_later(data)
         return self
 
+    def with_recalibrated_leaves(
+        self, data: SurvivalData, how: Recalibrate, weights: WeightKind = "sampling"
+    ) -> SoftSurvivalTree:
+        """Copy of the tree, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
+        module, report = recalibrated(self._tree, data, how, weights)
+        new = copy.copy(self)
+        rules = self._gate_rules
+        for name in ("group_validation_", "group_table_", "stability_"):
+            new.__dict__.pop(name, None)
+        new.module_, new.recalibration_ = module, report
+        new._read_later(data)
+        new._make_node_table()
+        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
+        return new
+
     def warn_of_step_curves(self, data: SurvivalData, x: Tensor | None = None) -> None:
         """Name leaves of which new rows would be all but impossible, in a DataWarning each.
 
@@ -1008,24 +1009,35 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         return int(state.randint(2**31 - 1))
 
 
+class Recalibratable(Protocol[Recalibrated]):
+    """Fitted tree that :func:`recalibrate` takes; ``Recalibrated`` is the class of the result."""
+
+    def recalibrated(
+        self, X: object, y: object, how: Recalibrate, sample_weight: object, weights: WeightKind
+    ) -> Recalibrated:
+        """The recalibrated tree."""
+
+
 def recalibrate(
-    tree: SoftEstimator,
+    tree: Recalibratable[Recalibrated],
     X: object,
     y: object,
     how: Recalibrate = "intercept",
     sample_weight: object = None,
     weights: WeightKind = "sampling",
-) -> SoftSurvivalTree:
+) -> Recalibrated:
     """A fitted soft tree for another place: groups are unchanged, survival in them is estimated anew.
 
     By maximum likelihood of the new rows, all leaves being changed alike: ``"intercept"`` adds a number to
     the linear predictors, ``"slope"`` multiplies them as well, ``"baseline"`` adds numbers to the intercept
     and to every shape parameter. What was changed is in ``recalibration_`` of the new tree, in its
     ``summary()`` and in its file; its tables of nodes are of the new rows. The tree that was given stays as
-    it is.
+    it is. Of a tree for competing causes the hazard of each cause is recalibrated, other causes being
+    censored, and ``recalibration_`` has a report by cause.
 
     Args:
-        tree: fitted, or a search, whose chosen tree is taken.
+        tree: fitted :class:`~sstorch.SoftSurvivalTree` or :class:`~sstorch.CompetingRisksTree`, or a search,
+            whose chosen tree is taken.
         X: rows of the new place, with the columns of the tree.
         y: their outcome, as in ``fit``.
         how: see above.
