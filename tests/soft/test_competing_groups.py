@@ -1,0 +1,301 @@
+"""Groups of a tree for competing causes: limits, validation, stability, recalibration."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, metrics, recalibrate
+from sstorch.base import incidence_limits
+from sstorch.data import folds_of
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.soft.competing_group_validation import CompetingGroupValidation, held_out_groups_of_causes
+from sstorch.soft.group_validation import held_out_groups
+
+CAUSES = ("relapse", "death")
+TREE = CompetingRisksTree(leaf="weibull", numeric="linear", gate_features=1)
+
+
+def _data(n: int = 400) -> SurvivalData:
+    """Relapse depends on size, death on age."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=["age", "size", "marker"])
+    relapse = np.exp(-0.7 * frame["size"]) * rng.weibull(1.3, n) * 1200
+    death = np.exp(-0.7 * frame["age"]) * rng.weibull(1.8, n) * 1500
+    censored = rng.uniform(100, 3000, n)
+    time = np.ceil(np.minimum(np.minimum(relapse, death), censored)).to_numpy()
+    cause = np.select([relapse <= np.minimum(death, censored), death <= censored], [1, 2], 0)
+    return SurvivalData(frame, Surv(time, cause, causes=CAUSES))
+
+
+@pytest.fixture(scope="module")
+def data() -> SurvivalData:
+    return _data()
+
+
+@pytest.fixture(scope="module")
+def tree(data: SurvivalData) -> CompetingRisksTree:
+    return clone(TREE).fit(data.frame, data.y)
+
+
+@pytest.fixture(scope="module")
+def whole(data: SurvivalData) -> tuple[pd.DataFrame, Surv]:
+    """Rows with subjects and left truncation."""
+    entry = np.where(np.arange(len(data)) % 4 == 0, np.floor(0.3 * data.time), 0.0)
+    id = np.arange(len(data))
+    return data.frame, Surv(data.time, data.cause, entry=entry, id=id, causes=CAUSES)
+
+
+@pytest.fixture(scope="module")
+def split(data: SurvivalData, whole: tuple[pd.DataFrame, Surv]) -> tuple[pd.DataFrame, Surv]:
+    """The same follow-up, half of it in two start-stop rows."""
+    frame, y = whole
+    rng, n = np.random.default_rng(1), len(frame)
+    cut = y.entry + rng.uniform(0.2, 0.8, n) * (y.time - y.entry)
+    two = np.flatnonzero(rng.random(n) < 0.5)
+    begin, end, cause = y.entry.copy(), np.r_[y.time, cut[two]], np.r_[y.cause, np.zeros(len(two), int)]
+    begin[two] = cut[two]
+    entry, id = np.r_[begin, y.entry[two]], np.r_[np.arange(n), two]
+    order = np.lexsort((entry, id))
+    rows = Surv(end[order], cause[order], entry=entry[order], id=id[order], causes=CAUSES)
+    return frame.iloc[id[order]].reset_index(drop=True), rows
+
+
+# ---------------------------------------------------------------------- table
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_group_table_has_limits_of_aalen_johansen(
+    tree: CompetingRisksTree, data: SurvivalData, late: bool
+) -> None:
+    entry = 0.3 * data.time * late
+    y = Surv(data.time, data.cause, entry=entry, causes=CAUSES)
+    table = tree.group_table(data.frame, y, [300.0, 1e5], confidence=0.9)
+    leaf = tree.apply(data.frame)
+    for group, row in table.iterrows():
+        inside = leaf == group
+        rows = data.time[inside], data.cause[inside], [300.0]
+        expected = metrics.aalen_johansen(*rows, 2, entry=entry[inside])
+        error = metrics.aalen_johansen_error(*rows, 2, entry=entry[inside])
+        lower, upper = incidence_limits(expected, norm.ppf(0.95) * error)
+        for k, cause in enumerate(CAUSES):
+            found = row[cause]
+            values = [expected[k, 0], lower[k, 0], upper[k, 0]]
+            np.testing.assert_allclose(found[["AJ F(300)", "lower F(300)", "upper F(300)"]], values)
+            assert found[["AJ F(100000)", "lower F(100000)", "upper F(100000)"]].isna().all()
+
+
+def test_limits_of_an_incidence_of_0_or_1_are_nan() -> None:
+    lower, upper = incidence_limits(np.array([0.0, 0.2, 1.0]), np.array([0.0, 0.1, 0.0]))
+    assert np.isnan(lower[[0, 2]]).all()
+    assert np.isnan(upper[[0, 2]]).all()
+    assert 0 < lower[1] < 0.2 < upper[1] < 1
+
+
+def test_frequency_weights_are_repetitions_in_table_and_recalibration(
+    tree: CompetingRisksTree, data: SurvivalData
+) -> None:
+    weight = np.random.default_rng(0).integers(1, 4, len(data))
+    rows = np.repeat(np.arange(len(data)), weight)
+    frame, y = data.frame.iloc[rows].reset_index(drop=True), data.y[rows]
+    one = tree.group_table(data.frame, data.y, sample_weight=weight, weights="frequency")
+    many = tree.group_table(frame, y)
+    shares = [name for name in one if name[1] not in ("rows", "events")]
+    pd.testing.assert_frame_equal(one[shares], many[shares])
+    scaled = [tree.group_table(data.frame, data.y, sample_weight=w) for w in (weight, 0.1 * weight)]
+    pd.testing.assert_frame_equal(*scaled)
+    repeated = recalibrate(tree, frame, y, "slope").recalibration_
+    weighted = recalibrate(tree, data.frame, data.y, "slope", weight, "frequency").recalibration_
+    for cause in CAUSES:
+        assert weighted[cause].slope == pytest.approx(repeated[cause].slope, abs=1e-6)
+        assert weighted[cause].slope_error == pytest.approx(repeated[cause].slope_error, rel=1e-4)
+
+
+# ---------------------------------------------------------------------- validation
+
+
+def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
+    wide = clone(TREE).set_params(gate_features=2)
+    found = clone(wide).fit(data.frame, data.y).validate_groups(data.frame, data.y, 3, random_state=4)
+    folds = folds_of(data, 3, 4)
+    for cause in (1, 2):
+        assert np.ptp(np.bincount(folds, data.cause == cause)) <= 1
+    groups, places, risks = [], np.zeros(len(data)), []
+    for fold in range(3):
+        inside = folds == fold
+        other = clone(wide).fit_data(data.subset(~inside))
+        leaf = other.apply(data.frame)
+        groups.append(leaf)
+        # Relapse: the order of the groups by the area under their incidence until its last event.
+        train = data.subset(~inside)
+        times = np.unique(train.time[train.cause == 1])
+        area = {}
+        for group in np.unique(leaf[~inside]):
+            rows = train.subset(leaf[~inside] == group)
+            steps = np.r_[0, metrics.aalen_johansen(rows.time, rows.cause, times, 2)[0, :-1]]
+            area[group] = float(np.diff(times, prepend=0.0) @ steps)
+        assert len(area) == 4
+        order = sorted(area, key=area.__getitem__)
+        places[inside] = [order.index(group) for group in leaf[inside]]
+        test = data.subset(inside)
+        risks.append(
+            metrics.concordance_wolbers(
+                test.time,
+                test.cause,
+                np.array([area[group] for group in leaf[inside]]),
+                train=(train.time, train.cause),
+                tau=times[-1],
+            )
+        )
+    for cause in CAUSES:
+        assert found.causes[cause].hazard == held_out_groups(data.of_cause(cause), folds, np.stack(groups))
+    relapse = found.causes["relapse"]
+    assert relapse.c_incidence == pytest.approx(np.mean(risks))
+    assert relapse.gray_p_value == metrics.gray_test(data.y, places, "relapse", strata=folds).p_value
+    pairs = [adjusted_rand_score(groups[j], groups[k]) for j in range(3) for k in range(j)]
+    assert relapse.hazard.ari == pytest.approx(np.mean(pairs))
+    assert found.differ
+
+
+def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None:
+    single = data.of_cause("relapse")
+    folds = folds_of(single, 2, 0)
+    groups = np.stack([np.digitize(data.frame["size"], [limit]) for limit in (-0.1, 0.1)])
+    y = Surv(data.time, single.event.astype(int), causes={1: "relapse"})
+    found = held_out_groups_of_causes(SurvivalData(data.frame, y), folds, groups)
+    assert found.causes["relapse"].hazard == held_out_groups(single, folds, groups)
+
+
+def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
+    noise = np.random.default_rng(2).normal(size=(len(data), 2))
+    found = CompetingRisksTree(depth=1).fit(noise, data.y).validate_groups(noise, data.y)
+    assert not found.differ
+    assert "relapse: no difference of hazards was shown: log-rank p above 0.05" in str(found)
+
+
+def test_split_rows_give_the_results_of_whole_rows(
+    whole: tuple[pd.DataFrame, Surv], split: tuple[pd.DataFrame, Surv]
+) -> None:
+    one, other = clone(TREE).fit(*whole), clone(TREE).fit(*split)
+    pd.testing.assert_frame_equal(one.group_table(*whole), other.group_table(*split))
+    assert one.validate_groups(*whole, 3) == other.validate_groups(*split, 3)
+    assert one.group_validation_.causes["death"].c_incidence is None
+    assert recalibrate(one, *whole).recalibration_ == recalibrate(other, *split).recalibration_
+    first = np.r_[True, np.diff(split[1].id) > 0]
+    drawn = other.stability(*split, 2).resampled[:, first]
+    np.testing.assert_array_equal(one.stability(*whole, 2).resampled, drawn)
+
+
+# ---------------------------------------------------------------------- stability
+
+
+def test_stability_trains_trees_of_resampled_rows(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    found = tree.stability(data.frame, data.y, 3)
+    draws = np.random.default_rng((0, 3))
+    groups = [tree.apply(data.frame)]
+    for _ in range(3):
+        counts = draws.multinomial(len(data), np.full(len(data), 1 / len(data)))
+        groups.append(clone(TREE).fit_data(data.reweighted(counts)).apply(data.frame))
+    index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
+    assert found.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
+    assert found.ari == pytest.approx(np.mean([index[2][1], index[3][1], index[3][2]]))
+    assert found.columns.shape == (3, 3)
+    assert f"Stability of the groups over {len(found.resampled)} resamples" in tree.summary()
+
+
+# ---------------------------------------------------------------------- recalibration
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: SurvivalData) -> None:
+    tree = clone(TREE).set_params(depth=depth).fit(data.frame, data.y)
+    y = Surv(2 * data.time, data.cause, causes=CAUSES)
+    new = recalibrate(tree, data.frame, y, "slope")
+    for cause in CAUSES:
+        alone: SoftSurvivalTree = recalibrate(
+            tree.trees_[cause], data.frame, (y.time, data.cause == CAUSES.index(cause) + 1), "slope"
+        )
+        assert new.recalibration_[cause] == alone.recalibration_
+    np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
+    assert new.log_likelihood(data.frame, y) > tree.log_likelihood(data.frame, y)
+    assert "Recalibrated" not in tree.summary()
+
+
+def test_times_of_another_unit_are_a_shift(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    y = Surv(2 * data.time, data.cause, causes=CAUSES)
+    new = recalibrate(tree, data.frame, y)
+    assert new.recalibration_["relapse"].intercept == pytest.approx(np.log(2), abs=0.05)
+    expected = tree.predict_cumulative_incidence(data.frame, [500.0])
+    np.testing.assert_allclose(new.predict_cumulative_incidence(data.frame, [1000.0]), expected, atol=0.02)
+    pd.testing.assert_frame_equal(new.group_table_, new.group_table(data.frame, y))
+
+
+# ---------------------------------------------------------------------- keep, refuse
+
+
+def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
+    tree = clone(TREE).fit(data.frame, data.y)
+    found = tree.validate_groups(data.frame, data.y, 2)
+    tree.save(tmp_path / "tree")
+    again = CompetingRisksTree.load(tmp_path / "tree")
+    assert isinstance(again.group_validation_, CompetingGroupValidation)
+    assert again.group_validation_ == found
+    assert again.summary() == tree.summary()
+    assert again.validate_groups(data.frame, data.y, 2) == found
+    new = recalibrate(tree, data.frame, data.y)
+    assert "group_validation_" not in vars(new)
+    assert "in the rows of the recalibration" in new.summary()
+    new.save(tmp_path / "new")
+    loaded = CompetingRisksTree.load(tmp_path / "new")
+    assert loaded.recalibration_ == new.recalibration_
+    assert loaded.summary() == new.summary()
+    assert "group_validation_" not in vars(tree.fit(data.frame, data.y))
+
+
+def test_what_is_not_defined_raises(tree: CompetingRisksTree, data: SurvivalData) -> None:
+    X, y = data.frame, data.y
+    with pytest.raises(ConfigError, match="depth 0 has one group"):
+        clone(TREE).set_params(depth=0).fit(X, y).validate_groups(X, y)
+    late = (data.cause == 2) & (np.cumsum(data.cause == 2) > 3)
+    few = Surv(data.time, np.where(late, 0, data.cause), causes=CAUSES)
+    with pytest.raises(DataError, match="cause death has 3 events in 400 rows, too few for 5 folds"):
+        tree.validate_groups(X, few)
+    with pytest.raises(DataError, match="3 events of cause death has none: a bootstrap needs more events"):
+        tree.stability(X, few, 50)
+    none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
+    with pytest.raises(DataError, match="cause death: how='intercept' estimates 1 numbers, and 0 of 400"):
+        recalibrate(tree, X, none)
+    with pytest.raises(DataError, match="y has one event, and the model was trained on competing causes"):
+        tree.stability(X, (data.time, data.event))
+    with pytest.raises(ConfigError, match="confidence: expected a number in"):
+        tree.group_table(X, y, confidence=1.0)
+    with pytest.warns(DataWarning, match="estimated from 3 events: 1"):
+        recalibrate(tree, X, few)
+
+
+def test_entry_missing_raises(whole: tuple[pd.DataFrame, Surv]) -> None:
+    frame, y = whole
+    tree = clone(TREE).set_params(depth=1).fit(frame, y)
+    lacking = Surv(y.time, y.cause, causes=CAUSES)
+    for call in (tree.group_table, tree.validate_groups, tree.stability, tree.recalibrated, tree.score):
+        with pytest.raises(DataError, match="y has no entry and no id"):
+            call(frame, lacking)
+
+
+def test_time_varying_covariates_need_after(split: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:
+    frame, y = split
+    frame = frame.assign(marker=y.entry / 1000 + 0.1 * frame["marker"])
+    tree = clone(TREE).set_params(depth=1).fit(frame, y)
+    tree.save(tmp_path)
+    for model in (tree, CompetingRisksTree.load(tmp_path)):
+        for call in (model.predict_cumulative_incidence, model.predict_survival_function, model.predict):
+            with pytest.raises(ConfigError, match="after=0"):
+                call(frame)
+        assert model.predict_cumulative_incidence(frame, [500.0], after=0.0).shape == (len(frame), 2, 1)
+        assert "if covariates stay as they are" in model.summary()
+        assert "if covariates stay as they are" in str(model.explain(frame.iloc[[0]]))
+        assert model.score(frame, y) > 0.6
