@@ -206,7 +206,7 @@ class RunFolder:
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
-        axes = plot_incidence(result.model, data.frame, data.y)
+        axes = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
         figure = axes[0].get_figure(root=True)
         assert figure is not None
         figure.savefig(folder / "incidence.png", dpi=120)

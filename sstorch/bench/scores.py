@@ -160,13 +160,13 @@ def score_groups(
     Returns:
         ``c_groups``, the concordance of a model that knows the group alone
         (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
-        5 % of the rows.
+        5 % of the weight of the rows.
     """
     try:
         concordance = Score(concordance_of_groups(group, rows, train_group, train))
     except DataError as error:
         concordance = Score(np.nan, str(error))
-    return {"c_groups": concordance, "n_groups": Score(float(count_groups(group)))}
+    return {"c_groups": concordance, "n_groups": Score(float(count_groups(group, rows.sample_weight)))}
 
 
 def agreement_of_folds(groups: IntArray, others: IntArray) -> list[Score]:

@@ -278,7 +278,7 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
         Args:
             X: rows, best others than those of training.
-            y: their outcome, as in ``fit``.
+            y: their outcome, as in ``fit``, with its weights and entry times.
             train: X and y of the training rows.
 
         Raises:

@@ -8,7 +8,7 @@ import torch
 from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, recalibrate
 from sstorch.data import stratified_folds
 from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeierBand, concordance_of_groups
 from sstorch.soft.group_validation import held_out_groups
 
 
@@ -147,6 +147,21 @@ def test_group_validation_with_weights_that_sum_to_one(
     assert held_out_groups(gbsg2.reweighted(np.full(686, 1 / 686)), folds, groups).p_value == plain.p_value
     assert validated(uneven / uneven.sum()) == pytest.approx(validated(7 * uneven), rel=1e-9)
     assert validated(uneven)[1] < 1e-4
+
+
+def test_concordance_of_groups_takes_weights_and_entry_of_the_outcome(
+    gbsg2: SurvivalData, uneven: np.ndarray
+) -> None:
+    entry, X = 0.3 * gbsg2.time * (np.arange(686) % 2), gbsg2.frame
+    y = Surv(*_y(gbsg2), entry=entry, weight=uneven)
+    tree = SoftSurvivalTree(1, "weibull", numeric="linear").fit(X, y)
+    found = tree.concordance_of_groups(X[:300], y[:300], (X[300:], y[300:]))
+    leaf = tree.apply(X)
+    expected = concordance_of_groups(y[:300], leaf[:300], train=(y[300:], leaf[300:]))
+    assert found == pytest.approx(expected, rel=1e-12)
+    some, others = _y(gbsg2.subset(range(300))), _y(gbsg2.subset(range(300, 686)))
+    plain = concordance_of_groups(some, leaf[:300], train=(others, leaf[300:]))
+    assert abs(found - plain) > 1e-3
 
 
 def test_frequency_weights_validate_groups_as_repeated_rows(

@@ -154,7 +154,8 @@ def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
     reverse = None
     if not data.event.all():
-        reverse = KaplanMeierBand.fit(Surv(data.time, ~data.event, entry=data.entry))
+        censored = Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)
+        reverse = KaplanMeierBand.fit(censored)
     followed = math.inf if reverse is None else float(reverse.quantile().value)
     median, *limits = (float(part) for part in _kaplan_meier(data).quantile())
     survival = f"{interval_text(median, *limits)}{run.in_unit}" if math.isfinite(median) else "not reached"
@@ -267,7 +268,7 @@ def _groups(run: Run) -> Section | None:
     leaf = model.apply(data.frame)
     picture = Picture(
         "groups",
-        detached(plot_groups(model, data.frame, data.y)),
+        detached(plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)),
         "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
         "curves over it, and how many rows are still observed. The gates were placed on these rows, which "
         "makes groups look further apart than they are.",
@@ -280,9 +281,10 @@ def _groups(run: Run) -> Section | None:
         inside = leaf == number_
         band = _kaplan_meier(data.subset(inside))
         observed = np.where(times <= data.time[inside].max(), band.at(times).value, np.nan)
+        means = np.average(predicted[inside], axis=0, weights=data.sample_weight[inside])
         cells = [
             Cell(number(float(mean)), f"KM {number(float(value))}")
-            for mean, value in zip(predicted[inside].mean(axis=0), observed, strict=True)
+            for mean, value in zip(means, observed, strict=True)
         ]
         median = interval_text(*(float(part) for part in band.quantile()))
         counts = str(inside.sum()), str(data.event[inside].sum())
@@ -377,7 +379,8 @@ def _calibration(run: Run) -> Section:
         ax.legend(frameon=False, loc="upper left", fontsize=8)
     observed = _kaplan_meier(data).at(np.array([time for time, _, _ in panels])).value
     said = [
-        f"{run.unit_of(time)}: mean predicted {number(float(np.mean(predicted)))}, Kaplan-Meier "
+        f"{run.unit_of(time)}: mean predicted "
+        f"{number(float(np.average(predicted, weights=data.sample_weight)))}, Kaplan-Meier "
         f"{number(float(survival))}, mean distance of the curve from the diagonal "
         f"{number(metrics.integrated_calibration_index((data.time, data.event), predicted, t=time))}."
         for (time, _, predicted), survival in zip(panels, observed, strict=True)
