@@ -387,7 +387,7 @@ class SurvivalData:
         if self.intervals is not None:
             raise DataError(
                 f"{int(self.intervals.censored.sum())} of {len(self)} times are intervals, which are not "
-                "known here: SoftSurvivalTree learns from them, sstorch.metrics.evaluate_intervals scores "
+                "known here: SoftSurvivalTree learns from them, sstorch.metrics.evaluate scores "
                 "them, and data.at_middles() takes their middles for exact times"
             )
 

@@ -303,6 +303,58 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     return at
 
 
+@metric(
+    "c_harrell",
+    title="Concordance (Harrell, Antolini)",
+    short="C_H",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    entry=True,
+    tags=("tree", "study", "peers", "accuracy", "risk"),
+    published="c_harrell",
+)
+def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
+
+
+@metric(
+    "c_uno",
+    title="Concordance (Uno)",
+    short="C_U",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    weighted_times=_uno_weighted,
+    censoring_weights=True,
+    tags=("study", "peers", "accuracy", "risk"),
+    published="c_uno",
+)
+def _c_uno(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
+
+
+@metric(
+    "cd_auc",
+    title="Mean cumulative/dynamic AUC",
+    short="AUC",
+    higher_is_better=True,
+    ideal=1.0,
+    outcomes=("event",),
+    weighted_times=_auc_weighted,
+    censoring_weights=True,
+    tags=("study", "accuracy"),
+    published="cd_auc",
+)
+def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
+    curves, times = rows.on_grid("osst")
+    inside = _auc_times(rows, tau)
+    if not inside.any():
+        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
+    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+
+
 def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
     return integrated_brier_score_over(
         rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
@@ -361,56 +413,29 @@ def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
     return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
 
 
-@metric(
-    "c_harrell",
-    title="Concordance (Harrell, Antolini)",
-    short="C_H",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
-    entry=True,
-    tags=("tree", "study", "peers", "accuracy", "risk"),
-    published="c_harrell",
-)
-def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
+def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
+    """The predictions at one time: the median event time up to tau."""
+    time, event = rows.whole.time, rows.whole.event
+    events = time[event & (time <= (np.inf if tau is None else tau))]
+    if events.size == 0:
+        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
+    t = float(np.median(events))
+    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
+    return np.clip(predicted, 0.0, 1.0), t
 
 
 @metric(
-    "c_uno",
-    title="Concordance (Uno)",
-    short="C_U",
-    higher_is_better=True,
-    ideal=1.0,
+    "ici",
+    title="Integrated calibration index",
+    short="ICI",
+    higher_is_better=False,
+    ideal=0.0,
     outcomes=("event",),
-    weighted_times=_uno_weighted,
-    censoring_weights=True,
-    tags=("study", "peers", "accuracy", "risk"),
-    published="c_uno",
+    tags=("study", "peers"),
 )
-def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
-
-
-@metric(
-    "cd_auc",
-    title="Mean cumulative/dynamic AUC",
-    short="AUC",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
-    weighted_times=_auc_weighted,
-    censoring_weights=True,
-    tags=("study", "accuracy"),
-    published="cd_auc",
-)
-def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
-    curves, times = rows.on_grid("osst")
-    inside = _auc_times(rows, tau)
-    if not inside.any():
-        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
-    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+def _ici(rows: ScoredRows, tau: float | None) -> float:
+    predicted, t = _at_horizon(rows, tau)
+    return integrated_calibration_index(rows.y, predicted, t=t)
 
 
 @metric(
@@ -427,17 +452,6 @@ def _d_calibration(rows: ScoredRows, _: float | None) -> float:
     return d_calibration(rows.y, rows.survival, rows.times).p_value
 
 
-def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
-    """The predictions at one time: the median event time up to tau."""
-    time, event = rows.whole.time, rows.whole.event
-    events = time[event & (time <= (np.inf if tau is None else tau))]
-    if events.size == 0:
-        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
-    t = float(np.median(events))
-    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
-    return np.clip(predicted, 0.0, 1.0), t
-
-
 @metric(
     "one_calibration_p",
     title="1-calibration: share of fits with p < .05",
@@ -450,20 +464,6 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
 def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
     return one_calibration(rows.y, predicted, t=t).p_value
-
-
-@metric(
-    "ici",
-    title="Integrated calibration index",
-    short="ICI",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
-    tags=("study", "peers"),
-)
-def _ici(rows: ScoredRows, tau: float | None) -> float:
-    predicted, t = _at_horizon(rows, tau)
-    return integrated_calibration_index(rows.y, predicted, t=t)
 
 
 @metric(
@@ -596,16 +596,17 @@ def evaluate(
         death    0.190        0.5
         relapse  0.115        1.0
     """
-    known = names_of()
     if tau is not None:
         check_horizon(tau, "tau")
     trained, given = split_rows(train, "train", model), split_rows(test, "test", model)
     kind = _same_kind(trained.y, given.y)
     if metrics is None:
-        allowed = [name for name in names_of(kind) if _has(model, METRICS[name].needs)]
-        names = allowed
+        names = [name for name in names_of(kind) if _has(model, METRICS[name].needs)]
     else:
-        names = check_names(metrics, [name for name in known if METRICS[name].outcomes])
+        others = [
+            name for name in names_of() if METRICS[name].outcomes and kind not in METRICS[name].outcomes
+        ]
+        names = check_names(metrics, [*names_of(kind), *others])
     rows = scored_rows(model, trained, given, tau, after)
     table: list[tuple[Any, ...]] = []
     for cause, name in _parts_of(rows, names):
@@ -646,8 +647,8 @@ def scored_rows(
     if kind == "interval":
         if after is not None:
             raise DataError(
-                "after: which rows with interval-censored times were at risk at a time is not known; leave it "
-                "out."
+                "after: which rows with interval-censored times were at risk at a time is not known; leave "
+                "it out."
             )
         return ScoredIntervals.predicted(model, test.X, test.y, train.y, tau)
     names = train.y.causes

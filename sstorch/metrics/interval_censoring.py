@@ -204,7 +204,7 @@ def _coverage(
 
 @dataclass(frozen=True, eq=False)
 class ScoredIntervals:
-    """Test rows whose times are known up to intervals, their curves and Turnbull's curve of the training rows.
+    """Test rows with interval-censored times, their curves and Turnbull's curve of the training rows.
 
     Attributes:
         model: fitted.

@@ -209,7 +209,8 @@ def _check_fitted_on(estimator: Any, train: Surv) -> None:
     n_fitted = getattr(fitted, "n_samples_fit_", None)
     if n_fitted is not None and len(train) > n_fitted:
         raise DataError(
-            f"all_rows: {len(train)} rows are not scored, but the estimator was fitted on {n_fitted}, {remedy}"
+            f"all_rows: {len(train)} rows are not scored, but the estimator was fitted on {n_fitted}, "
+            f"{remedy}"
         )
     known = getattr(fitted, "event_times_", None)
     if train.time is None or train.event is None:

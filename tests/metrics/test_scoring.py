@@ -149,7 +149,10 @@ def test_rows_that_the_estimator_was_not_fitted_on_are_refused_where_it_tells():
 
 
 def test_scorers_do_not_print_the_data_and_check_it_at_once():
-    assert repr(SurvivalScorer("ibs_graf", all_rows=Y)) == "SurvivalScorer(metric='ibs_graf', tau=None)"
+    assert (
+        repr(SurvivalScorer("ibs_graf", all_rows=Y))
+        == "SurvivalScorer(metric='ibs_graf', cause=None, tau=None)"
+    )
     with pytest.raises(DataError, match="train: y is a int"):
         SurvivalScorer("ibs_graf", train=3)
     with pytest.raises(DataError, match="all_rows: y is a plain array"):
