@@ -311,8 +311,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     ideal=1.0,
     outcomes=("event",),
     entry=True,
-    tags=("tree", "study", "peers", "accuracy", "risk"),
-    published="c_harrell",
+    tags=("tree", "study", "peers", "accuracy", "risk", "published"),
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
@@ -327,8 +326,7 @@ def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     outcomes=("event",),
     weighted_times=_uno_weighted,
     censoring_weights=True,
-    tags=("study", "peers", "accuracy", "risk"),
-    published="c_uno",
+    tags=("study", "peers", "accuracy", "risk", "published"),
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
@@ -343,8 +341,7 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     outcomes=("event",),
     weighted_times=_auc_weighted,
     censoring_weights=True,
-    tags=("study", "accuracy"),
-    published="cd_auc",
+    tags=("study", "accuracy", "published"),
 )
 def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     curves, times = rows.on_grid("osst")
@@ -377,8 +374,8 @@ metric(
     outcomes=("event",),
     weighted_times=_brier_weighted,
     censoring_weights=True,
-    tags=("tree", "study", "peers", "accuracy"),
-    published="ibs",
+    tags=("tree", "study", "peers", "accuracy", "published"),
+    alias="ibs",
 )(_ibs("graf"))
 for _convention, _higher, _tags in (
     ("sksurv", False, ("tree", "study")),

@@ -38,7 +38,7 @@ class Metric:
         tags: selections that it belongs to, such as ``"study"``.
         averaged: whether a mean over data sets makes sense.
         rejection: whether values are p-values, of which reports give the share below .05.
-        published: name in the published tables of the paper, if it is there.
+        alias: another name, in the published tables of the paper.
     """
 
     name: str
@@ -55,7 +55,12 @@ class Metric:
     tags: frozenset[str] = frozenset()
     averaged: bool = True
     rejection: bool = False
-    published: str | None = None
+    alias: str | None = None
+
+    @property
+    def published(self) -> str | None:
+        """Name in the published tables of the paper; None if it is not there."""
+        return (self.alias or self.name) if "published" in self.tags else None
 
     @property
     def direction(self) -> str:

@@ -16,18 +16,13 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.registry import METRICS, names_of
 from sstorch.plots.figures import COLOURS, ShownFigure, given_or_new, survival_text, time_label
 
 _PARTS = ("train", "test")
 # More rhos than this have slanted labels.
 _MANY = 8
 _PENALTY, _PLAIN, _WEIGHTED, _SCORE = "#b5495b", "#3b6fb6", "#4a9a5b", "#3b6fb6"
-_TITLES = {
-    "c_harrell": "C (Harrell, Antolini)",
-    "c_uno": "C (Uno)",
-    "cd_auc": "mean cumulative/dynamic AUC",
-    "ibs_graf": "integrated Brier score (graf)",
-}
 
 
 class Part(Protocol):
@@ -232,7 +227,7 @@ def plot_parity_by_rho(scores: pd.DataFrame, unit: str = "time") -> Figure:
 
 
 def plot_scores_by_rho(
-    scores: pd.DataFrame, names: Sequence[str] = tuple(_TITLES), unit: str = "time"
+    scores: pd.DataFrame, names: Sequence[str] = tuple(names_of("event", "accuracy")), unit: str = "time"
 ) -> Figure:
     """Scores against rho, one a row of panels, with the penalty on the right axis; train | test.
 
@@ -249,7 +244,7 @@ def plot_scores_by_rho(
         for ax, part in zip(row, _PARTS, strict=True):
             table = _means(scores, part)
             first = _line(ax, table[name], _SCORE, "o", "score")
-            ax.set_title(f"{_TITLES.get(name, name)}, {part}", fontsize=10)
+            ax.set_title(f"{METRICS[name].title if name in METRICS else name}, {part}", fontsize=10)
             handles = [first, _penalty(ax, table, unit, part == "test")]
     _share_right(figure)
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
