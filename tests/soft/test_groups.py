@@ -109,8 +109,8 @@ def test_optimism_goes_to_the_same_place_in_the_order_of_risk() -> None:
 def test_concordance_of_the_leaves(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     train, test = gbsg2.subset(range(400)), gbsg2.subset(range(400, 686))
     value = fitted.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train)))
-    given = (*_y(train), fitted.apply(train.frame))
-    assert value == metrics.concordance_of_groups(*_y(test), fitted.apply(test.frame), train=given)
+    given = (_y(train), fitted.apply(train.frame))
+    assert value == metrics.concordance_of_groups(_y(test), fitted.apply(test.frame), train=given)
 
 
 def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
