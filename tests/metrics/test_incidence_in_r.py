@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from sstorch import Surv
 from sstorch.base import incidence_limits
 from sstorch.data import load_dataset
 from sstorch.metrics import (
@@ -92,12 +93,12 @@ def test_errors_and_limits_with_left_truncation_are_those_of_survfit() -> None:
     data = load_dataset("pbc")
     number = np.arange(1, len(data) + 1)
     entry = np.where(number % 3 == 0, np.floor(0.4 * data.time), 0.0)
-    rows = data.time, data.cause, LATE_TIMES
-    error = aalen_johansen_error(*rows, entry=entry)
+    rows = Surv(data.time, data.cause, entry=entry, causes=data.cause_names), LATE_TIMES
+    error = aalen_johansen_error(*rows)
     np.testing.assert_allclose(error, LATE_ERROR, rtol=1e-12)
-    limits = incidence_limits(aalen_johansen(*rows, entry=entry), norm.ppf(0.975) * error)
+    limits = incidence_limits(aalen_johansen(*rows), norm.ppf(0.975) * error)
     np.testing.assert_allclose(limits, [LATE_LOWER, LATE_UPPER], rtol=1e-12)
-    weighted = aalen_johansen_error(*rows, entry=entry, sample_weight=1 + number % 4)
+    weighted = aalen_johansen_error(*rows, sample_weight=1 + number % 4)
     np.testing.assert_allclose(weighted, LATE_WEIGHTED_ERROR, rtol=1e-12)
 
 
@@ -105,13 +106,13 @@ def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
     rng = np.random.default_rng(0)
     time, cause, weight = rng.exponential(1, 90), rng.integers(0, 3, 90), rng.uniform(1, 3, 90)
     cut, twice, at = time * rng.uniform(0.1, 0.9, 90), np.tile(np.arange(90), 2), [0.3, 1.0, 2.0]
-    found = aalen_johansen_error(
+    split = Surv(
         np.r_[cut, time],
         np.r_[np.zeros(90, dtype=int), cause],
-        at,
         entry=np.r_[np.zeros(90), cut],
         id=twice,
-        sample_weight=weight[twice],
+        causes=("relapse", "death"),
     )
-    expected = aalen_johansen_error(time, cause, at, sample_weight=weight)
+    found = aalen_johansen_error(split, at, sample_weight=weight[twice])
+    expected = aalen_johansen_error((time, cause), at, sample_weight=weight)
     np.testing.assert_allclose(found, expected, rtol=1e-10)

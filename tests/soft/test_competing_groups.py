@@ -78,9 +78,8 @@ def test_group_table_has_limits_of_aalen_johansen(
     leaf = tree.apply(data.frame)
     for group, row in table.iterrows():
         inside = leaf == group
-        rows = data.time[inside], data.cause[inside], [300.0]
-        expected = metrics.aalen_johansen(*rows, 2, entry=entry[inside])
-        error = metrics.aalen_johansen_error(*rows, 2, entry=entry[inside])
+        expected = metrics.aalen_johansen(y[inside], [300.0])
+        error = metrics.aalen_johansen_error(y[inside], [300.0])
         lower, upper = incidence_limits(expected, norm.ppf(0.95) * error)
         for k, cause in enumerate(CAUSES):
             found = row[cause]
@@ -136,7 +135,7 @@ def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
         area = {}
         for group in np.unique(leaf[~inside]):
             rows = train.subset(leaf[~inside] == group)
-            steps = np.r_[0, metrics.aalen_johansen(rows.time, rows.cause, times, 2)[0, :-1]]
+            steps = np.r_[0, metrics.aalen_johansen(rows.y, times)[0, :-1]]
             area[group] = float(np.diff(times, prepend=0.0) @ steps)
         assert len(area) == 4
         order = sorted(area, key=area.__getitem__)
@@ -144,11 +143,7 @@ def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
         test = data.subset(inside)
         risks.append(
             metrics.concordance_wolbers(
-                test.time,
-                test.cause,
-                np.array([area[group] for group in leaf[inside]]),
-                train=(train.time, train.cause),
-                tau=times[-1],
+                test.y, [area[group] for group in leaf[inside]], train=train.y, tau=times[-1]
             )
         )
     for cause in CAUSES:
@@ -296,6 +291,6 @@ def test_time_varying_covariates_need_after(split: tuple[pd.DataFrame, Surv], tm
             with pytest.raises(ConfigError, match="after=0"):
                 call(frame)
         assert model.predict_cumulative_incidence(frame, [500.0], after=0.0).shape == (len(frame), 2, 1)
-        assert "if covariates stay as they are" in model.summary()
-        assert "if covariates stay as they are" in str(model.explain(frame.iloc[[0]]))
+        assert "from time zero if the covariates stay as in the row" in model.summary()
+        assert "from time zero if the covariates stay as in the row" in str(model.explain(frame.iloc[[0]]))
         assert model.score(frame, y) > 0.6
