@@ -15,7 +15,7 @@ from sstorch.checks import check_columns_exist, check_unique, rows_text
 from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
-from sstorch.data.persons import parse_persons
+from sstorch.data.persons import join_rows, parse_persons
 from sstorch.data.target import parse_target
 from sstorch.exceptions import ConfigError, DataError
 
@@ -508,6 +508,45 @@ class Surv:
     def entering(self, after: float) -> Self:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})
+
+    def from_landmark(self, after: float) -> tuple[IntArray, Self]:
+        """The rows at risk at a time, and their outcome from there on, in time that counts from it.
+
+        A row at risk is followed through the later rows of its subject, up to the first event or gap: the end
+        of a start-stop row is a change of covariates, not the end of follow-up.
+
+        Args:
+            after: the landmark.
+
+        Returns:
+            Positions of the rows with entry <= after < time, (m,), and their outcome, (m,), without entry.
+
+        Raises:
+            DataError: times are interval-censored, or no row is at risk.
+
+        References:
+            van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85.
+
+        >>> y = Surv([2, 7, 4], [0, 1, 0], entry=[0, 2, 0], id=["a", "a", "b"])
+        >>> y.from_landmark(1)[1]
+        Surv([6, 3+], right, 1 event in 2 rows)
+        """
+        time, event, entry = self.right_censored("a landmark")
+        rows = np.flatnonzero((time > after) & (entry <= after))
+        if not rows.size:
+            raise DataError(f"no row is at risk at after={after:g}: all entered later or left before")
+        last = np.arange(len(self))
+        if self.id is not None:
+            subject = parse_persons(self.id, len(self))[0]
+            order, begins = join_rows([subject], entry, time, event)
+            ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
+            last[order] = order[ends[np.cumsum(begins) - 1]]
+        at, end = self[rows], self[last[rows]]
+        parts = end._parts() | {"time": time[last[rows]] - after, "entry": None}
+        parts |= {"weight": at.weight, "index": at.index}
+        if self.id is not None and len(set(at.id)) == len(at):  # type: ignore[arg-type]
+            parts["id"] = None
+        return rows, self._of_parts(**parts)
 
     def recoded(self, names: Sequence[str]) -> Self:
         """The same outcome with the causes in the order of a model, some of which may be absent here.

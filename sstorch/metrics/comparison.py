@@ -19,9 +19,10 @@ from sstorch.checks import (
     is_number_of,
 )
 from sstorch.data import Surv
+from sstorch.data.persons import parse_persons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.evaluation import Curves, PredictsSurvival, Rows, ScoredRows, score
-from sstorch.metrics.outcome import Outcome, read_rows
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.registry import METRICS, check_names, names_of
 
 # From the outcome and the predictions of some rows.
@@ -80,7 +81,7 @@ def paired_bootstrap(
 ) -> PairedComparison:
     """Bootstrap the difference of any metric between two predictions of the same test rows.
 
-    Each resample draws rows with replacement, the same for both models. The interval is that of the
+    Each resample draws rows with replacement, or subjects with all of their rows, the same for both models. The interval is that of the
     percentiles; the p-value doubles the smaller share of resamples on either side of 0, one added to both
     counts. The models and the training rows stay as they are: this is the uncertainty of the test rows only.
 
@@ -134,7 +135,7 @@ def paired_bootstrap(
         one, two = (float(metric(some, values[rows])) for values in predictions)
         return one - two
 
-    return _bootstrap(difference, n, n_resamples, confidence, random_state)
+    return bootstrap_difference(difference, n, n_resamples, confidence, random_state, subjects_of(outcome))
 
 
 def compare(
@@ -194,7 +195,9 @@ def compare(
         result = PairedComparison(np.nan, np.nan, np.nan, np.nan, 0)
         try:
             values = [score(name, rows, tau) for rows in (one, two)]
-            result = _bootstrap(difference, one.y.time.size, n_resamples, confidence, random_state)
+            result = bootstrap_difference(
+                difference, one.y.time.size, n_resamples, confidence, random_state, subjects_of(one.y)
+            )
         except DataError as error:
             if metrics is not None:
                 text = str(error)
@@ -274,9 +277,28 @@ def _check_resampling(n_resamples: int, confidence: float) -> int:
     return int(n_resamples)
 
 
-def _bootstrap(
-    difference: Callable[[IntArray], float], n: int, n_resamples: int, confidence: float, random_state: int
+def bootstrap_difference(
+    difference: Callable[[IntArray], float],
+    n: int,
+    n_resamples: int,
+    confidence: float,
+    random_state: int,
+    subject: IntArray | None = None,
 ) -> PairedComparison:
+    """Bootstrap a difference that is a function of row numbers; see `paired_bootstrap`.
+
+    Args:
+        difference: of some rows, repetitions allowed.
+        n: number of rows.
+        n_resamples: at least 20.
+        confidence: of the interval.
+        random_state: seed of the draws.
+        subject: of each row, 0 .. n_subjects - 1, shape (n,): subjects are drawn; None draws rows.
+
+    Raises:
+        DataError: as `paired_bootstrap`.
+        ConfigError: too few resamples, or a confidence out of range.
+    """
     n_resamples = _check_resampling(n_resamples, confidence)
     value = difference(np.arange(n))
     if not np.isfinite(value):
@@ -284,12 +306,12 @@ def _bootstrap(
             f"metric: expected a finite difference on the rows themselves; got {value:g}, as where it is "
             "infinite or NaN for one of the models."
         )
-    rng = np.random.default_rng(random_state)
+    rng, draw = np.random.default_rng(random_state), resampler(n, subject)
     drawn: list[float] = []
     why, cause = "", None
     for _ in range(n_resamples):
         try:
-            one = difference(rng.integers(0, n, n))
+            one = difference(draw(rng))
         except DataError as error:  # counted and reported: a resample may hold no comparable pair
             why, cause = str(error), error
             continue
@@ -309,3 +331,22 @@ def _bootstrap(
     smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
     p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))
     return PairedComparison(value, float(lower), float(upper), p_value, n_undefined)
+
+
+def resampler(n: int, subject: IntArray | None = None) -> Callable[[np.random.Generator], IntArray]:
+    """A function that draws n rows with replacement, or all rows of as many subjects as there are."""
+    if subject is None:
+        return lambda rng: rng.integers(0, n, n)
+    order = np.argsort(subject, kind="stable")
+    ends = np.append(0, np.cumsum(np.bincount(subject)))
+
+    def draw(rng: np.random.Generator) -> IntArray:
+        drawn = rng.integers(0, ends.size - 1, ends.size - 1)
+        return np.concatenate([order[ends[one] : ends[one + 1]] for one in drawn])
+
+    return draw
+
+
+def subjects_of(y: Surv | Observed) -> IntArray | None:
+    """Subject of each row, 0 .. n_subjects - 1, (n,); None if rows are subjects."""
+    return None if y.id is None else parse_persons(y.id, len(y.id))[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exceptions import DataError
 
 _MOST_STEPS = 50
@@ -27,6 +27,8 @@ class CoxRegression:
         centre: mean covariates, which the hazard below belongs to, shape (p,).
         hazard: steps of the cumulative hazard at the centre, an event each, shape (m,).
         mean: covariates less the centre, weighted over those at risk of each event, shape (m, p).
+        influence: weighted influence of each row on the coefficients (dfbeta), shape (n, p).
+        hazard_influence: the same on the total cumulative hazard at the centre, shape (n,).
     """
 
     coefficients: FloatArray
@@ -35,6 +37,8 @@ class CoxRegression:
     centre: FloatArray
     hazard: FloatArray
     mean: FloatArray
+    influence: FloatArray
+    hazard_influence: FloatArray
 
     def cumulative_hazard(self, x: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
         """Cumulative hazard by t at covariates x, (k, p), and its standard error, each (k,).
@@ -51,18 +55,38 @@ class CoxRegression:
         variance = (step**2).sum() + np.einsum("kp,pq,kq->k", slope, self.covariance, slope)
         return relative * total, relative * np.sqrt(variance)
 
+    def log_hazard_influence(self, x: FloatArray) -> FloatArray:
+        """Weighted influence of each row on the log of the total cumulative hazard at x, (k, p); (n, k)."""
+        relative: FloatArray = self.hazard_influence / self.hazard.sum()
+        return relative[:, None] + self.influence @ (x - self.centre).T
 
-def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
+
+def fit_cox(
+    time: FloatArray,
+    event: BoolArray,
+    x: FloatArray,
+    weight: FloatArray | None = None,
+    entry: FloatArray | None = None,
+) -> CoxRegression:
     """Fit a Cox model by Newton's method; rows (n,), of which some have an event, covariates (n, p).
+
+    Args:
+        time: observed times, shape (n,).
+        event: shape (n,).
+        x: covariates, shape (n, p).
+        weight: > 0, shape (n,); None is one each. Tied events share their mean weight, as in R's ``coxph``.
+        entry: as of `check_entry`, shape (n,); rows are at risk at t where entry < t <= time.
 
     Raises:
         DataError: a constant covariate, or no finite maximum of the partial likelihood.
 
     References:
-        Efron (1977), Journal of the American Statistical Association 72, 557-565, for ties.
+        Efron (1977), Journal of the American Statistical Association 72, 557-565, for ties; Lin and Wei
+        (1989), Journal of the American Statistical Association 84, 1074-1078, for influences.
     """
     order = np.argsort(time, kind="stable")
     time, event = time[order], event[order]
+    own = np.ones(time.size) if weight is None else weight[order]
     centre = x.mean(axis=0)
     x = x[order] - centre
     scale = x.std(axis=0)
@@ -74,15 +98,29 @@ def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
     group = np.searchsorted(times, times)  # first event of the same time
     n_tied = np.searchsorted(times, times, side="right") - group
     share = (np.arange(times.size) - group) / n_tied  # of the tied ones that have left already
+    starts, tie = np.unique(group, return_inverse=True)
+    mass = (np.add.reduceat(own[event], starts) / n_tied[starts])[tie]  # mean weight of tied events
+    by_entry = later = first
+    if entry is not None:
+        begin = entry[order]
+        by_entry = np.argsort(begin, kind="stable")
+        later = np.searchsorted(begin[by_entry], times)  # from there on rows enter at the event or later
     products = x[:, :, None] * x[:, None, :]
-    observed = x[event].sum(axis=0)
+    observed = (own[event, None] * x[event]).sum(axis=0)
+
+    def tail(values: FloatArray, start: IntArray) -> FloatArray:
+        """Sums from some positions on."""
+        sums: FloatArray = np.cumsum(values[::-1], axis=0)[::-1]
+        return np.concatenate([sums, np.zeros((1, *values.shape[1:]))])[start]
 
     def at_risk(values: FloatArray) -> FloatArray:
         """Weighted sums over those at risk at each event, tied ones leaving one after the other."""
-        tail = np.cumsum(values[::-1], axis=0)[::-1][first]
-        tied = np.add.reduceat(values[event], np.unique(group), axis=0)
+        whole = tail(values, first)
+        if entry is not None:
+            whole = whole - tail(values[by_entry], later)
+        tied = np.add.reduceat(values[event], starts, axis=0)
         shape = (-1, *(1,) * (values.ndim - 1))
-        sums: FloatArray = tail - share.reshape(shape) * tied[np.unique(group, return_inverse=True)[1]]
+        sums: FloatArray = whole - share.reshape(shape) * tied[tie]
         return sums
 
     def likelihood(beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -91,15 +129,40 @@ def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
         Minus infinity where weights of those at risk underflow: then ``beta`` is too far away.
         """
         score = x @ beta
-        relative = np.exp(score - score.max())
+        relative = own * np.exp(score - score.max())
         total = at_risk(relative)
         if not (total > 0.0).all():
             return -np.inf, np.full_like(beta, np.nan), np.full((beta.size, beta.size), np.nan), total, total
         mean = at_risk(relative[:, None] * x) / total[:, None]
         square = at_risk(relative[:, None, None] * products) / total[:, None, None]
-        value = float(observed @ beta - (np.log(total) + score.max()).sum())
-        information = (square - mean[:, :, None] * mean[:, None, :]).sum(axis=0)
-        return value, observed - mean.sum(axis=0), information, np.exp(-score.max()) / total, mean
+        value = float(observed @ beta - (mass * (np.log(total) + score.max())).sum())
+        information = (mass[:, None, None] * (square - mean[:, :, None] * mean[:, None, :])).sum(axis=0)
+        gradient = observed - (mass[:, None] * mean).sum(axis=0)
+        return value, gradient, information, mass * np.exp(-score.max()) / total, mean
+
+    def influences(
+        beta: FloatArray, inverse: FloatArray, hazard: FloatArray, mean: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weighted influences of rows on the coefficients and on the total hazard at the centre."""
+        relative = np.exp(x @ beta)
+        steps = np.column_stack([hazard, hazard[:, None] * mean, hazard**2 / mass])
+        passed = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
+        from_ = 0 if entry is None else np.searchsorted(times, entry[order], side="right")
+        summed = passed[np.searchsorted(times, time, side="right")] - passed[from_]
+        # A tied event is at risk in part only while those tied with it leave.
+        spared = np.add.reduceat(share[:, None] * steps, starts, axis=0)
+        summed[event] -= spared[tie]
+        at_event = (
+            np.add.reduceat(np.column_stack([mean, hazard / mass]), starts, axis=0) / n_tied[starts, None]
+        )
+        score = -relative[:, None] * (x * summed[:, :1] - summed[:, 1:-1])
+        score[event] += x[event] - at_event[tie, :-1]
+        moved = own[:, None] * score @ inverse
+        total = -relative * summed[:, -1]
+        total[event] += at_event[tie, -1]
+        total = own * total - moved @ (hazard @ mean)
+        back = np.argsort(order, kind="stable")
+        return moved[back] / scale, total[back]
 
     beta = np.zeros(x.shape[1])
     value, gradient, information, hazard, mean = likelihood(beta)
@@ -112,10 +175,15 @@ def fit_cox(time: FloatArray, event: BoolArray, x: FloatArray) -> CoxRegression:
         if not np.isfinite(gain) or np.abs(beta).max() > _LARGEST:
             break
         if gain <= _TOLERANCE * (1.0 + abs(value)):
-            if np.linalg.eigvalsh(information)[0] < 1.0 / _LARGEST_ERROR**2:
+            # Weights of another scale scale the information alike.
+            if np.linalg.eigvalsh(information / mass.mean())[0] < 1.0 / _LARGEST_ERROR**2:
                 break
-            covariance: FloatArray = np.linalg.inv(information) / np.outer(scale, scale)
-            return CoxRegression(beta / scale, covariance, times, centre, hazard, mean * scale)
+            inverse = np.asarray(np.linalg.inv(information), dtype=np.float64)
+            moved, hazard_moved = influences(beta, inverse, hazard, mean)
+            covariance: FloatArray = inverse / np.outer(scale, scale)
+            return CoxRegression(
+                beta / scale, covariance, times, centre, hazard, mean * scale, moved, hazard_moved
+            )
         length = 1.0
         while (trial := likelihood(beta + length * step))[0] < value and length > 1e-8:
             length *= 0.5

@@ -5,9 +5,11 @@ needless actions. So the gain of acting on a model, in events found at no cost, 
 
     NB(p) = P(R >= p) [ F(t | R >= p) - (1 - F(t | R >= p)) p / (1 - p) ],
 
-R the predicted risk and F one minus Kaplan-Meier of the rows that are acted on. Acting on everybody has
-F(t) - (1 - F(t)) p / (1 - p), on nobody 0.
+R the predicted risk and F one minus Kaplan-Meier, or with competing causes the estimate of Aalen and
+Johansen, of the rows that are acted on. Acting on everybody has F(t) - (1 - F(t)) p / (1 - p), on nobody 0.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +18,9 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
-from sstorch.metrics.calibration import rows_at_one_time
+from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
+from sstorch.metrics.pseudo_values import incidence_of
 
 # 1 - 0.77 is below 0.23 by rounding.
 _ROUNDING = 1e-12
@@ -29,14 +32,21 @@ def net_benefit(
     *,
     t: float,
     thresholds: npt.ArrayLike,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Net benefit of a model, of treating all and of treating none, at thresholds of the risk by one time.
 
     Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t), one probability per row, shape (n,); the risk is 1 - S_i(t).
+        y: a :class:`~sstorch.Surv`, or (time, event), n rows. With left truncation F is that of rows from
+            their entry on, and the result that of a population with the covariates of these rows, followed
+            from time zero.
+        survival: predicted S_i(t), one probability per row, shape (n,); the risk is 1 - S_i(t). With
+            competing causes one minus the incidence of the cause.
         t: the time, in the unit of `y`.
         thresholds: risks from which on one would act, in [0, 1), shape (n_thresholds,).
+        cause: number or name of the cause of interest, where there are competing causes.
+        sample_weight: weights of the rows, shape (n,); None for those of `y`.
 
     Returns:
         A row a threshold, indexed by it: net_benefit, treat_all and treat_none (0), in events per row;
@@ -46,24 +56,28 @@ def net_benefit(
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.
-        ConfigError: t no time > 0, or thresholds outside [0, 1).
+        ConfigError: t no time > 0, thresholds outside [0, 1), or an unknown cause.
 
     References:
         Vickers and Elkin (2006), Medical Decision Making 26, 565-574; for censoring Vickers, Cronin, Elkin
-        and Gonen (2008), BMC Medical Informatics and Decision Making 8, 53.
+        and Gonen (2008), BMC Medical Informatics and Decision Making 8, 53, also for competing causes.
 
     Examples:
-        >>> rows, survival = ([1, 2, 3, 4], [1, 1, 0, 1]), [0.2, 0.4, 0.7, 0.8]
-        >>> table = net_benefit(rows, survival, t=2.5, thresholds=[0.2, 0.5])
+        >>> y, survival = ([1, 2, 3, 4], [1, 1, 0, 1]), [0.2, 0.4, 0.7, 0.8]
+        >>> table = net_benefit(y, survival, t=2.5, thresholds=[0.2, 0.5])
         >>> table[["net_benefit", "treat_all", "n_above"]].to_numpy().tolist()
         [[0.375, 0.375, 4.0], [0.5, 0.0, 2.0]]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
+    return benefits_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause), thresholds)
+
+
+def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
+    """`net_benefit` of checked rows."""
     at = check_thresholds(thresholds)
-    model, everybody, n_above = net_benefits(row_time, row_event, 1.0 - predicted, horizon, at)
+    model, everybody, n_above = net_benefits(rows, at)
     reasons = np.where(
         np.isnan(model),
-        f"no row with such a risk was observed up to {horizon:g}, and not all had the event",
+        f"no row with such a risk was observed up to {rows.t:g}, and not all had the event",
         "",
     )
     columns = {
@@ -77,38 +91,44 @@ def net_benefit(
 
 
 def net_benefits(
-    time: FloatArray, event: BoolArray, risk: FloatArray, t: float, thresholds: FloatArray
+    rows: HorizonRows, thresholds: FloatArray
 ) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
     """Net benefit of the model and of treating all, and how many rows the model treats, each (n_thresholds,).
 
-    For arguments that passed the checks of `net_benefit`; NaN where it is not known.
+    For thresholds that passed `check_thresholds`; NaN where it is not known.
     """
-    order = np.lexsort((~event, time))
-    time, event, risk = time[order], event[order], risk[order]
-    odds = thresholds / (1.0 - thresholds)
-
-    def incidence(inside: BoolArray) -> float:
-        return _incidence(time[inside], event[inside], t)
-
+    rows = rows.take(np.lexsort((~rows.event, rows.time)))
+    risk, odds = 1.0 - rows.survival, thresholds / (1.0 - thresholds)
     above = [risk >= threshold - _ROUNDING for threshold in thresholds]
     n_above = np.array([np.count_nonzero(inside) for inside in above], dtype=np.int64)
-    share = n_above / risk.size
-    failed = np.array([incidence(inside) for inside in above])
-    overall = incidence(np.ones(risk.size, dtype=bool))
+    weight = rows.weights
+    share = np.array([weight[inside].sum() for inside in above]) / weight.sum()
+    failed = np.array([_incidence(rows, inside) for inside in above])
+    overall = _incidence(rows, np.ones(risk.size, dtype=bool))
     return share * (failed - (1.0 - failed) * odds), overall - (1.0 - overall) * odds, n_above
 
 
-def _incidence(time: FloatArray, event: BoolArray, t: float) -> float:
-    """One minus Kaplan-Meier at t of rows in the order of time, events first among ties; NaN if not known.
+def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
+    """Incidence at the horizon of some rows, all in the order of time, events first among ties.
 
-    Tied events one after the other have the factors (r - 1) / r, (r - 2) / (r - 1), ..., whose product is
-    that of the formula.
+    0 without rows, NaN if it is not known: the last row was censored before the horizon. Tied events one
+    after the other have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
     """
-    if time.size == 0:
+    if not inside.any():
         return 0.0
-    at_risk = np.arange(time.size, 0, -1)[event & (time <= t)]
-    survival = float(np.prod(1.0 - 1.0 / at_risk))
-    return 1.0 - survival if survival == 0.0 or time[-1] >= t else np.nan
+    if rows.competing or rows.entry is not None:
+        part = rows.take(np.flatnonzero(inside))
+        known = part.time[-1] >= rows.t
+        if not known:  # nobody is left whose later time could matter
+            everything = replace(part, interest=part.event)
+            known = incidence_of(everything)[0] >= 1.0 - _ROUNDING
+        return incidence_of(part)[0] if known else np.nan
+    time, weight = rows.time[inside], rows.weights[inside]
+    failed = rows.event[inside] & (time <= rows.t)
+    at_risk = np.cumsum(weight[::-1])[::-1]
+    # The last row leaves nobody, whatever its weight rounds to.
+    survival = float(np.prod(np.where(weight < at_risk, 1.0 - weight / at_risk, 0.0)[failed]))
+    return 1.0 - survival if survival == 0.0 or time[-1] >= rows.t else np.nan
 
 
 def check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:

@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
     blocks,
     check_choice,
@@ -88,6 +88,7 @@ def concordance_wolbers(
     tied_risk: TiedRisk = "half",
     ipcw: Ipcw = "G(t-)",
     min_censoring_prob: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Concordance of a risk with who has the cause first, of Wolbers and others.
 
@@ -106,6 +107,7 @@ def concordance_wolbers(
         tied_risk: as in :func:`concordance_harrell_risk`.
         ipcw: G just before an event or at it, see `ipcw_weights`.
         min_censoring_prob: floor under G, see `censoring_floor`.
+        sample_weight: weights of the rows, shape (n,); None takes those of `y`. A pair weighs the product.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -121,7 +123,8 @@ def concordance_wolbers(
         >>> concordance_wolbers(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
         0.6
     """
-    rows, which = read_causes(y, "Wolbers' concordance", risk=risk), cause_number(y, cause)
+    rows = read_causes(y, "Wolbers' concordance", weight=True, sample_weight=sample_weight, risk=risk)
+    which = cause_number(y, cause)
     row_time, codes, row_event = rows.time, rows.cause, rows.cause > 0
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     horizon = None if tau is None else check_horizon(tau, "tau")
@@ -129,21 +132,47 @@ def concordance_wolbers(
     weight = np.ones(row_time.size)
     if train is not None:
         weight = _event_weights(rows, training_causes(train), ipcw, min_censoring_prob)
-    interest, other = codes == which, row_event & (codes != which)
-    # Of an event at t_i another cause at the same time is no later one.
-    earlier = np.where(other, np.nextafter(row_time, -np.inf), row_time)
-    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, weight * weight)
-    # Rows with another cause at or before t_i: in reversed time those that follow.
-    counted = interest if horizon is None else interest & (row_time < horizon)
-    before = ComparablePairs.of(-row_time, counted, "censored_later", None, weight)
-    before = replace(before, row_weight=(weight * other)[before.order])
-    total = later.total() + before.total()
+    interest = codes == which
+    total, concordant, tied = wolbers_pairs(
+        row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
+    )
     if total == 0:
         raise DataError(
             f"no comparable pair among {row_time.size} rows, {int(interest.sum())} of them with cause {which}"
         )
-    parts = np.array([pairs.count_risk(values) for pairs in (later, before)]).sum(axis=0)
-    return share_of_pairs(float(parts[0]), float(parts[1]), total, tied_risk)
+    return share_of_pairs(concordant, tied, total, tied_risk)
+
+
+def wolbers_pairs(
+    time: FloatArray,
+    interest: BoolArray,
+    other: BoolArray,
+    risk: FloatArray,
+    inverse: FloatArray,
+    weight: FloatArray | None = None,
+    horizon: float | None = None,
+) -> tuple[float, float, float]:
+    """Weight of the pairs of :func:`concordance_wolbers`, of the concordant and of the tied ones.
+
+    Args:
+        time: shape (n,).
+        interest: rows with the cause, shape (n,).
+        other: rows with another cause, shape (n,).
+        risk: shape (n,).
+        inverse: 1 / G at events, shape (n,).
+        weight: of the rows, shape (n,); None is one each.
+        horizon: events count before it; None counts all.
+    """
+    own = np.ones(time.size) if weight is None else weight
+    # Of an event at t_i another cause at the same time is no later one.
+    earlier = np.where(other, np.nextafter(time, -np.inf), time)
+    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, weight)
+    # Rows with another cause at or before t_i: in reversed time those that follow.
+    counted = interest if horizon is None else interest & (time < horizon)
+    before = ComparablePairs.of(-time, counted, "censored_later", None, inverse * own)
+    before = replace(before, row_weight=(inverse * own * other)[before.order])
+    parts = np.array([pairs.count_risk(risk) for pairs in (later, before)]).sum(axis=0)
+    return later.total() + before.total(), float(parts[0]), float(parts[1])
 
 
 def brier_score_incidence(

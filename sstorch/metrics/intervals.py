@@ -1,9 +1,10 @@
 """Limits of concordance, AUC and Brier score at one time, with censoring weights from the same rows.
 
 The error of a score is the infinitesimal jackknife: the root of the sum of its squared derivatives with
-respect to the weights of the rows. A row counts in the score itself and, through G, Kaplan-Meier of
-censoring of these rows, in the weights 1 / G of all others; both are in the derivative. To first order that
-is the influence function of Blanche et al., which timeROC and riskRegression use.
+respect to the weights of the rows, each times its weight. A row counts in the score itself and, through G,
+Kaplan-Meier of censoring of these rows, in the weights 1 / G of all others; both are in the derivative. To
+first order that is the influence function of Blanche et al., which timeROC and riskRegression use. Rows of
+one subject are added up first. Limits do not depend on the scale of the weights.
 """
 
 from typing import Literal
@@ -12,17 +13,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_choice, check_share
 from sstorch.exceptions import DataError
-from sstorch.metrics.auc import cumulative_dynamic_auc
-from sstorch.metrics.brier import brier_weights, kaplan_meier_curves
-from sstorch.metrics.calibration import rows_at_one_time
-from sstorch.metrics.censoring import censoring_distribution, ipcw_weights, risk_sets
-from sstorch.metrics.concordance import ComparablePairs
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor, risk_sets
+from sstorch.metrics.concordance import ComparablePairs, share_of_pairs
 from sstorch.metrics.groups import Estimate
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.incidence_scores import wolbers_pairs
 from sstorch.metrics.outcome import Outcome
-from sstorch.metrics.weak_calibration import followed_up_to
+from sstorch.metrics.pseudo_values import incidence_of
+
+_NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
+PairWeights = Literal["harrell", "uno"]
 
 
 def concordance_interval(
@@ -30,28 +33,36 @@ def concordance_interval(
     survival: npt.ArrayLike,
     *,
     t: float,
-    weights: Literal["harrell", "uno"] = "harrell",
+    weights: PairWeights = "harrell",
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Estimate[float]:
     """Concordance of predicted survival with the order of the events up to t, and its limits.
 
     Pairs are those with an event by t in the row that failed first; a row censored at the time of an event,
-    or followed up to t without one, outlived it. O(n n_events) time, memory bounded.
+    or followed up to t without one, outlived it. With left truncation they are those at risk together. With
+    competing causes it is the concordance of the cause of interest, others being censored.
+    O(n n_events) time, memory bounded.
 
     Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t), one probability per row, shape (n,).
+        y: a :class:`~sstorch.Surv`, or (time, event), n rows.
+        survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus the
+            incidence of the cause.
         t: the time, in the unit of `y`.
         weights: of a pair, "harrell" 1, "uno" 1 / G(t_i-)^2 with G from these rows.
+        cause: number or name of the cause of interest, where there are competing causes.
+        sample_weight: weights of the rows, shape (n,); None for those of `y`. A pair weighs the product, and
+            G is weighted as well.
         confidence: of the limits, in (0, 1).
 
     Returns:
         Concordance and its limits, floats, cut to [0, 1]; equal predictions count one half.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, or no comparable
-            pair.
-        ConfigError: t no time > 0, unknown weights, or a confidence out of range.
+        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no comparable
+            pair, or late entry with "uno".
+        ConfigError: t no time > 0, unknown weights or cause, or a confidence out of range.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Uno et al. (2011), Statistics in
@@ -59,47 +70,108 @@ def concordance_interval(
         the infinitesimal jackknife, which there takes Uno's weights as known.
 
     Examples:
-        >>> estimate = concordance_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=3.5)
+        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
+        >>> estimate = concordance_interval(y, [0.2, 0.7, 0.4, 0.8], t=3.5)
         >>> [round(part, 3) for part in estimate]
         [0.833, 0.507, 1.0]
     """
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return concordance_of(rows, confidence, weights)
+
+
+def concordance_of(
+    rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
+) -> Estimate[float]:
+    """`concordance_interval` of checked rows."""
     check_choice(weights, "weights", ("harrell", "uno"))
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
-    cut_time, cut_event = followed_up_to(horizon, row_time, row_event)
-    known = (row_time, row_event)
-    inverse = (
-        ipcw_weights((cut_time, cut_event), train=known) if weights == "uno" else cut_event.astype(np.float64)
+    cut, inverse = _counted(rows, weights)
+    n, own_weight = len(cut), cut.weights
+    pairs = ComparablePairs.of(cut.time, cut.interest, "censored_later")
+    ahead, behind = np.zeros(n), np.zeros(n)  # sums of a row over its pairs
+    ahead_all, behind_all = np.zeros(n), np.zeros(n)
+    sorted_survival, sorted_weight, position = (
+        cut.survival[pairs.order],
+        own_weight[pairs.order],
+        np.arange(n),
     )
-    pairs = ComparablePairs.of(cut_time, cut_event, "censored_later")
-    ahead, behind = np.zeros(row_time.size), np.zeros(row_time.size)  # sums of a row over its pairs
-    ahead_all, behind_all = np.zeros(row_time.size), np.zeros(row_time.size)
-    sorted_survival, position = predicted[pairs.order], np.arange(row_time.size)
-    for block in blocks(pairs.events.size, row_time.size):
-        rows = pairs.events[block]
+    begin = None if cut.entry is None else cut.entry[pairs.order]
+    for block in blocks(pairs.events.size, n):
+        events = pairs.events[block]
         is_pair = position >= pairs.start[block, None]
-        weight = inverse[rows] ** 2
-        own = predicted[rows, None]
+        if begin is not None:
+            is_pair &= begin < cut.time[events, None]
+        weight = inverse[events] ** 2 * own_weight[events]
+        own = cut.survival[events, None]
         right = is_pair * ((sorted_survival > own) + 0.5 * (sorted_survival == own))
-        ahead[rows], ahead_all[rows] = weight * right.sum(axis=1), weight * is_pair.sum(axis=1)
-        behind[pairs.order] += weight @ right
-        behind_all[pairs.order] += weight @ is_pair
+        ahead[events], ahead_all[events] = (
+            weight * (right @ sorted_weight),
+            weight * (is_pair @ sorted_weight),
+        )
+        behind[pairs.order] += sorted_weight * (weight @ right)
+        behind_all[pairs.order] += sorted_weight * (weight @ is_pair)
     total = ahead_all.sum()
     if total == 0.0:
-        raise DataError(f"no comparable pair among {row_time.size} rows up to {horizon:g}: too few events.")
+        raise DataError(_NO_PAIR.format(len(rows), rows.t))
     value = float(ahead.sum() / total)
     excess = (ahead - value * ahead_all) / total
     influence = excess + (behind - value * behind_all) / total
     if weights == "uno":
-        influence += _through_weights(row_time, row_event, 2.0 * excess, 0.0, horizon)
-    return _limits(value, influence, confidence)
+        influence += _through_weights(rows, 2.0 * excess, 0.0)
+    return _limits(value, cut.error_of(influence), confidence)
+
+
+def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
+    """The concordance of :func:`concordance_of` alone, in O(n log n)."""
+    cut, inverse = _counted(rows, weights)
+    pairs = ComparablePairs.of(
+        cut.time, cut.interest, "censored_later", None, inverse * inverse, cut.weight, cut.entry
+    )
+    total = pairs.total()
+    if total == 0.0:
+        raise DataError(_NO_PAIR.format(len(rows), rows.t))
+    return share_of_pairs(*pairs.count_risk(-cut.survival), total, "half")
+
+
+def wolbers_value(rows: HorizonRows) -> float:
+    """Concordance of the cause of interest by the horizon, weighted for censoring.
+
+    :func:`~sstorch.metrics.concordance_wolbers` with G from these rows; an event at the horizon counts.
+
+    Raises:
+        DataError: late entry, or no comparable pair.
+    """
+    rows.check_from_zero("the concordance of Wolbers")
+    cut = rows.up_to_horizon()
+    inverse, other = censoring_weights(rows)[0], cut.event & ~cut.interest
+    total, concordant, tied = wolbers_pairs(cut.time, cut.interest, other, -cut.survival, inverse, cut.weight)
+    if total == 0.0:
+        raise DataError(_NO_PAIR.format(len(rows), rows.t))
+    return share_of_pairs(concordant, tied, total, "half")
+
+
+def _counted(rows: HorizonRows, weights: PairWeights) -> tuple[HorizonRows, FloatArray]:
+    """Rows followed up to the horizon, and 1 or 1 / G at their events, (n,)."""
+    cut = rows.up_to_horizon()
+    if weights == "harrell":
+        return cut, np.ones(len(cut))
+    rows.check_from_zero("Uno's concordance")
+    return cut, censoring_weights(rows)[0]
 
 
 def auc_interval(
-    y: Outcome, survival: npt.ArrayLike, *, t: float, confidence: float = 0.95
+    y: Outcome,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
 ) -> Estimate[float]:
     """Cumulative/dynamic AUC at t, and its limits: `cumulative_dynamic_auc` with G from these rows.
 
-    Arguments and errors are those of `concordance_interval`; there must be cases and controls.
+    With competing causes cases had the cause of interest by t, and controls are all others whose status at t
+    is known: `cumulative_dynamic_auc_incidence`. Arguments and errors are those of `concordance_interval`;
+    there must be cases and controls, and no late entry.
 
     Returns:
         AUC and its limits, floats, cut to [0, 1].
@@ -108,24 +180,36 @@ def auc_interval(
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
 
     Examples:
-        >>> estimate = auc_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=2.5)
+        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
+        >>> estimate = auc_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
         [0.75, 0.26, 1.0]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
-    known = (row_time, row_event)
-    value = float(cumulative_dynamic_auc(known, predicted[:, None], [horizon], train=known)[0])
-    failed = row_time <= horizon
-    weight = np.where(failed, ipcw_weights(known, train=known), 0.0)
-    case, control = weight > 0.0, ~failed
-    mass = weight.sum()
-    beaten = _share_above(predicted[case], predicted[control], np.ones(np.count_nonzero(control)))
-    beating = 1.0 - _share_above(predicted[control], predicted[case], weight[case])
-    influence = np.zeros(row_time.size)
+    return auc_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause), confidence)
+
+
+def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+    """`auc_interval` of checked rows."""
+    rows.check_from_zero("the AUC")
+    at_event, at_risk = censoring_weights(rows)
+    ended = rows.time <= rows.t
+    weight = rows.weights * np.where(ended, at_event, at_risk)
+    case = ended & rows.interest
+    control = ~case & (weight > 0.0)
+    if not case.any() or not control.any():
+        raise DataError(
+            f"t: AUC needs cases and controls, so a time from the first event to before the last observed "
+            f"time, {rows.time.max():g}; got {rows.t:g}."
+        )
+    mass, other = weight[case].sum(), weight[control].sum()
+    beaten = _share_above(rows.survival[case], rows.survival[control], weight[control])
+    beating = 1.0 - _share_above(rows.survival[control], rows.survival[case], weight[case])
+    value = float(weight[case] @ beaten / mass)
+    influence = np.zeros(len(rows))
     influence[case] = weight[case] * (beaten - value) / mass
-    through = _through_weights(row_time, row_event, influence, 0.0, horizon)
-    influence[control] = (beating - value) / np.count_nonzero(control)
-    return _limits(value, influence + through, confidence)
+    influence[control] = weight[control] * (beating - value) / other
+    through = _through_weights(rows, np.where(ended, influence, 0.0), float(influence[~ended].sum()))
+    return _limits(value, rows.error_of(influence + through), confidence)
 
 
 def brier_interval(
@@ -134,13 +218,16 @@ def brier_interval(
     *,
     t: float,
     scaled: bool = False,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Estimate[float]:
     """Brier score at t, or the scaled one, and its limits: `brier_score` with G from these rows.
 
-    Arguments and errors are those of `concordance_interval`; `scaled` asks for 1 - BS / BS_KM, with
-    Kaplan-Meier of these rows. No other prediction that is the same for all has a lower Brier score than
-    Kaplan-Meier at t, so that its own error does not count to first order.
+    With competing causes it is `brier_score_incidence`. Arguments and errors are those of
+    `concordance_interval`, without late entry; `scaled` asks for 1 - BS / BS_0, with Kaplan-Meier of these
+    rows, or the estimate of Aalen and Johansen, as everybody's prediction. No other prediction that is the
+    same for all has a lower Brier score than that, so that its own error does not count to first order.
 
     Returns:
         The score and its limits, floats.
@@ -149,58 +236,79 @@ def brier_interval(
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
 
     Examples:
-        >>> estimate = brier_interval(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], t=2.5)
+        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
+        >>> estimate = brier_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
         [0.232, 0.039, 0.426]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
-    known = (row_time, row_event)
-    value, influence = _brier(*known, predicted, horizon)
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return brier_of(rows, confidence, scaled=scaled)
+
+
+def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
+    """`brier_interval` of checked rows."""
+    rows.check_from_zero("the Brier score")
+    value, influence = _brier(rows, rows.survival)
     if scaled:
-        reference = kaplan_meier_curves(known, [horizon], row_time.size)[:, 0]
-        best, best_influence = _brier(*known, reference, horizon)
+        if rows.competing:
+            alike = 1.0 - incidence_of(rows)[0]
+        else:
+            alike = float(KaplanMeier.fit(rows.y).at(rows.t))
+        best, best_influence = _brier(rows, np.full(len(rows), alike))
         if best == 0.0:
             raise DataError(
-                f"t: Kaplan-Meier makes no error at {horizon:g}; give a time from the first event on."
+                f"t: Kaplan-Meier makes no error at {rows.t:g}; give a time from the first event on."
             )
         influence = (value * best_influence / best - influence) / best
         value = 1.0 - value / best
-    return _limits(value, influence, confidence, cut=False)
+    return _limits(value, rows.error_of(influence), confidence, cut=False)
 
 
-def _brier(time: FloatArray, event: BoolArray, predicted: FloatArray, t: float) -> tuple[float, FloatArray]:
-    """The Brier score at t and its derivatives with respect to the weights of the rows, (n,)."""
-    censoring = censoring_distribution((time, event))
-    at_event, at_risk = brier_weights(censoring, time, event, np.array([t]), "graf", None)
-    alive = time > t
-    square = np.where(alive, at_risk[0] * (1.0 - predicted) ** 2, at_event * predicted**2)
-    value, n = float(square.mean()), time.size
-    early = np.where(alive, 0.0, square) / n
-    through = _through_weights(time, event, early, float(square[alive].sum()) / n, t)
-    return value, (square - value) / n + through
+def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:
+    """The Brier score at t and its weighted derivatives with respect to the weights of the rows, (n,)."""
+    at_event, at_risk = censoring_weights(rows)
+    alive = rows.time > rows.t
+    happened = rows.interest & ~alive
+    square = np.where(alive, at_risk, at_event) * np.where(happened, survival, 1.0 - survival) ** 2
+    weight, total = rows.weights, float(rows.weights.sum())
+    value = float(weight @ square) / total
+    early = np.where(alive, 0.0, weight * square) / total
+    through = _through_weights(rows, early, float((weight * square)[alive].sum()) / total)
+    return value, weight * (square - value) / total + through
 
 
-def _through_weights(
-    time: FloatArray, event: BoolArray, at_event: FloatArray, at_risk: float, t: float
-) -> FloatArray:
-    """How a sum of terms c_i / G moves with the weight of each row that G is estimated from, (n,).
+def censoring_weights(rows: HorizonRows) -> tuple[FloatArray, float]:
+    """1 / G(t_i-) of rows with an event of any cause (0 for the others), (n,), and 1 / G at the horizon."""
+    censoring = censoring_distribution(rows.y)
+    floor = censoring_floor(censoring)
+    at_event = 1.0 / np.maximum(censoring.before(rows.time), floor)
+    at_risk = 1.0 / max(float(censoring.at(rows.t)), floor)
+    return np.where(rows.event, at_event, 0.0), at_risk
+
+
+def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) -> FloatArray:
+    """How a sum of terms c_i / G moves with the weight of each row that G is estimated from, times it, (n,).
 
     `at_event` (n,) are its terms at events, which read G(t_i-), and `at_risk` is the sum of those that read
     G(t). One more row of weight w that is censored at u moves log G from there on by -w / (Y - N), and one at
     risk of it by w N / (Y (Y - N)), Y rows at risk of censoring at u and N censored there.
     """
-    distinct, position, n_events, censored, at_or_after = risk_sets(time, event)
+    distinct, position, n_events, censored, at_or_after = risk_sets(rows.time, rows.event, rows.weight)
     exposed = at_or_after - n_events
     # Terms that feel a censoring at each time: events later than it, and those at risk at t.
     here = np.bincount(position, weights=at_event, minlength=distinct.size)
-    later = here.sum() - np.cumsum(here) + np.where(distinct <= t, at_risk, 0.0)
+    later = here.sum() - np.cumsum(here) + np.where(distinct <= rows.t, at_risk, 0.0)
     left = exposed - censored
-    counts = (censored > 0.0) & (left > 0.0)
+    counts = (censored > 0.0) & (left > _NONE_LEFT * at_or_after)
     own = np.divide(later, left, out=np.zeros_like(later), where=counts)
     shared = np.divide(censored * own, exposed, out=np.zeros_like(later), where=counts)
     passed = np.cumsum(shared)
-    moved: FloatArray = np.where(event, passed[position] - shared[position], passed[position] - own[position])
-    return -moved
+    moved: FloatArray = passed[position] - np.where(rows.event, shared[position], own[position])
+    return -rows.weights * moved
+
+
+# Share of the weight at risk that is a rounding error.
+_NONE_LEFT = 1e-12
 
 
 def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> FloatArray:
@@ -213,8 +321,10 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
     return share
 
 
-def _limits(value: float, influence: FloatArray, confidence: float, *, cut: bool = True) -> Estimate[float]:
+def _limits(
+    value: float, error: float | FloatArray, confidence: float, *, cut: bool = True
+) -> Estimate[float]:
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    half = float(norm.ppf(0.5 + 0.5 * confidence) * np.sqrt((influence**2).sum()))
+    half = float(norm.ppf(0.5 + 0.5 * confidence) * error)
     low, high = value - half, value + half
     return Estimate(value, max(low, 0.0), min(high, 1.0)) if cut else Estimate(value, low, high)

@@ -1,7 +1,8 @@
 """Calibration by one number: observed over expected, and the intercept and slope of a recalibration.
 
 Predictions are S_i(t) at one time, and z_i = log(-log S_i(t)) is their place on the scale of a hazard ratio.
-The three are 1, 0 and 1 where predictions are right on average, and neither too extreme nor too alike.
+With competing causes S_i(t) is one minus the cumulative incidence of the cause of interest. The numbers are
+1, 0 and 1 where predictions are right on average, and neither too extreme nor too alike.
 """
 
 import numpy as np
@@ -9,14 +10,16 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_share
+from sstorch._types import FloatArray
+from sstorch.checks import check_share, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.calibration import pseudo_observations, rows_at_one_time
+from sstorch.metrics.calibration import pseudo_observations
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
+from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
+from sstorch.metrics.pseudo_values import fit_cloglog, incidence_of, pseudo_values
 
 
 def observed_expected_ratio(
@@ -24,43 +27,126 @@ def observed_expected_ratio(
     survival: npt.ArrayLike,
     *,
     t: float,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Estimate[float]:
     """Observed over expected events by t: one minus Kaplan-Meier, over the mean predicted risk.
 
+    With competing causes the observed risk is the estimate of Aalen and Johansen.
+
     Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t), one probability per row, shape (n,).
+        y: a :class:`~sstorch.Surv` without late entry, or (time, event), n rows.
+        survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus the
+            incidence of the cause.
         t: the time, in the unit of `y`.
+        cause: number or name of the cause of interest, where there are competing causes.
+        sample_weight: weights of the rows, shape (n,); None for those of `y`. Their scale means nothing.
         confidence: of the limits, in (0, 1).
 
     Returns:
         Ratio and limits, floats: above 1 where too little was predicted. The logarithm of the ratio is given
         the standard error of a count, one over the root of the number of events by t, which is too large
-        where most rows have the event.
+        where most rows have the event; with competing causes that of the estimate of Aalen and Johansen.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no event by t,
-            or no risk in any prediction.
-        ConfigError: t no time > 0, or a confidence out of range.
+        DataError: arguments that `sstorch.checks` refuses, late entry, a time outside the observed ones, no
+            event by t, or no risk in any prediction.
+        ConfigError: t no time > 0, an unknown cause, or a confidence out of range.
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
-        al. (2017), BMJ 356, i6460, for the limits.
+        al. (2017), BMJ 356, i6460, for the limits; van Geloven et al. (2022), BMJ 377, e069249, for
+        competing causes.
 
     Examples:
-        >>> ratio = observed_expected_ratio(([1, 2, 3], [1, 0, 1]), [0.5, 0.6, 0.8], t=2.5)
-        >>> [round(part, 3) for part in ratio]
+        >>> y = [1, 2, 3], [1, 0, 1]
+        >>> [round(part, 3) for part in observed_expected_ratio(y, [0.5, 0.6, 0.8], t=2.5)]
         [0.909, 0.128, 6.454]
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return risk_ratio_of(rows, confidence)
+
+
+def risk_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+    """`observed_expected_ratio` of checked rows."""
     half = _half(confidence)
-    n_events = _count_events(row_time, row_event, horizon)
-    expected = float(1.0 - predicted.mean())
+    rows.check_from_zero("the observed over the mean predicted risk")
+    rows.check_events()
+    expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
     if expected == 0.0:
         raise DataError("survival: every prediction is 1, so that no event is expected.")
-    ratio = float(1.0 - KaplanMeier.fit((row_time, row_event)).at(horizon)) / expected
-    factor = float(np.exp(half / np.sqrt(n_events)))
+    if rows.competing:
+        observed, moved = incidence_of(rows)
+        error = rows.error_of(rows.weights * moved) / observed
+    else:
+        km = KaplanMeier.fit(rows.y)
+        observed = float(1.0 - km.at(rows.t))
+        error = _count_error(rows.up_to_horizon())
+    factor = float(np.exp(half * error))
+    return Estimate(observed / expected, observed / expected / factor, observed / expected * factor)
+
+
+def observed_expected_hazard(
+    y: Outcome,
+    expected: npt.ArrayLike,
+    *,
+    t: float,
+    sample_weight: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Estimate[float]:
+    """Observed events over the sum of predicted cumulative hazards: the standardised ratio of events.
+
+    It is defined for left truncation and for start-stop rows of time-varying covariates, as every row
+    contributes the hazard of the time in which it was observed. Its logarithm is the calibration intercept of
+    a Poisson regression with log cumulative hazards as offset.
+
+    Args:
+        y: a :class:`~sstorch.Surv`, or (time, event), n rows.
+        expected: H_i(min(time_i, t)) - H_i(entry_i), predicted, shape (n,); 0 for rows that entered after t.
+        t: the time up to which events count, in the unit of `y`.
+        sample_weight: weights of the rows, shape (n,); None for those of `y`. Their scale means nothing.
+        confidence: of the limits, in (0, 1).
+
+    Returns:
+        Ratio and limits, floats: above 1 where too little was predicted. The error of the logarithm is that
+        of a count; with weights or several events of a subject it is the sandwich over subjects.
+
+    Raises:
+        DataError: arguments that `sstorch.checks` refuses, no event by t, or an expected number of 0 or
+            infinity.
+
+    References:
+        Berry (1983), Biometrics 39, 173-184; Crowson, Atkinson and Therneau (2016), Statistical Methods in
+        Medical Research 25, 1692-1706.
+
+    Examples:
+        >>> from sstorch import Surv
+        >>> y = Surv([2, 3, 4], [1, 0, 1], entry=[0, 1, 1])
+        >>> [round(part, 3) for part in observed_expected_hazard(y, [0.5, 0.4, 0.7], t=4)]
+        [1.25, 0.313, 4.998]
+    """
+    hazards = check_vector(expected, "expected")
+    rows = HorizonRows.of(y, np.ones(hazards.size), t, sample_weight=sample_weight, expected=hazards)
+    return hazard_ratio_of(rows, confidence)
+
+
+def hazard_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+    """`observed_expected_hazard` of checked rows, whose expected hazards are known."""
+    half = _half(confidence)
+    if rows.expected is None:
+        raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
+    rows.check_events()
+    seen = rows.interest & (rows.time <= rows.t)
+    if rows.entry is not None:
+        seen &= rows.entry < rows.t
+    expected, observed = float(rows.weights @ rows.expected), float(rows.weights @ seen)
+    if not 0.0 < expected < np.inf:
+        raise DataError(f"the predicted cumulative hazards add up to {expected:g}, and no ratio is defined.")
+    error = 1.0 / np.sqrt(observed)
+    if rows.robust:
+        error = rows.error_of(rows.weights * (seen / observed - rows.expected / expected))
+    ratio, factor = observed / expected, float(np.exp(half * error))
     return Estimate(ratio, ratio / factor, ratio * factor)
 
 
@@ -69,16 +155,21 @@ def calibration_slope(
     survival: npt.ArrayLike,
     *,
     t: float,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Estimate[float]:
     """Calibration slope: the coefficient of z in a Cox model of these rows, followed up to t.
 
     Of a Cox model's predictions it is the coefficient of its linear predictor. Other definitions regress
-    pseudo-observations at t on z, or all of follow-up. Arguments and errors are those of
-    `observed_expected_ratio`, and the following.
+    pseudo-observations at t on z, or all of follow-up. With left truncation and start-stop rows each is at
+    risk from its entry on. With competing causes the slope is that of pseudo-values of the incidence, with a
+    complementary log-log link. Arguments and errors are those of `observed_expected_ratio`, with entry, and
+    the following.
 
     Returns:
-        Slope and limits of Wald, floats: below 1 where predictions are too extreme, as after overfitting.
+        Slope and limits, floats: below 1 where predictions are too extreme, as after overfitting. Limits are
+        Wald's, with the sandwich over subjects for weights, several events of a subject and competing causes.
 
     Raises:
         DataError: predictions of 0 or 1, which have no z, or that are all equal or order the events
@@ -86,19 +177,34 @@ def calibration_slope(
 
     References:
         van Houwelingen (2000), Statistics in Medicine 19, 3401-3415; McLernon et al. (2023), Annals of
-        Internal Medicine 176, 105-114.
+        Internal Medicine 176, 105-114; van Geloven et al. (2022), BMJ 377, e069249, for competing causes.
 
     Examples:
-        >>> rows = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> round(calibration_slope(rows, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], t=5).value, 3)
+        >>> y = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
+        >>> round(calibration_slope(y, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], t=5).value, 3)
         0.604
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return slope_of(rows, confidence)
+
+
+def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+    """`calibration_slope` of checked rows."""
     half = _half(confidence)
-    z = log_log(predicted)
-    _count_events(row_time, row_event, horizon)
-    fitted = fit_cox(*followed_up_to(horizon, row_time, row_event), z[:, None])
-    return _around(float(fitted.coefficients[0]), half * float(np.sqrt(fitted.covariance[0, 0])))
+    z = log_log(rows.survival)
+    rows.check_events()
+    if rows.competing:
+        rows.check_from_zero("the slope of pseudo-values")
+        _check_varies(z)
+        design = np.column_stack([np.ones(len(rows)), z])
+        regression = fit_cloglog(rows, pseudo_values(rows), design, np.array([0.0, 1.0]))
+        return _around(float(regression.coefficients[1]), half * float(np.sqrt(regression.covariance[1, 1])))
+    cut = rows.up_to_horizon()
+    fitted = fit_cox(cut.time, cut.event, log_log(cut.survival)[:, None], cut.weight, cut.entry)
+    error = np.sqrt(fitted.covariance[0, 0])
+    if cut.robust:
+        error = cut.error_of(fitted.influence[:, 0])
+    return _around(float(fitted.coefficients[0]), half * float(error))
 
 
 def calibration_intercept(
@@ -106,13 +212,17 @@ def calibration_intercept(
     survival: npt.ArrayLike,
     *,
     t: float,
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Estimate[float]:
     """Calibration intercept: the logarithm of a hazard ratio to be added to every z, whose slope stays 1.
 
-    It solves sum_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i one minus the
-    pseudo-observation of survival beyond t, the estimating equation of pseudo-values with a complementary
-    log-log link. Arguments and errors are those of `calibration_slope`, but that predictions may be equal.
+    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i the pseudo-value of
+    the event by t, the estimating equation of pseudo-values with a complementary log-log link. Pseudo-values
+    are those of the jackknife; with weights or competing causes those of the infinitesimal jackknife.
+    Arguments and errors are those of `observed_expected_ratio` and `calibration_slope`, but that predictions
+    may be equal.
 
     Returns:
         Intercept and limits by the sandwich, floats: above 0 where too little was predicted.
@@ -121,15 +231,24 @@ def calibration_intercept(
         Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
 
     Examples:
-        >>> rows = [1, 2, 3, 4], [1, 1, 1, 1]
-        >>> round(calibration_intercept(rows, [0.5, 0.5, 0.5, 0.5], t=3.5).value, 3)  # log(log .25 / log .5)
+        >>> y = [1, 2, 3, 4], [1, 1, 1, 1]
+        >>> round(calibration_intercept(y, [0.5, 0.5, 0.5, 0.5], t=3.5).value, 3)  # log(log .25 / log .5)
         0.693
     """
-    row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return intercept_of(rows, confidence)
+
+
+def intercept_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+    """`calibration_intercept` of checked rows."""
     half = _half(confidence)
-    z = log_log(predicted)
-    _count_events(row_time, row_event, horizon)
-    outcome = 1.0 - pseudo_observations((row_time, row_event), t=horizon)
+    rows.check_from_zero("the intercept of pseudo-values")
+    z, weight = log_log(rows.survival), rows.weights
+    rows.check_events()
+    if rows.competing or rows.weight is not None:
+        outcome = pseudo_values(rows)
+    else:
+        outcome = 1.0 - pseudo_observations((rows.time, rows.event), t=rows.t)
 
     def equation(a: float) -> tuple[FloatArray, FloatArray]:
         """Residuals and derivatives of the risks."""
@@ -138,7 +257,7 @@ def calibration_intercept(
 
     def mean(a: float) -> float:
         residual, derivative = equation(a)
-        return float(residual @ derivative)
+        return float(residual @ (weight * derivative))
 
     low, high = -1.0, 1.0
     while mean(low) <= 0.0 and low > -_FURTHEST:
@@ -149,8 +268,8 @@ def calibration_intercept(
         raise DataError("survival: no intercept brings the predictions to what was observed.")
     intercept = float(brentq(mean, low, high, xtol=1e-12))
     residual, derivative = equation(intercept)
-    error = float(np.sqrt(((residual * derivative) ** 2).sum()) / (derivative**2).sum())
-    return _around(intercept, half * error)
+    error = rows.error_of(weight * residual * derivative) / float((weight * derivative**2).sum())
+    return _around(intercept, half * float(error))
 
 
 # Of intercepts: a factor of e^30 of the hazard.
@@ -173,15 +292,15 @@ def log_log(survival: FloatArray) -> FloatArray:
     return z
 
 
-def followed_up_to(t: float, time: FloatArray, event: BoolArray) -> tuple[FloatArray, BoolArray]:
-    """Times and events as if follow-up had ended at t."""
-    return np.minimum(time, t), event & (time <= t)
+def _count_error(rows: HorizonRows) -> float:
+    """Standard error of the log of a weighted count of events: one over the root of their number."""
+    weight = rows.weights[rows.interest]
+    return float(np.sqrt((weight**2).sum()) / weight.sum())
 
 
-def _count_events(time: FloatArray, event: BoolArray, t: float) -> int:
-    if not (n_events := int(np.count_nonzero(event & (time <= t)))):
-        raise DataError(f"event: no row has an event up to {t:g}, so that there is nothing to compare with.")
-    return n_events
+def _check_varies(z: FloatArray) -> None:
+    if np.std(z) <= 1e-12 * (1.0 + abs(float(z.mean()))):
+        raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
 
 
 def _half(confidence: float) -> float:

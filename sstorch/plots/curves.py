@@ -171,15 +171,20 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, leaf: npt.ArrayLike, ax: A
 
 
 def plot_calibration(
-    curve: pd.DataFrame, predicted: npt.ArrayLike | None = None, ax: Axes | None = None
+    curve: pd.DataFrame,
+    predicted: npt.ArrayLike | None = None,
+    ax: Axes | None = None,
+    *,
+    incidence: bool = False,
 ) -> Axes:
-    """Observed against predicted survival at one time, with a band, beside the diagonal.
+    """Observed against predicted survival at one time, with a band, compared with the diagonal.
 
     Args:
         curve: columns ``predicted``, ``observed``, ``lower`` and ``upper``: of
             :func:`sstorch.metrics.calibration_curve`.
         predicted: predictions of all rows, shape (n,), drawn as ticks along the axis.
         ax: axes to draw on; of a new figure if None.
+        incidence: draw one minus all values: incidences, as of a competing cause.
 
     Raises:
         ConfigError: a column is missing.
@@ -187,15 +192,20 @@ def plot_calibration(
     if missing := [name for name in ("predicted", "observed", "lower", "upper") if name not in curve]:
         raise ConfigError(f"curve lacks the columns {missing}; give that of metrics.calibration_curve")
     ax = given_or_new(ax, 4.8, 4.8)
+    drawn = {name: curve[name] for name in ("predicted", "observed", "lower", "upper")}
+    ticks = None if predicted is None else np.asarray(predicted, dtype=np.float64)
+    what = "survival"
+    if incidence:
+        what, drawn = "incidence", {name: 1.0 - values for name, values in drawn.items()}
+        ticks = None if ticks is None else 1.0 - ticks
     ax.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=1.0, linestyle="--", label="perfect")
     ax.fill_between(
-        curve["predicted"], curve["lower"], curve["upper"], color=COLOURS[0], alpha=0.2, linewidth=0
+        drawn["predicted"], drawn["lower"], drawn["upper"], color=COLOURS[0], alpha=0.2, linewidth=0
     )
-    ax.plot(curve["predicted"], curve["observed"], color=COLOURS[0], linewidth=2.0, label="observed")
-    if predicted is not None:
-        values = np.asarray(predicted, dtype=np.float64)
-        ax.plot(values, np.full(len(values), 0.01), "|", color="#444444", alpha=0.35, markersize=7)
-    ax.set(xlabel="predicted survival", ylabel="observed survival", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.plot(drawn["predicted"], drawn["observed"], color=COLOURS[0], linewidth=2.0, label="observed")
+    if ticks is not None:
+        ax.plot(ticks, np.full(len(ticks), 0.01), "|", color="#444444", alpha=0.35, markersize=7)
+    ax.set(xlabel=f"predicted {what}", ylabel=f"observed {what}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")
     return ax

@@ -72,12 +72,26 @@ def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["item", "topic", "told", "left"]).set_index("item")
 
 
+# Measures of performance that the checklist shows.
+_SHOWN = (
+    "c_harrell",
+    "c_wolbers",
+    "c_cause_specific",
+    "auc",
+    "oe_ratio",
+    "oe_hazard",
+    "calibration_slope",
+    "scaled_brier",
+)
+
+
+def measure_name(name: object) -> str:
+    """Name of a row of the table, with its cause."""
+    return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
+
+
 def _told(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
     """What is known, by number of the item."""
-    events = (
-        f"{facts.n_rows} participants, {facts.n_events} events, {facts.n_by_horizon} of them up to "
-        f"{facts.at_horizon}, {facts.n_followed} followed beyond"
-    )
     follow_up = (
         f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "
         if np.isfinite(facts.follow_up)
@@ -86,17 +100,22 @@ def _told(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
     thresholds = ", ".join(f"{threshold:g}" for threshold in facts.thresholds)
     percent = f"{100 * facts.confidence:g} %"
     performance = [
-        f"{name} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
-        for name, row in table.loc[
-            ["c_harrell", "auc", "oe_ratio", "calibration_slope", "scaled_brier"]
-        ].iterrows()
-        if np.isfinite(row["value"])
+        f"{measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
+        for name, row in table.iterrows()
+        if (name[-1] if isinstance(name, tuple) else name) in _SHOWN and np.isfinite(row["value"])
     ]
     model = facts.model if facts.n_fitted is None else f"{facts.model}, fitted to {facts.n_fitted} rows"
+    outcome = f"time to event, predicted at {facts.at_horizon}; censoring by weights and Kaplan-Meier"
+    if facts.events:
+        causes = ", ".join(facts.events)
+        outcome = (
+            f"cumulative incidence of {causes}, predicted at {facts.at_horizon}; censoring by weights, "
+            "pseudo-values and the estimate of Aalen and Johansen"
+        )
     return {
         "4": f"evaluation of a fitted {facts.model} on {facts.n_rows} rows",
         "5b": follow_up,
-        "8a": f"time to event, predicted at {facts.at_horizon}; censoring by weights and Kaplan-Meier",
+        "8a": outcome,
         "9a": f"{len(facts.columns)} columns: {', '.join(facts.columns)}",
         "10": f"{facts.n_by_horizon} events up to {facts.at_horizon}; 100 to 200 are often asked for",
         "11": facts.missing_text,
@@ -110,7 +129,7 @@ def _told(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
         "12g": f"{facts.model}.predict_survival_function, sstorch {__version__}",
         "15": f"survival at {facts.at_horizon}; thresholds of the risk: {thresholds}",
         "20b": facts.missing_text + "; " + follow_up,
-        "21": events,
+        "21": facts.rows_text,
         "22": "see the model's own account on this page" if facts.summary else "",
         "23a": "; ".join(performance),
     }

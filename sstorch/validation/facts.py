@@ -1,7 +1,8 @@
-"""What a model and rows tell of themselves, for the page and the checklist of a validation."""
+"""Facts of a model and of the rows of its validation, for the page and the checklist."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,7 +11,8 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.metrics import KaplanMeierBand
-from sstorch.validation.measures import Predictions
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.validation.predicting import Cohort
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,11 @@ class Facts:
         n_fitted: rows that it was fitted to, if it knows.
         columns: names of the features that it was given.
         missing: share of missing cells of each column that has some.
-        n_rows: of the validation.
-        n_events: of all of follow-up.
+        n_rows: of the validation; from a landmark on those at risk then.
+        n_subjects: of these rows.
+        n_events: of all of follow-up, of any cause.
         n_by_horizon: events up to the horizon.
+        events: of each cause up to the horizon, by name; empty for one event.
         n_followed: rows still followed at the horizon.
         follow_up: median by reverse Kaplan-Meier; infinite where it is not reached.
         last_time: the longest observed.
@@ -35,6 +39,9 @@ class Facts:
         n_resamples: of the bootstrap.
         confidence: of the limits.
         random_state: seed of the bootstrap.
+        after: landmark from which times count; None for time zero.
+        late: whether rows entered after time zero.
+        weighted: whether rows have uneven weights.
     """
 
     model: str
@@ -43,8 +50,10 @@ class Facts:
     columns: tuple[str, ...]
     missing: dict[str, float]
     n_rows: int
+    n_subjects: int
     n_events: int
     n_by_horizon: int
+    events: dict[str, int]
     n_followed: int
     follow_up: float
     last_time: float
@@ -54,13 +63,16 @@ class Facts:
     n_resamples: int
     confidence: float
     random_state: int
+    after: float | None = None
+    late: bool = False
+    weighted: bool = False
 
     @classmethod
     def of(
         cls,
         model: Any,
-        X: Any,
-        rows: Predictions,
+        cohort: Cohort,
+        parts: Mapping[str, HorizonRows],
         thresholds: FloatArray,
         time_unit: str | None,
         n_resamples: int,
@@ -68,34 +80,41 @@ class Facts:
         random_state: int,
     ) -> Self:
         """Ask the model and the rows."""
+        X, rows = cohort.X, next(iter(parts.values()))
         # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         share = frame.isna().mean()
         summary = getattr(model, "summary", None)
         told = summary() if callable(summary) else None
         n_fitted = getattr(model, "n_samples_fit_", None)
-        if rows.event.all():
-            follow_up = float("inf")
-        else:
-            follow_up = float(KaplanMeierBand.fit((rows.time, ~rows.event)).quantile().value)
+        follow_up = float("inf")
+        if not rows.event.all():
+            censored = KaplanMeierBand.fit(rows.y._replace(event=~rows.event))
+            follow_up = float(censored.quantile().value)
+        seen = rows.time <= rows.t
         return cls(
             model=type(model).__name__,
             summary=told if isinstance(told, str) else "",
             n_fitted=None if n_fitted is None else int(n_fitted),
             columns=tuple(map(str, getattr(X, "columns", frame.columns))),
             missing={str(name): float(part) for name, part in share.items() if part > 0},
-            n_rows=rows.time.size,
+            n_rows=len(rows),
+            n_subjects=len(rows) if rows.subject is None else len(np.unique(rows.subject)),
             n_events=int(rows.event.sum()),
-            n_by_horizon=int((rows.event & (rows.time <= rows.horizon)).sum()),
-            n_followed=int((rows.time > rows.horizon).sum()),
+            n_by_horizon=int((rows.event & seen).sum()),
+            events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},
+            n_followed=int((~seen).sum()),
             follow_up=follow_up,
             last_time=float(rows.time.max()),
-            horizon=rows.horizon,
+            horizon=rows.t,
             thresholds=tuple(thresholds.tolist()),
             time_unit=time_unit or "",
             n_resamples=n_resamples,
             confidence=confidence,
             random_state=random_state,
+            after=cohort.after,
+            late=rows.entry is not None,
+            weighted=rows.weight is not None,
         )
 
     def with_unit(self, time: float) -> str:
@@ -104,8 +123,39 @@ class Facts:
 
     @property
     def at_horizon(self) -> str:
-        """The horizon and its unit."""
-        return self.with_unit(self.horizon)
+        """The horizon and its unit, from the landmark on if there is one."""
+        if self.after is None:
+            return self.with_unit(self.horizon)
+        return f"{self.with_unit(self.horizon)} after {self.with_unit(self.after)}"
+
+    @property
+    def horizon_text(self) -> str:
+        """The horizon and the landmark as numbers."""
+        return f"{self.horizon:g}" + ("" if self.after is None else f" after {self.after:g}")
+
+    @property
+    def rows_text(self) -> str:
+        """Numbers of rows, subjects and events, and what kind of data they are."""
+        rows = (
+            f"{self.n_rows} participants"
+            if self.n_subjects == self.n_rows
+            else (f"{self.n_subjects} participants with {self.n_rows} rows")
+        )
+        by_cause = ", ".join(f"{count} {name}" for name, count in self.events.items())
+        causes = f" ({by_cause})" if by_cause else ""
+        kinds = [
+            f"at risk at {self.with_unit(self.after)} and followed from there"
+            if self.after is not None
+            else "",
+            "left truncation" if self.late else "",
+            "weighted" if self.weighted else "",
+        ]
+        kind = "; ".join(name for name in kinds if name)
+        text = (
+            f"{rows}, {self.n_events} events, {self.n_by_horizon} of them up to {self.at_horizon}{causes}, "
+            f"{self.n_followed} followed beyond"
+        )
+        return f"{text}; {kind}" if kind else text
 
     @property
     def missing_text(self) -> str:

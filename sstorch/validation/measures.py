@@ -1,53 +1,26 @@
-"""What a validation measures: from predictions at one horizon, by name, with limits."""
+"""What a validation measures: from predictions at one horizon, by name, with confidence limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.exceptions import DataError
-from sstorch.metrics import (
-    CalibrationErrors,
-    Estimate,
-    auc_interval,
-    brier_interval,
-    calibration_errors,
-    calibration_intercept,
-    calibration_slope,
-    concordance_harrell_risk,
-    concordance_interval,
-    concordance_uno_risk,
-    observed_expected_ratio,
-)
+from sstorch.metrics import CalibrationErrors, Estimate
+from sstorch.metrics.calibration_errors import errors_of
+from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import net_benefits
-from sstorch.metrics.weak_calibration import followed_up_to
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.intervals import auc_of, brier_of, concordance_of, concordance_value, wolbers_value
+from sstorch.metrics.weak_calibration import hazard_ratio_of, intercept_of, risk_ratio_of, slope_of
 
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Rows of a validation and what was predicted for them.
-
-    Attributes:
-        time: observed times, shape (n,).
-        event: True where the event was observed, shape (n,).
-        survival: predicted S_i at the horizon, shape (n,).
-        horizon: a time, in the unit of `time`.
-    """
-
-    time: FloatArray
-    event: BoolArray
-    survival: FloatArray
-    horizon: float
-
-    def take(self, rows: IntArray) -> Self:
-        """Some rows, repetitions allowed."""
-        return replace(self, time=self.time[rows], event=self.event[rows], survival=self.survival[rows])
+_Interval = Callable[[HorizonRows, float], Estimate[float]]
 
 
 @dataclass(frozen=True)
@@ -57,45 +30,100 @@ class Measure:
     Attributes:
         title: in words.
         ideal: of perfect predictions.
-        interval: value and limits by a formula: (y, survival, t=, confidence=) -> `Estimate`; None
-            if the limits are those of a bootstrap.
+        interval: value and limits by a formula, from rows and confidence; None if the limits are those of a
+            bootstrap.
         method: of the limits.
-        value: the value alone, where that costs less than with its limits.
+        value: the value alone, where there is no interval or it costs less than its limits.
+        events: whether it is of one event, of competing causes, or of both.
+        robust: method of the limits with uneven weights or several events of a subject; "" for the same.
+        competing: method of the limits with competing causes; "" for the same.
+        path: whether it is defined for start-stop rows with time-varying covariates, without a landmark.
     """
 
     title: str
     ideal: float
-    interval: Callable[..., Estimate[float]] | None
+    interval: _Interval | None
     method: str
-    value: Callable[[Predictions], float] | None = None
+    value: Callable[[HorizonRows], float] | None = None
+    events: Literal["one", "competing", "both"] = "both"
+    robust: str = ""
+    competing: str = ""
+    path: bool = False
+
+    def defined_for(self, rows: HorizonRows) -> bool:
+        """Whether the measure belongs to the kind of outcome of some rows."""
+        return self.events in ("both", "competing" if rows.competing else "one")
+
+    def method_for(self, rows: HorizonRows) -> str:
+        """Method of the limits."""
+        return (rows.competing and self.competing) or (rows.robust and self.robust) or self.method
+
+    def of(self, rows: HorizonRows) -> float:
+        """The value.
+
+        Raises:
+            DataError: it is not defined for these rows.
+        """
+        if rows.path and not self.path:
+            raise DataError(NEEDS_LANDMARK)
+        if self.value is not None:
+            return self.value(rows)
+        assert self.interval is not None
+        return self.interval(rows, 0.95).value
 
 
-def _harrell(rows: Predictions) -> float:
-    cut = followed_up_to(rows.horizon, rows.time, rows.event)
-    return concordance_harrell_risk(cut, -rows.survival, tied_time="censored_later")
+def _error(name: str) -> Callable[[HorizonRows], float]:
+    return lambda rows: float(getattr(errors_of(rows), name))
 
 
-def _uno(rows: Predictions) -> float:
-    cut, known = followed_up_to(rows.horizon, rows.time, rows.event), (rows.time, rows.event)
-    return concordance_uno_risk(cut, -rows.survival, train=known, tied_time="censored_later")
-
-
-_BOOTSTRAP = "bootstrap"
-_JACKKNIFE = "infinitesimal jackknife"
-_UNO = partial(concordance_interval, weights="uno")
+NEEDS_LANDMARK = (
+    "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
+    "time zero is not defined: give after=, a time from which the rows at risk are followed"
+)
+_UNKNOWN = "no row with such a risk was observed up to the horizon, and not all had the event"
+_BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
+_COUNT = "count of events"
+_uno = partial(concordance_of, weights="uno")
 MEASURES = {
-    "c_harrell": Measure("concordance, Harrell", 1.0, concordance_interval, _JACKKNIFE, _harrell),
-    "c_uno": Measure("concordance, Uno", 1.0, _UNO, _JACKKNIFE, _uno),
-    "auc": Measure("AUC at the horizon", 1.0, auc_interval, _JACKKNIFE),
-    "oe_ratio": Measure("observed over expected events", 1.0, observed_expected_ratio, "count of events"),
-    "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, "sandwich"),
-    "calibration_slope": Measure("calibration slope", 1.0, calibration_slope, "Wald"),
-    "ici": Measure("integrated calibration index", 0.0, None, _BOOTSTRAP),
-    "e50": Measure("median calibration error", 0.0, None, _BOOTSTRAP),
-    "e90": Measure("90 % quantile of calibration errors", 0.0, None, _BOOTSTRAP),
-    "e_max": Measure("largest calibration error", 0.0, None, _BOOTSTRAP),
-    "brier": Measure("Brier score", 0.0, brier_interval, _JACKKNIFE),
-    "scaled_brier": Measure("scaled Brier score", 1.0, partial(brier_interval, scaled=True), _JACKKNIFE),
+    "c_harrell": Measure(
+        "concordance, Harrell", 1.0, concordance_of, _JACKKNIFE, concordance_value, "one", path=True
+    ),
+    "c_uno": Measure(
+        "concordance, Uno", 1.0, _uno, _JACKKNIFE, partial(concordance_value, weights="uno"), "one"
+    ),
+    "c_cause_specific": Measure(
+        "concordance, cause-specific",
+        1.0,
+        concordance_of,
+        _JACKKNIFE,
+        concordance_value,
+        "competing",
+        path=True,
+    ),
+    "c_wolbers": Measure("concordance, Wolbers", 1.0, None, _BOOTSTRAP, wolbers_value, "competing"),
+    "auc": Measure("AUC at the horizon", 1.0, auc_of, _JACKKNIFE),
+    "oe_ratio": Measure(
+        "observed over expected risk", 1.0, risk_ratio_of, _COUNT, competing="Aalen-Johansen, jackknife"
+    ),
+    "oe_hazard": Measure(
+        "observed over expected events, by hazards",
+        1.0,
+        hazard_ratio_of,
+        _COUNT,
+        events="one",
+        robust=_SANDWICH,
+        path=True,
+    ),
+    "calibration_intercept": Measure("calibration intercept", 0.0, intercept_of, _SANDWICH),
+    "calibration_slope": Measure(
+        "calibration slope", 1.0, slope_of, "Wald", robust=_SANDWICH, competing=_SANDWICH, path=True
+    ),
+    "ici": Measure("integrated calibration index", 0.0, None, _BOOTSTRAP, _error("ici")),
+    "e50": Measure("median calibration error", 0.0, None, _BOOTSTRAP, _error("e50")),
+    "e90": Measure("90 % quantile of calibration errors", 0.0, None, _BOOTSTRAP, _error("e90")),
+    "e_max": Measure("largest calibration error", 0.0, None, _BOOTSTRAP, _error("e_max")),
+    "brier": Measure("Brier score", 0.0, brier_of, _JACKKNIFE),
+    "scaled_brier": Measure("scaled Brier score", 1.0, partial(brier_of, scaled=True), _JACKKNIFE),
 }
 
 
@@ -104,24 +132,38 @@ def name_of_net_benefit(threshold: float) -> str:
     return f"net_benefit({threshold:g})"
 
 
+def net_benefit_of(rows: HorizonRows, threshold: float) -> float:
+    """Net benefit at one threshold, NaN if it is not known.
+
+    Raises:
+        DataError: start-stop rows with time-varying covariates.
+    """
+    if rows.path:
+        raise DataError(NEEDS_LANDMARK)
+    return float(net_benefits(rows, np.array([threshold]))[0][0])
+
+
 def measure_table(
-    rows: Predictions, thresholds: FloatArray, *, n_resamples: int, confidence: float, random_state: int
+    rows: HorizonRows, thresholds: FloatArray, *, n_resamples: int, confidence: float, random_state: int
 ) -> pd.DataFrame:
     """All measures with their limits, as `ValidationReport.to_frame` describes them."""
     resampled = _Resampled(rows, thresholds, n_resamples, confidence, random_state)
     table: list[tuple[object, ...]] = []
     for name, measure in MEASURES.items():
+        if not measure.defined_for(rows):
+            continue
+        method = measure.method_for(rows)
         row: tuple[object, ...]
-        if measure.interval is None:
+        if rows.path and not measure.path:
+            row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, NEEDS_LANDMARK)
+        elif measure.interval is None:
             row = resampled.row(name, measure.ideal)
         else:
             try:
-                estimate = measure.interval(
-                    (rows.time, rows.event), rows.survival, t=rows.horizon, confidence=confidence
-                )
-                row = (*estimate, measure.ideal, measure.method, 0, "")
+                estimate = measure.interval(rows, confidence)
+                row = (*estimate, measure.ideal, method, 0, "")
             except DataError as error:
-                row = (np.nan, np.nan, np.nan, measure.ideal, measure.method, 0, str(error))
+                row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, str(error))
         table.append((name, *row))
     for name in map(name_of_net_benefit, thresholds):
         table.append((name, *resampled.row(name, np.nan)))
@@ -129,54 +171,53 @@ def measure_table(
     return pd.DataFrame(table, columns=columns).set_index("measure")
 
 
-def value_of(name: str, rows: Predictions) -> float:
-    """One of `MEASURES`.
-
-    Raises:
-        DataError: it is not defined for these rows.
-    """
-    measure = MEASURES[name]
-    interval = measure.interval
-    if measure.value is not None:
-        return measure.value(rows)
-    if interval is None:
-        return float(
-            getattr(calibration_errors((rows.time, rows.event), rows.survival, t=rows.horizon), name)
-        )
-    return interval((rows.time, rows.event), rows.survival, t=rows.horizon).value
-
-
 class _Resampled:
-    """Measures without a formula for their limits, on the rows and on resamples of them with replacement."""
+    """Measures without a formula for their limits, on the rows and on resamples of subjects."""
 
     def __init__(
         self,
-        rows: Predictions,
+        rows: HorizonRows,
         thresholds: FloatArray,
         n_resamples: int,
         confidence: float,
         random_state: int,
     ) -> None:
         self.names = [*CalibrationErrors._fields, *map(name_of_net_benefit, thresholds)]
-        self.reasons = dict.fromkeys(self.names, "")
+        if rows.competing:
+            self.names.insert(0, "c_wolbers")
         self.thresholds, self.confidence = thresholds, confidence
-        self.values, error = self._values(rows)
-        for name, value in zip(self.names, self.values, strict=True):
-            if np.isnan(value):
-                self.reasons[name] = error if name in CalibrationErrors._fields else _UNKNOWN
-        rng, n = np.random.default_rng(random_state), rows.time.size
-        drawn = [self._values(rows.take(rng.integers(0, n, n)))[0] for _ in range(n_resamples)]
+        if rows.path:
+            self.values = np.full(len(self.names), np.nan)
+            self.reasons = dict.fromkeys(self.names, NEEDS_LANDMARK)
+            self.drawn = self.values[None][:0]
+            return
+        self.values, why = self._values(rows)
+        self.reasons = {
+            name: why.get(name, _UNKNOWN) if np.isnan(value) else ""
+            for name, value in zip(self.names, self.values, strict=True)
+        }
+        rng, draw = np.random.default_rng(random_state), resampler(len(rows), rows.subject)
+        drawn = [self._values(rows.take(draw(rng)))[0] for _ in range(n_resamples)]
         self.drawn = np.array(drawn).reshape(n_resamples, len(self.names))
 
-    def _values(self, rows: Predictions) -> tuple[FloatArray, str]:
-        """All of them, NaN where they are not defined, and why errors of calibration are not."""
+    def _values(self, rows: HorizonRows) -> tuple[FloatArray, dict[str, str]]:
+        """All of them, NaN where they are not defined, and why those with a name are not."""
+        concordance: list[float] = []
+        why: dict[str, str] = {}
+        # A resample may have no event, or order the events perfectly.
+        if rows.competing:
+            try:
+                concordance = [wolbers_value(rows)]
+            except DataError as error:
+                concordance, why = [np.nan], {"c_wolbers": str(error)}
         errors: Sequence[float]
         try:
-            errors, why = calibration_errors((rows.time, rows.event), rows.survival, t=rows.horizon), ""
-        except DataError as error:  # a resample may have no event, or order them perfectly
-            errors, why = (np.nan,) * len(CalibrationErrors._fields), str(error)
-        benefit = net_benefits(rows.time, rows.event, 1.0 - rows.survival, rows.horizon, self.thresholds)[0]
-        return np.concatenate([errors, benefit]), why
+            errors = errors_of(rows)
+        except DataError as error:
+            errors = (np.nan,) * len(CalibrationErrors._fields)
+            why |= dict.fromkeys(CalibrationErrors._fields, str(error))
+        benefit = net_benefits(rows, self.thresholds)[0]
+        return np.concatenate([concordance, errors, benefit]), why
 
     def row(self, name: str, ideal: float) -> tuple[object, ...]:
         """Value, limits, ideal, method, how many resamples have none, and why there is none."""
@@ -191,6 +232,3 @@ class _Resampled:
         elif not reason and len(self.drawn):
             reason = f"no limits: not defined in {n_undefined} of {len(self.drawn)} resamples"
         return value, lower, upper, ideal, _BOOTSTRAP, n_undefined, reason
-
-
-_UNKNOWN = "no row with such a risk was observed up to the horizon, and not all had the event"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -23,60 +24,79 @@ from sstorch.document import (
     number,
 )
 from sstorch.exceptions import DataError
+from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.facts import Facts
-from sstorch.validation.measures import MEASURES, Predictions, name_of_net_benefit
+from sstorch.validation.measures import MEASURES, name_of_net_benefit
 
 
 def document(
     facts: Facts,
     table: pd.DataFrame,
-    rows: Predictions,
-    calibration: Callable[[], pd.DataFrame],
-    decisions: pd.DataFrame,
+    parts: Mapping[str, HorizonRows],
+    calibration: Callable[[str | None], pd.DataFrame],
+    decisions: Callable[[None, str | None], pd.DataFrame],
     tripod: pd.DataFrame,
 ) -> Document:
-    """Tables, figures and the checklist."""
+    """Tables, figures and the checklist; with competing causes those of each cause.
+
+    Args:
+        facts: of the model and the rows.
+        table: the measures.
+        parts: rows with their predictions, by name of the cause.
+        calibration: the calibration curve of a cause, or None for one event.
+        decisions: the decision curve at default thresholds, of a cause.
+        tripod: the checklist.
+    """
     n = facts.n_rows
-    sections = [
-        _performance(facts, table),
-        _calibration(facts, table, rows, calibration),
-        _decisions(facts, table, decisions),
-        _rows(facts),
-    ]
+    sections = []
+    for cause, rows in parts.items():
+        own = table.xs(cause) if cause else table
+        asked = cause or None
+        sections += [
+            _performance(facts, own, rows, cause),
+            _calibration(facts, own, rows, partial(calibration, asked), cause),
+            _decisions(facts, own, partial(decisions, None, asked), cause),
+        ]
+    sections.append(_rows(facts))
     if facts.summary:
         sections.append(Section("The model", [Code(facts.summary)], folded=True))
     subtitle = f"{facts.model} on {n} row{'s' * (n != 1)}, predictions at {facts.at_horizon}"
     return Document("Validation", subtitle, [*sections, _checklist(tripod)])
 
 
-def _performance(facts: Facts, table: pd.DataFrame) -> Section:
+def _titled(title: str, cause: str) -> str:
+    return f"{cause}: {title[0].lower()}{title[1:]}" if cause else title
+
+
+def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: str) -> Section:
     body = [
         [
             Cell(measure.title),
             Cell(number(table["value"][name])),
             Cell(_limits(table, name)),
             Cell(f"{measure.ideal:g}"),
-            Cell(measure.method),
+            Cell(measure.method_for(rows)),
         ]
         for name, measure in MEASURES.items()
+        if measure.defined_for(rows)
     ]
     header = ["", "value", f"{100 * facts.confidence:g} %", "ideal", "limits by"]
-    undefined = [
-        f"{MEASURES[name].title if name in MEASURES else name}: {row['reason']}"
-        for name, row in table.iterrows()
-        if row["reason"]
-    ]
+    undefined: dict[str, list[str]] = {}
+    for name, row in table.iterrows():
+        if row["reason"]:
+            title = MEASURES[name].title if name in MEASURES else str(name)
+            undefined.setdefault(row["reason"], []).append(title)
     blocks: list[Block] = [Table("", header, body, left=frozenset({4}))]
     if undefined:
-        blocks.append(Bullets(undefined))
+        blocks.append(Bullets([f"{', '.join(titles)}: {reason}" for reason, titles in undefined.items()]))
     text = (
         "Concordance, AUC: order of the predictions, .5 without any. Observed over expected above 1, and an "
         "intercept above 0: too few events were predicted. Slope below 1: predictions are too extreme. ICI "
         "and the errors below it: distances from the calibration curve. Scaled Brier score: gain over one "
         "prediction for all."
     )
-    return Section("Performance", [*blocks, Paragraph(text)])
+    return Section(_titled("Performance", cause), [*blocks, Paragraph(text)])
 
 
 def _limits(table: pd.DataFrame, name: str) -> str:
@@ -85,29 +105,41 @@ def _limits(table: pd.DataFrame, name: str) -> str:
 
 
 def _calibration(
-    facts: Facts, table: pd.DataFrame, rows: Predictions, calibration: Callable[[], pd.DataFrame]
+    facts: Facts,
+    table: pd.DataFrame,
+    rows: HorizonRows,
+    calibration: Callable[[], pd.DataFrame],
+    cause: str,
 ) -> Section:
-    title = f"Calibration at {facts.at_horizon}"
+    title = _titled(f"Calibration at {facts.at_horizon}", cause)
     try:
         curve = calibration()
     except DataError as error:
         return Section(title, [Paragraph(f"There is no curve. {error}")])
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
-    plot_calibration(curve, rows.survival, figure.subplots())
+    plot_calibration(curve, rows.survival, figure.subplots(), incidence=rows.competing)
+    what = "incidence, smoothed by pseudo-values," if cause else "survival, smoothed by a Cox model,"
     caption = (
-        f"Observed survival, smoothed by a Cox model, against predicted survival, with a pointwise band of "
+        f"Observed {what} against predicted {'incidence' if cause else 'survival'}, with a pointwise band of "
         f"{100 * facts.confidence:g} %; on the diagonal both agree. Ticks are rows."
     )
     words = f"Calibration curve. Mean distance from the diagonal {number(table['value']['ici'])}."
-    return Section(title, [Picture("calibration", figure, caption, words)])
+    return Section(title, [Picture(f"calibration{cause}", figure, caption, words)])
 
 
-def _decisions(facts: Facts, table: pd.DataFrame, decisions: pd.DataFrame) -> Section:
+def _decisions(
+    facts: Facts, table: pd.DataFrame, decisions: Callable[[], pd.DataFrame], cause: str
+) -> Section:
+    title = _titled("Clinical use", cause)
+    try:
+        curve = decisions()
+    except DataError as error:
+        return Section(title, [Paragraph(f"There is no curve. {error}")])
     figure = Figure(figsize=(4.9, 4.0), layout="constrained")
-    plot_decision_curve(decisions, figure.subplots())
+    plot_decision_curve(curve, figure.subplots())
     caption = (
         f"Net benefit of acting on those whose predicted risk by {facts.at_horizon} is at least the "
-        "threshold, beside acting on all and on none; in events found at no cost, per person."
+        "threshold, compared with acting on all and on none; in events found at no cost, per subject."
     )
     named = {threshold: name_of_net_benefit(threshold) for threshold in facts.thresholds}
     words = "Decision curve. " + " ".join(
@@ -122,16 +154,21 @@ def _decisions(facts: Facts, table: pd.DataFrame, decisions: pd.DataFrame) -> Se
         for threshold, name in named.items()
     ]
     limits = f"{100 * facts.confidence:g} %"
-    picture = Picture("decisions", figure, caption, words)
-    return Section("Clinical use", [picture, Table("", ["threshold", "net benefit", limits], body)])
+    picture = Picture(f"decisions{cause}", figure, caption, words)
+    return Section(title, [picture, Table("", ["threshold", "net benefit", limits], body)])
 
 
 def _rows(facts: Facts) -> Section:
     follow_up = facts.with_unit(facts.follow_up) if np.isfinite(facts.follow_up) else "not reached"
     entries = [
         ("rows", str(facts.n_rows)),
+        *([("subjects", str(facts.n_subjects))] if facts.n_subjects != facts.n_rows else []),
         ("events", str(facts.n_events)),
         (f"events up to {facts.at_horizon}", str(facts.n_by_horizon)),
+        *((f"{name} up to {facts.at_horizon}", str(count)) for name, count in facts.events.items()),
+        *([("landmark", facts.with_unit(facts.after))] if facts.after is not None else []),
+        *([("left truncation", "yes")] if facts.late else []),
+        *([("weights", "uneven")] if facts.weighted else []),
         (f"followed beyond {facts.at_horizon}", str(facts.n_followed)),
         ("median follow-up (reverse Kaplan-Meier)", follow_up),
         ("longest follow-up", facts.with_unit(facts.last_time)),

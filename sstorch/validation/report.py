@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sstorch._types import FloatArray
-from sstorch.checks import (
-    check_horizon,
-    check_integer,
-    check_observed_horizon,
-    check_probability,
-    check_share,
-)
+from sstorch._types import IntArray
+from sstorch.checks import check_after, check_horizon, check_integer, check_observed_horizon, check_share
+from sstorch.data.causes import cause_number
 from sstorch.data.columns import check_same_order, target_parts
-from sstorch.data.target import parse_target
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.metrics import hazard_calibration_curve, net_benefit, paired_bootstrap
-from sstorch.metrics.curves import predict_curves
-from sstorch.metrics.decision_curve import check_thresholds, net_benefits
+from sstorch.metrics.calibration_errors import curve_of
+from sstorch.metrics.comparison import bootstrap_difference
+from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.evaluation import PredictsSurvival
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import Facts
 from sstorch.validation.measures import (
     MEASURES,
-    Predictions,
+    NEEDS_LANDMARK,
     measure_table,
     name_of_net_benefit,
-    value_of,
+    net_benefit_of,
 )
 from sstorch.validation.page import document
+from sstorch.validation.predicting import Cohort, check_model
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
 _LEAST_RESAMPLES = 20
+WeightKind = Literal["sampling", "frequency"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,12 +50,12 @@ class ValidationReport:
     """How good the predictions of a model are at one horizon, on rows that it was not fitted to.
 
     Attributes:
-        predictions: the rows, and S at the horizon for each.
+        rows: rows with their predictions at the horizon, by name of the cause; "" where there is one event.
         facts: of the model and the rows, for the page and the checklist.
         table: of `to_frame`.
     """
 
-    predictions: Predictions
+    rows: Mapping[str, HorizonRows]
     facts: Facts
     table: pd.DataFrame
 
@@ -63,43 +63,79 @@ class ValidationReport:
         """The measures.
 
         Returns:
-            A row a measure, indexed by its name: c_harrell, c_uno, auc, oe_ratio, calibration_intercept,
-            calibration_slope, ici, e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each
-            threshold p.
+            A row a measure, indexed by its name, or by (cause, name) for competing causes. One event:
+            c_harrell, c_uno, auc, oe_ratio, oe_hazard, calibration_intercept, calibration_slope, ici, e50,
+            e90, e_max, brier, scaled_brier, and net_benefit(p) for each threshold p. Competing causes:
+            c_cause_specific and c_wolbers in place of c_harrell and c_uno, and no oe_hazard.
             Columns: value; lower and upper limit; ideal, the value of perfect predictions, NaN for a net
             benefit; method, of the limits; n_undefined, resamples in which the measure has no value; reason,
             why there is no value or no limits, or "".
         """
         return self.table.copy()
 
+    @property
+    def predictions(self) -> HorizonRows:
+        """Rows with the predictions of the one event, or of the first cause."""
+        return next(iter(self.rows.values()))
+
+    def of_cause(self, cause: int | str | None = None) -> HorizonRows:
+        """Rows with the predictions of a cause, by number or name; None for the first.
+
+        Raises:
+            ConfigError: there is no such cause in the report.
+        """
+        if cause is None:
+            return self.predictions
+        names = list(self.rows)
+        return self.rows[names[cause_number(cause, names) - 1]]
+
     def __repr__(self) -> str:
         facts = self.facts
         title = f"{facts.model} on {facts.n_rows} rows, {facts.n_by_horizon} events up to {facts.at_horizon}"
         return f"{title}\n{self.table[['value', 'lower', 'upper']].round(3)}"
 
-    def calibration_curve(self) -> pd.DataFrame:
-        """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`."""
-        rows = self.predictions
-        return hazard_calibration_curve(
-            (rows.time, rows.event), rows.survival, t=rows.horizon, confidence=self.facts.confidence
-        )
+    def calibration_curve(self, cause: int | str | None = None) -> pd.DataFrame:
+        """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`.
 
-    def decision_curve(self, thresholds: npt.ArrayLike | None = None) -> pd.DataFrame:
-        """Net benefit at given thresholds, or at each percent; see :func:`sstorch.metrics.net_benefit`."""
-        rows, at = self.predictions, _GRID if thresholds is None else thresholds
-        return net_benefit((rows.time, rows.event), rows.survival, t=rows.horizon, thresholds=at)
+        With competing causes it is one minus the incidence of a cause, by number or name; None for the first.
 
-    def plot_calibration(self, ax: Axes | None = None) -> Axes:
+        Raises:
+            DataError: predictions that have no such curve, or start-stop rows without a landmark.
+            ConfigError: there is no such cause.
+        """
+        rows = self.of_cause(cause)
+        if rows.path:
+            raise DataError(NEEDS_LANDMARK)
+        return curve_of(rows, self.facts.confidence)
+
+    def decision_curve(
+        self, thresholds: npt.ArrayLike | None = None, cause: int | str | None = None
+    ) -> pd.DataFrame:
+        """Net benefit at given thresholds, or at each percent; see :func:`sstorch.metrics.net_benefit`.
+
+        Raises:
+            DataError: start-stop rows without a landmark.
+            ConfigError: thresholds outside [0, 1), or there is no such cause.
+        """
+        rows = self.of_cause(cause)
+        if rows.path:
+            raise DataError(NEEDS_LANDMARK)
+        return benefits_of(rows, _GRID if thresholds is None else thresholds)
+
+    def plot_calibration(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the calibration curve, with a tick for each row.
+
+        With competing causes it is that of the incidence of a cause.
 
         Raises:
             DataError: predictions that have no such curve, see `calibration_curve`.
         """
-        return plot_calibration(self.calibration_curve(), self.predictions.survival, ax)
+        curve, survival = self.calibration_curve(cause), self.of_cause(cause).survival
+        return plot_calibration(curve, survival, ax, incidence=self.predictions.competing)
 
-    def plot_decision_curve(self, ax: Axes | None = None) -> Axes:
-        """Draw the net benefit at each percent, beside treating all and none."""
-        return plot_decision_curve(self.decision_curve(), ax)
+    def plot_decision_curve(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
+        """Draw the net benefit at each percent, compared with treating all and none."""
+        return plot_decision_curve(self.decision_curve(cause=cause), ax)
 
     def tripod(self) -> pd.DataFrame:
         """The items of TRIPOD+AI, as far as the rows and the model can tell.
@@ -126,8 +162,9 @@ class ValidationReport:
             OSError: it cannot be written.
         """
         target = Path(path).expanduser()
-        decisions, items = self.decision_curve(), self.tripod()
-        page = document(self.facts, self.table, self.predictions, self.calibration_curve, decisions, items)
+        page = document(
+            self.facts, self.table, self.rows, self.calibration_curve, self.decision_curve, self.tripod()
+        )
         write_whole(target, to_html(page).encode())
         return target
 
@@ -136,7 +173,7 @@ class ValidationReport:
     ) -> pd.DataFrame:
         """Compare with the report of another model on the same rows, measure by measure.
 
-        Each resample draws the same rows for both models, see :func:`sstorch.metrics.paired_bootstrap`.
+        Each resample draws the same subjects for both models, see :func:`sstorch.metrics.paired_bootstrap`.
 
         Args:
             other: a report of the same times, events and horizon, in the same order.
@@ -144,7 +181,7 @@ class ValidationReport:
             random_state: seed of the draws; every measure sees the same resamples.
 
         Returns:
-            A row a measure, indexed by its name, for the thresholds that both reports have: first (this
+            A row a measure, indexed as `to_frame`, for the thresholds that both reports have: first (this
             report), second, difference, lower, upper and p_value of no difference, n_undefined and reason.
             For the measures of calibration a difference is no judgement: look at how far each is from its
             ideal.
@@ -154,50 +191,69 @@ class ValidationReport:
             DataError: they have different rows.
         """
         one, two = self.predictions, other.predictions
-        if one.horizon != two.horizon:
-            raise ConfigError(f"other: expected the horizon {one.horizon:g}; got {two.horizon:g}.")
-        if not (np.array_equal(one.time, two.time) and np.array_equal(one.event, two.event)):
+        if (one.t, self.facts.after) != (two.t, other.facts.after):
+            raise ConfigError(
+                f"other: expected the horizon {self.facts.horizon_text}; got {other.facts.horizon_text}."
+            )
+        if self.rows.keys() != other.rows.keys() or not all(
+            _same_rows(part, other.rows[cause]) for cause, part in self.rows.items()
+        ):
             raise DataError(
                 "other: expected a report of the same rows in the same order; times or events differ."
             )
-
-        def measure(name: str) -> Any:
-            return lambda y, s: value_of(name, Predictions(y.time, y.event, s, one.horizon))
-
-        def benefit(threshold: float) -> Any:
-            at = np.array([threshold])
-            return lambda y, s: float(net_benefits(y.time, y.event, 1.0 - s, one.horizon, at)[0][0])
-
-        scores = {name: measure(name) for name in MEASURES}
         both = [threshold for threshold in self.facts.thresholds if threshold in other.facts.thresholds]
-        scores |= {name_of_net_benefit(threshold): benefit(threshold) for threshold in both}
+        scores = {name: measure.of for name, measure in MEASURES.items() if measure.defined_for(one)}
+        scores |= {
+            name_of_net_benefit(threshold): partial(net_benefit_of, threshold=threshold) for threshold in both
+        }
         table = []
-        for name, score in scores.items():
-            row = (name, self.table["value"][name], other.table["value"][name])
-            try:
-                result = paired_bootstrap(
-                    score,
-                    (one.time, one.event),
-                    one.survival,
-                    two.survival,
-                    n_resamples=n_resamples,
-                    confidence=self.facts.confidence,
-                    random_state=random_state,
-                )
-                limits = (result.difference, result.lower, result.upper, result.p_value, result.n_undefined)
-                table.append((*row, *limits, ""))
-            except DataError as error:
-                table.append((*row, np.nan, np.nan, np.nan, np.nan, 0, str(error)))
+        for cause, part in self.rows.items():
+            paired = other.rows[cause]
+            for name, score in scores.items():
+                key = (cause, name) if cause else name
+                row = (key, self.table["value"][key], other.table["value"][key])
+
+                def difference(
+                    rows: IntArray,
+                    score: _Score = score,
+                    first: HorizonRows = part,
+                    second: HorizonRows = paired,
+                ) -> float:
+                    return score(first.take(rows)) - score(second.take(rows))
+
+                try:
+                    result = bootstrap_difference(
+                        difference, len(part), n_resamples, self.facts.confidence, random_state, part.subject
+                    )
+                    limits = (result.difference, result.lower, result.upper, result.p_value)
+                    table.append((*row, *limits, result.n_undefined, ""))
+                except DataError as error:
+                    table.append((*row, np.nan, np.nan, np.nan, np.nan, 0, str(error)))
         columns = ["measure", "first", "second", "difference", "lower", "upper", "p_value"]
-        return pd.DataFrame(table, columns=[*columns, "n_undefined", "reason"]).set_index("measure")
+        found = pd.DataFrame(table, columns=[*columns, "n_undefined", "reason"]).set_index("measure")
+        found.index = self.table.index[:0].append(found.index) if one.competing else found.index
+        return found
+
+
+_Score = Callable[[HorizonRows], float]
+
+
+def _same_rows(one: HorizonRows, two: HorizonRows) -> bool:
+    """Whether outcomes, entry times and weights are equal."""
+    parts = ("time", "event", "interest", "weight", "entry")
+    return all(np.array_equal(getattr(one, name), getattr(two, name)) for name in parts)
 
 
 def validate(
-    model: PredictsSurvival,
+    model: PredictsSurvival | PredictsIncidence,
     X: Any,
     y: Any,
     *,
     horizon: float,
+    sample_weight: npt.ArrayLike | None = None,
+    weights: WeightKind = "sampling",
+    after: float | None = None,
+    cause: int | str | None = None,
     thresholds: npt.ArrayLike = (0.1, 0.2, 0.3, 0.4, 0.5),
     n_resamples: int = 500,
     confidence: float = 0.95,
@@ -206,8 +262,8 @@ def validate(
 ) -> ValidationReport:
     """Validate a fitted model on other rows, at one horizon.
 
-    The measures are those that the STRATOS initiative recommends (McLernon et al.);
-    `ValidationReport.to_frame` has them all. Definitions that differ between publications:
+    The measures are those that the STRATOS initiative recommends (McLernon et al.; van Geloven et al. for
+    competing causes); `ValidationReport.to_frame` has them all. Definitions that differ between publications:
 
     * Concordance, O/E, slope, ICI and net benefit see follow-up up to the horizon only. All censoring weights
       come from the rows of the validation, as in that paper, not from the training rows as in
@@ -215,36 +271,66 @@ def validate(
     * AUC and Brier score are those at the horizon itself. The published example has them at 4.99 of 5 years,
       since its rows were cut at 5 and riskRegression needs somebody beyond: .677 for .681 there.
     * Limits of Uno's concordance count the error of its weights, which R's survival leaves out.
+    * oe_ratio compares risks at the horizon, oe_hazard events with the sum of predicted cumulative hazards
+      while rows were observed (Crowson et al.), whose logarithm is the intercept of a Poisson regression.
     * The slope is that of a Cox model on log(-log S), with Wald's limits; the intercept that of
       pseudo-observations with a complementary log-log link; ICI, E50, E90 and Emax are measured from a Cox
-      model on a restricted cubic spline of log(-log S) with three knots.
+      model on a restricted cubic spline of log(-log S) with three knots. With competing causes all of them
+      are those of pseudo-values of the incidence with a complementary log-log link.
     * Net benefit is not known, NaN, where nobody above the threshold was followed up to the horizon; some
       scripts have 0 there.
 
+    Left truncation: pairs are those at risk together, Cox models, hazards and Kaplan-Meier see rows from
+    their entry on. Measures that weight for censoring from time zero, or compare with the mean risk of rows
+    that had to survive until entry, are NaN with the reason; with `after` they are those of the rows at risk
+    then.
+
+    Start-stop rows of time-varying covariates (`entry` and `id`): a prediction holds for its row. c_harrell,
+    oe_hazard and the slope are over rows, each with the hazard between its entry and its time. All else needs
+    a landmark: with `after` the covariates of then predict what comes, and a subject is followed through its
+    later rows to its event, a gap, or the end of its last row. Resamples and errors are of subjects.
+
+    Weights: every measure and every censoring weight is weighted; limits do not depend on the scale of the
+    weights, and those by a formula are robust, by the squares of weighted influences. A weight of 2 gives the
+    value of two equal rows, but where ties of a Cox model enter (slope, ICI and its kin; as in R), and in the
+    pseudo-observations of the intercept, to the order of 1 / n.
+
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or that of
-            lifelines or scikit-survival.
+            lifelines or scikit-survival; for competing causes one with
+            ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times).
         X: features of the rows, as the model takes them.
-        y: their times and events, a pair (time, event), a DataFrame or a structured array.
-        horizon: the time that is predicted for, in the unit of y, within the observed times.
+        y: their outcome, a :class:`~sstorch.Surv` of the kind that the model was trained on; (time, event), a
+            DataFrame or a structured array for right-censored times.
+        horizon: the time that is predicted for, in the unit of y, within the observed times; from the
+            landmark on if there is one.
+        sample_weight: weights of the rows, shape (n,), >= 0; None for those of `y`, or one each.
+        weights: "sampling" (inverse probability or survey weights), or "frequency" (how often each row was
+            observed, integers), which is the same as rows that are repeated, with limits.
+        after: a landmark: the rows at risk then are validated, from there on.
+        cause: number or name of one competing cause; None for all.
         thresholds: risks by the horizon from which on one would act, in [0, 1).
-        n_resamples: of the rows, for the limits that no formula gives: ICI, E50, E90, Emax and net benefit,
-            which are percentiles; 0 for none, else at least 20.
+        n_resamples: of the subjects, for the limits that no formula gives: ICI, E50, E90, Emax, net benefit
+            and Wolbers' concordance, which are percentiles; 0 for none, else at least 20.
         confidence: of all limits, in (0, 1).
         random_state: seed of the resamples.
         time_unit: for the page, such as "years"; that of the model if it knows one.
 
     Returns:
-        The report. A measure that is not defined for these predictions, such as the slope of ones that are
-        all equal, is NaN with its reason.
+        The report. A measure that is not defined for these rows or predictions, such as the slope of ones
+        that are all equal, is NaN with its reason.
 
     Raises:
-        DataError: rows or predictions that cannot be used, or a horizon outside the observed times.
-        ConfigError: a horizon that is no time > 0, thresholds outside [0, 1), too few resamples, or a
-            confidence out of range.
+        DataError: rows or predictions that cannot be used, an outcome without the entry, id or causes of
+            training, interval-censored times, or a horizon outside the observed times.
+        ConfigError: a horizon that is no time > 0, thresholds outside [0, 1), too few resamples, a confidence
+            out of range, or an unknown cause.
 
     References:
-        McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114.
+        McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; van
+        Geloven, Giardiello, Bonneville et al. (2022), BMJ 377, e069249; Crowson, Atkinson and Therneau
+        (2016), Statistical Methods in Medical Research 25, 1692-1706; van Houwelingen (2007), Scandinavian
+        Journal of Statistics 34, 70-85, for landmarks.
 
     Examples:
         >>> from sstorch import SoftSurvivalTree, load_dataset
@@ -256,34 +342,24 @@ def validate(
         >>> report.to_frame().loc[["c_harrell", "net_benefit(0.3)"], "value"].round(1).tolist()
         [0.7, 0.3]
     """
-    if isinstance(model, type) or not isinstance(model, PredictsSurvival):
-        raise DataError(
-            "model: expected a fitted estimator with predict_survival_function(X, times); got "
-            f"{model if isinstance(model, type) else type(model).__name__}."
-        )
-    time, event = parse_target(y)
+    check_model(model)
     check_same_order(("X", X), *target_parts(y))
     at = check_horizon(horizon, "horizon")
-    check_observed_horizon(at, time, "horizon")
+    landmark = None if after is None else float(check_after(after, 1)[0])
     risks = np.unique(check_thresholds(thresholds))
     if check_integer("n_resamples", n_resamples, 0) and n_resamples < _LEAST_RESAMPLES:
         raise ConfigError(f"n_resamples: expected 0 or at least {_LEAST_RESAMPLES}; got {n_resamples}.")
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    rows = Predictions(time, event, _predicted(model, X, time, at), at)
-    table = measure_table(
-        rows, risks, n_resamples=n_resamples, confidence=confidence, random_state=random_state
-    )
-    unit = time_unit or getattr(model, "time_unit_", None)
-    facts = Facts.of(model, X, rows, risks, unit, n_resamples, confidence, random_state)
-    return ValidationReport(rows, facts, table)
-
-
-def _predicted(model: PredictsSurvival, X: Any, time: FloatArray, horizon: float) -> FloatArray:
-    """S of each row at the horizon, (n,)."""
-    curves = np.asarray(predict_curves(model, X, np.array([horizon])))
-    if curves.shape != (time.size, 1):
-        raise DataError(
-            f"model: expected survival at one time for each of {time.size} rows, shape ({time.size}, 1); got "
-            f"{curves.shape}."
+    cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)
+    check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
+    parts = cohort.rows(model, at, cause)
+    tables = {
+        name: measure_table(
+            part, risks, n_resamples=n_resamples, confidence=confidence, random_state=random_state
         )
-    return check_probability(curves[:, 0], "survival", time.size)
+        for name, part in parts.items()
+    }
+    table = tables[""] if "" in tables else pd.concat(tables, names=["cause", "measure"])
+    unit = time_unit or getattr(model, "time_unit_", None)
+    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, confidence, random_state)
+    return ValidationReport(parts, facts, table)

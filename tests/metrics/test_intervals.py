@@ -97,11 +97,11 @@ def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> 
 @pytest.mark.parametrize(
     ("interval", "plain"),
     [
-        (lambda y, survival: concordance_interval(y, survival, t=T), _concordance(uno=False)),
-        (lambda y, survival: concordance_interval(y, survival, t=T, weights="uno"), _concordance(uno=True)),
-        (lambda y, survival: auc_interval(y, survival, t=T), _auc),
-        (lambda y, survival: brier_interval(y, survival, t=T), _brier),
-        (lambda y, survival: brier_interval(y, survival, t=T, scaled=True), _scaled_brier),
+        (lambda *rows: concordance_interval(rows[:2], rows[2], t=T), _concordance(uno=False)),
+        (lambda *rows: concordance_interval(rows[:2], rows[2], t=T, weights="uno"), _concordance(uno=True)),
+        (lambda *rows: auc_interval(rows[:2], rows[2], t=T), _auc),
+        (lambda *rows: brier_interval(rows[:2], rows[2], t=T), _brier),
+        (lambda *rows: brier_interval(rows[:2], rows[2], t=T, scaled=True), _scaled_brier),
     ],
     ids=["harrell", "uno", "auc", "brier", "scaled_brier"],
 )
@@ -114,7 +114,7 @@ def test_value_and_error_are_those_of_a_plain_loop(
         (plain(*rows, one + step * unit) - plain(*rows, one - step * unit)) / (2.0 * step)
         for unit in np.eye(28)
     ]
-    estimate = interval(rows[:2], rows[2])
+    estimate = interval(*rows)
     assert estimate.value == pytest.approx(plain(*rows, one), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
     ends = [end for end in (estimate.lower, estimate.upper) if 0.0 < end < 1.0]
@@ -129,14 +129,14 @@ def test_values_are_those_of_the_scores() -> None:
     cut = np.minimum(time, T), event & (time <= T)
     harrell = concordance_interval(known, survival, t=T).value
     assert harrell == pytest.approx(
-        concordance_harrell_risk(cut, -survival, tied_time="censored_later"), abs=1e-12
+        concordance_harrell_risk(*cut, -survival, tied_time="censored_later"), abs=1e-12
     )
     curves = survival[:, None]
-    auc = cumulative_dynamic_auc(known, curves, [T], train=known)[0]
+    auc = cumulative_dynamic_auc(*known, curves, [T], train=known)[0]
     assert auc_interval(known, survival, t=T).value == auc
-    brier = brier_score(known, curves, [T], train=known)[0]
+    brier = brier_score(*known, curves, [T], train=known)[0]
     assert brier_interval(known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
-    scaled = scaled_brier_score(known, curves, [T], train=known)[0]
+    scaled = scaled_brier_score(*known, curves, [T], train=known)[0]
     assert brier_interval(known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 

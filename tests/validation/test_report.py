@@ -15,7 +15,17 @@ from sstorch.metrics import calibration_errors, net_benefit
 from sstorch.validation import ValidationReport
 
 T = 1.2
-NAMES = ["c_harrell", "c_uno", "auc", "oe_ratio", "calibration_intercept", "calibration_slope", "ici", "e50"]
+NAMES = [
+    "c_harrell",
+    "c_uno",
+    "auc",
+    "oe_ratio",
+    "oe_hazard",
+    "calibration_intercept",
+    "calibration_slope",
+    "ici",
+    "e50",
+]
 NAMES += ["e90", "e_max", "brier", "scaled_brier"]
 
 

@@ -1,0 +1,135 @@
+"""Pseudo-values of a cumulative incidence, and their regression with a complementary log-log link."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sstorch._types import FloatArray
+from sstorch.exceptions import DataError
+from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.horizon_rows import HorizonRows
+
+_MOST_STEPS = 100
+_TOLERANCE = 1e-14
+# Of coefficients: a factor of e^30 of the hazard.
+_FURTHEST = 30.0
+
+
+def incidence_of(rows: HorizonRows) -> tuple[float, FloatArray]:
+    """Cumulative incidence of the event of interest at the horizon, and its derivatives by the weights, (n,).
+
+    The estimate of Aalen and Johansen; without competing causes one minus that of Kaplan and Meier. Times the
+    weights, the derivatives are influences: the root of their sum of squares is the error of the estimate.
+
+    References:
+        Aalen and Johansen (1978), Scandinavian Journal of Statistics 5, 141-150; Jaeckel (1972), "The
+        infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
+    """
+    distinct, position, events, _, at_risk = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
+    interest = np.bincount(position, rows.interest * rows.weights, distinct.size)
+    here = (events > 0.0) & (distinct <= rows.t)
+    times, at_risk, hazard = distinct[here], at_risk[here], (events / at_risk)[here]
+    own = interest[here] / at_risk
+    before = np.cumprod(np.append(1.0, 1.0 - hazard))
+    incidence = np.cumsum(before[:-1] * own)
+    value = float(incidence[-1]) if incidence.size else 0.0
+    if not incidence.size:
+        return value, np.zeros(len(rows))
+    goes_on = hazard < 1.0
+    lost = np.divide(value - incidence, 1.0 - hazard, out=np.zeros_like(hazard), where=goes_on) / at_risk
+    gained = before[:-1] / at_risk
+    passed = np.append(0.0, np.cumsum(gained * own - lost * hazard))
+    begin = 0 if rows.entry is None else np.searchsorted(times, rows.entry, side="right")
+    moved = passed[begin] - passed[np.searchsorted(times, rows.time, side="right")]
+    counts = rows.event & (rows.time <= rows.t)
+    step = np.searchsorted(times, rows.time[counts])
+    moved[counts] += gained[step] * rows.interest[counts] - lost[step]
+    return value, moved
+
+
+def pseudo_values(rows: HorizonRows) -> FloatArray:
+    """Pseudo-values of the incidence at the horizon by the infinitesimal jackknife, (n,).
+
+    The incidence plus the total weight times its derivative by the weight of the row, as R's
+    ``survival::pseudo`` has it. Their weighted mean is the incidence, and their scale that of the incidence.
+
+    References:
+        Parner, Andersen and Overgaard (2023), Lifetime Data Analysis 29, 654-671.
+    """
+    value, moved = incidence_of(rows)
+    pseudo: FloatArray = value + rows.weights.sum() * moved
+    return pseudo
+
+
+class CloglogFit(NamedTuple):
+    """Coefficients (p,) and their sandwich covariance (p, p)."""
+
+    coefficients: FloatArray
+    covariance: FloatArray
+
+    def incidence(self, x: FloatArray) -> FloatArray:
+        """Incidence at covariates x, (k, p); (k,)."""
+        values: FloatArray = -np.expm1(-np.exp((x * self.coefficients).sum(axis=1)))
+        return values
+
+
+def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: FloatArray) -> CloglogFit:
+    """Fit F = 1 - exp(-exp(x b)) to pseudo-values by weighted least squares.
+
+    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
+    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them, with the sandwich over subjects.
+
+    Args:
+        rows: n rows, for weights and subjects.
+        outcome: pseudo-values Y, shape (n,).
+        x: covariates, shape (n, p).
+        start: starting values of the coefficients, shape (p,).
+
+    Raises:
+        DataError: a constant or collinear covariate, or no finite minimum.
+
+    References:
+        Klein and Andersen (2005), Biometrics 61, 223-229.
+    """
+    weight = rows.weights / rows.weights.sum()
+
+    def at(beta: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """Residuals (n,), derivatives (n, p) and weighted sum of squares."""
+        hazard = np.exp(np.clip(x @ beta, -_FURTHEST, _FURTHEST))
+        residual = outcome + np.expm1(-hazard)
+        return residual, (hazard * np.exp(-hazard))[:, None] * x, float(weight @ residual**2)
+
+    beta, damping = start.astype(np.float64), 1e-3
+    residual, slope, loss = at(beta)
+    for _ in range(_MOST_STEPS):
+        bread = slope.T @ (weight[:, None] * slope)
+        gradient = slope.T @ (weight * residual)
+        try:
+            step = np.linalg.solve(bread + damping * np.diag(np.diag(bread)), gradient)
+            newton = np.linalg.solve(bread, gradient)
+        except np.linalg.LinAlgError:
+            break
+        if not np.isfinite(newton).all() or np.abs(x @ beta).max() > _FURTHEST:
+            break
+        if gradient @ newton <= _TOLERANCE * loss + np.finfo(np.float64).tiny:
+            inverse = np.linalg.inv(bread)
+            influence = (weight * residual)[:, None] * slope @ inverse
+            if rows.subject is not None:
+                total = np.zeros((int(rows.subject.max()) + 1, beta.size))
+                np.add.at(total, rows.subject, influence)
+                influence = total
+            return CloglogFit(beta, influence.T @ influence)
+        trial = at(beta + step)
+        if trial[2] <= loss:
+            beta, damping = beta + step, max(damping / 10.0, 1e-12)
+            residual, slope, loss = trial
+        else:
+            damping *= 10.0
+            if damping > 1e12:
+                break
+    raise DataError(
+        f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
+        "equal, they order the events perfectly, or there are too few events."
+    )

@@ -1,0 +1,277 @@
+"""Rows of a validation: the outcome that a model is compared with, and its predictions at the horizon."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import blocks, check_choice, check_probability, check_weight
+from sstorch.data import Surv, outcome_of
+from sstorch.data.causes import cause_number
+from sstorch.data.columns import to_pandas
+from sstorch.data.persons import check_histories, join_rows, parse_persons
+from sstorch.exceptions import DataError
+from sstorch.metrics.curves import predict_curves
+from sstorch.metrics.evaluation import PredictsSurvival
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.incidence_evaluation import PredictsIncidence
+from sstorch.metrics.landmark import conditional_curves
+
+# What subtracting a landmark from a time may lose, relative to the time.
+_ROUNDING = 4 * np.finfo(np.float64).eps
+
+
+class Cohort(NamedTuple):
+    """Features and outcome of the rows of a validation.
+
+    Attributes:
+        X: features, n rows.
+        y: outcome with its weights, n rows.
+        path: whether rows are parts of histories with time-varying covariates, whose predictions hold for the
+            row only.
+        after: landmark from which the times of `y` count; None for time zero.
+    """
+
+    X: Any
+    y: Surv
+    path: bool = False
+    after: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        y: object,
+        sample_weight: npt.ArrayLike | None,
+        weights: str,
+        after: float | None,
+    ) -> Self:
+        """Read the rows, of the kind that the model was trained on.
+
+        Rows of a subject that follow each other with equal features and weights become one, so that it does
+        not matter where a history was split.
+
+        Raises:
+            DataError: the outcome lacks what the training outcome had, is interval-censored, or has rows of a
+                subject that overlap; weights that cannot be used; no row is at risk at the landmark.
+        """
+        outcome = outcome_of(model, y)
+        if outcome.type == "interval":
+            raise DataError(
+                "y has interval-censored times: every measure at a horizon needs the status of rows at the "
+                "horizon, which an interval around it leaves open; sstorch.metrics.evaluate scores them"
+            )
+        weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
+        check_choice(weights, "weights", ("sampling", "frequency"))
+        cohort = cls(X, _replaced(outcome, weight=weight))
+        if weight is not None and weights == "frequency":
+            cohort = cohort._repeated(weight)
+        if outcome.id is not None and outcome.entry is not None:
+            cohort = cohort._joined()
+        if after is not None:
+            rows, later = cohort.y.from_landmark(after)
+            return cohort._take(rows)._replace(y=later, after=after)
+        several = False
+        if cohort.y.id is not None and cohort.y.entry is not None:
+            several = len(parse_persons(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+        return cohort._replace(path=several or bool(getattr(model, "time_varying_", False)))
+
+    def _take(self, rows: IntArray) -> Self:
+        X = to_pandas(self.X)
+        X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+        return self._replace(X=X, y=self.y[rows])
+
+    def _repeated(self, weight: FloatArray) -> Self:
+        """Each row as often as it was observed.
+
+        Raises:
+            DataError: weights are no integers.
+        """
+        if (weight != np.round(weight)).any():
+            raise DataError(
+                "sample_weight must be integers where weights='frequency'; use weights='sampling' for others"
+            )
+        count = weight.astype(np.int64)
+        rows = np.repeat(np.arange(count.size), count)
+        parts: dict[str, Any] = {"weight": None}
+        if self.y.id is not None:  # copies of a history are those of different subjects
+            subject = parse_persons(self.y.id, count.size)[0][rows]
+            copy = np.arange(rows.size) - np.repeat(np.cumsum(count) - count, count)
+            parts["id"] = subject * int(count.max()) + copy
+        cohort = self._take(rows)
+        return cohort._replace(y=_replaced(cohort.y, **parts))
+
+    def _joined(self) -> Self:
+        """Rows that only continue the row before become one with it.
+
+        Raises:
+            DataError: rows of a subject overlap, or come after its event.
+        """
+        y = self.y
+        time, event, entry = y.right_censored("validate")
+        subject, ids = parse_persons(y.id, len(y))
+        check_histories(subject, ids, entry, time, event, y.recurrent)
+        X = to_pandas(self.X)
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        same: list[npt.NDArray[Any]] = [
+            subject,
+            *(pd.factorize(frame.iloc[:, k])[0] for k in range(frame.shape[1])),
+        ]
+        if y.weight is not None:
+            same.append(y.weight)
+        order, begins = join_rows(same, entry, time, event)
+        if begins.all():
+            return self
+        ends = np.append(np.flatnonzero(begins)[1:], len(y)) - 1
+        place = np.argsort(order[begins])  # in the order in which histories were given
+        cohort = self._take(order[ends][place])
+        return cohort._replace(y=_replaced(cohort.y, entry=entry[order[begins][place]]))
+
+    def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
+        """Rows with their predictions at the horizon, by name of the cause; "" where there is one event.
+
+        Raises:
+            DataError: the model predicts no incidences of the causes, or something that are no probabilities.
+        """
+        y = self.y if self.after is None else self._snapped(t)
+        if y.causes is None:
+            survival = self._survival(model, t)
+            expected = self._expected(model, t)
+            return {"": HorizonRows.of(y, survival, t, expected=expected, path=self.path)}
+        incidence = self._incidences(model, t)
+        numbers = range(1, len(y.causes) + 1) if cause is None else [cause_number(cause, y.causes)]
+        return {
+            y.causes[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k, path=self.path)
+            for k in numbers
+        }
+
+    def _snapped(self, t: float) -> Surv:
+        """The outcome with times that are the horizon up to the rounding of a difference."""
+        assert self.after is not None
+        assert self.y.time is not None
+        near = np.abs(self.y.time - t) <= _ROUNDING * (self.after + t)
+        return _replaced(self.y, time=np.where(near, t, self.y.time))
+
+    def _survival(self, model: Any, t: float) -> FloatArray:
+        """S at the horizon of rows that are alive at the landmark, (n,)."""
+        method = model.predict_survival_function
+        if self.after is None and not (self.path and _knows_after(model, method)):
+            curves = np.asarray(predict_curves(model, self.X, np.array([t])))
+        elif _knows_after(model, method):  # a row with time-varying covariates, as if it stayed as it is
+            curves = np.asarray(method(self.X, [t], after=self.after or 0.0))
+        else:
+            assert self.after is not None
+            both = np.asarray(predict_curves(model, self.X, np.array([self.after, self.after + t])))
+            curves = conditional_curves(both[:, 0], both[:, 1:], self.after) if self.after else both[:, 1:]
+        return self._one_each(curves, "survival")
+
+    def _incidences(self, model: Any, t: float) -> FloatArray:
+        """Cumulative incidences at the horizon, (n, K)."""
+        if not isinstance(model, PredictsIncidence):
+            raise DataError(
+                f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
+                "which competing events would count as censored: give a model with "
+                "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the hazard of cause k"
+            )
+        assert self.y.causes is not None
+        method: Any = model.predict_cumulative_incidence
+        n, after = len(self.y), self.after
+        if after is None:
+            found = np.asarray(method(self.X, [t]))
+        elif _knows_after(model, method):
+            found = np.asarray(method(self.X, [t], after=after))
+        else:
+            found = np.asarray(method(self.X, [after, after + t]))
+            alive = 1.0 - found[..., 0].sum(axis=1)
+            if (alive <= 0.0).any():
+                raise DataError(
+                    f"predicted survival at after={after:g} is 0: conditional incidences are undefined"
+                )
+            found = (found[..., 1:] - found[..., :1]) / alive[:, None, None]
+        expected = (n, len(self.y.causes), 1)
+        if found.shape != expected:
+            raise DataError(f"model: expected incidences of shape {expected}; got {found.shape}.")
+        return np.column_stack(
+            [check_probability(found[:, k, 0], "incidence", n) for k in range(expected[1])]
+        )
+
+    def _one_each(self, curves: FloatArray, name: str) -> FloatArray:
+        n = len(self.y)
+        if curves.shape != (n, 1):
+            raise DataError(
+                f"model: expected survival at one time for each of {n} rows, shape ({n}, 1); got "
+                f"{curves.shape}."
+            )
+        return check_probability(curves[:, 0], name, n)
+
+    def _expected(self, model: Any, t: float) -> FloatArray | None:
+        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if not known."""
+        time, _, entry = self.y.right_censored("validate")
+        start = self.after or 0.0
+        begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
+        expected, order = np.zeros(time.size), np.argsort(end, kind="stable")
+        for block in blocks(time.size, 2 * _BLOCK, 4 * _BLOCK**2):
+            rows = order[block]
+            times = np.unique(np.concatenate([begin[rows], end[rows]]))
+            times = times[times > 0.0]
+            if not times.size:
+                continue
+            try:
+                hazards = _cumulative_hazards(model, self._take(rows).X, times, self.path)
+            except DataError:
+                return None
+            if hazards.shape != (rows.size, times.size):
+                return None
+            hazards = np.column_stack([np.zeros(rows.size), hazards])
+            place = [np.searchsorted(times, at[rows], side="right") for at in (begin, end)]
+            number = np.arange(rows.size)
+            with np.errstate(invalid="ignore"):
+                expected[rows] = hazards[number, place[1]] - hazards[number, place[0]]
+        return expected if np.isfinite(expected).all() else None
+
+
+# Rows whose hazards are predicted together, each at its own times.
+_BLOCK = 256
+
+
+def _cumulative_hazards(model: Any, X: Any, times: FloatArray, path: bool) -> FloatArray:
+    """H of rows from time zero, (n, n_times); of rows with time-varying covariates as if they stayed."""
+    if hasattr(model, "outcome_type_"):
+        after = {"after": 0.0} if path else {}
+        return np.asarray(model.predict_cumulative_hazard_function(X, times, **after))
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
+
+
+def _knows_after(model: Any, method: Any) -> bool:
+    """Whether a method predicts from a time at which rows are alive."""
+    if hasattr(model, "outcome_type_"):
+        return True
+    try:
+        return "after" in inspect.signature(method).parameters
+    except (TypeError, ValueError):  # compiled code need not have a signature
+        return False
+
+
+def _replaced(y: Surv, **parts: Any) -> Surv:
+    return Surv._of_parts(**y._parts() | parts)
+
+
+def check_model(model: object) -> None:
+    """Make sure that a model is fitted and predicts curves.
+
+    Raises:
+        DataError: it is a class, or has neither method.
+    """
+    if isinstance(model, type) or not isinstance(model, PredictsSurvival | PredictsIncidence):
+        raise DataError(
+            "model: expected a fitted estimator with predict_survival_function(X, times), or "
+            "predict_cumulative_incidence(X, times) for competing causes; got "
+            f"{model if isinstance(model, type) else type(model).__name__}."
+        )
