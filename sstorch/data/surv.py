@@ -509,7 +509,7 @@ class Surv:
         """The same outcome of rows at risk from a time on, all of which are at risk then."""
         return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})
 
-    def from_landmark(self, after: float) -> tuple[IntArray, Self]:
+    def followed_from(self, after: float) -> tuple[IntArray, Self]:
         """The rows at risk at a time, and their outcome from there on, in time that counts from it.
 
         A row at risk is followed through the later rows of its subject, up to the first event or gap: the end
@@ -528,7 +528,7 @@ class Surv:
             van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85.
 
         >>> y = Surv([2, 7, 4], [0, 1, 0], entry=[0, 2, 0], id=["a", "a", "b"])
-        >>> y.from_landmark(1)[1]
+        >>> y.followed_from(1)[1]
         Surv([6, 3+], right, 1 event in 2 rows)
         """
         time, event, entry = self.right_censored("a landmark")

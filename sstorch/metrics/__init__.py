@@ -98,6 +98,7 @@ from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
+    observed_expected_hazard,
     observed_expected_ratio,
 )
 from sstorch.metrics.weights import WeightKind, effective_sample_size
@@ -177,6 +178,7 @@ __all__ = [
     "median_survival_time",
     "negative_log_likelihood",
     "net_benefit",
+    "observed_expected_hazard",
     "observed_expected_ratio",
     "one_calibration",
     "paired_bootstrap",

@@ -250,10 +250,9 @@ def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = Fals
     rows.check_from_zero("the Brier score")
     value, influence = _brier(rows, rows.survival)
     if scaled:
+        alike = float(KaplanMeier.fit(rows.y).at(rows.t))
         if rows.competing:
             alike = 1.0 - incidence_of(rows)[0]
-        else:
-            alike = float(KaplanMeier.fit(rows.y).at(rows.t))
         best, best_influence = _brier(rows, np.full(len(rows), alike))
         if best == 0.0:
             raise DataError(

@@ -11,8 +11,9 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.horizon_rows import HorizonRows
 
-_MOST_STEPS = 100
-_TOLERANCE = 1e-14
+_MOST_STEPS = 200
+# Of the gain that a step still promises, beside the loss, and of coefficients.
+_TOLERANCE, _PRECISION = 1e-14, 1e-10
 # Of coefficients: a factor of e^30 of the hazard.
 _FURTHEST = 30.0
 
@@ -101,7 +102,7 @@ def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: Fl
         residual = outcome + np.expm1(-hazard)
         return residual, (hazard * np.exp(-hazard))[:, None] * x, float(weight @ residual**2)
 
-    beta, damping = start.astype(np.float64), 1e-3
+    beta, damping, stalled = start.astype(np.float64), 1e-3, False
     residual, slope, loss = at(beta)
     for _ in range(_MOST_STEPS):
         bread = slope.T @ (weight[:, None] * slope)
@@ -113,7 +114,8 @@ def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: Fl
             break
         if not np.isfinite(newton).all() or np.abs(x @ beta).max() > _FURTHEST:
             break
-        if gradient @ newton <= _TOLERANCE * loss + np.finfo(np.float64).tiny:
+        promised = gradient @ newton <= _TOLERANCE * loss + np.finfo(np.float64).tiny
+        if promised and (stalled or np.abs(newton).max() <= _PRECISION * (1.0 + np.abs(beta).max())):
             inverse = np.linalg.inv(bread)
             influence = (weight * residual)[:, None] * slope @ inverse
             if rows.subject is not None:
@@ -122,7 +124,8 @@ def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: Fl
                 influence = total
             return CloglogFit(beta, influence.T @ influence)
         trial = at(beta + step)
-        if trial[2] <= loss:
+        stalled = trial[2] > loss
+        if not stalled:
             beta, damping = beta + step, max(damping / 10.0, 1e-12)
             residual, slope, loss = trial
         else:

@@ -51,7 +51,7 @@ def document(
     n = facts.n_rows
     sections = []
     for cause, rows in parts.items():
-        own = table.xs(cause) if cause else table
+        own = pd.DataFrame(table.xs(cause)) if cause else table
         asked = cause or None
         sections += [
             _performance(facts, own, rows, cause),

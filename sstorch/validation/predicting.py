@@ -75,7 +75,7 @@ class Cohort(NamedTuple):
         if outcome.id is not None and outcome.entry is not None:
             cohort = cohort._joined()
         if after is not None:
-            rows, later = cohort.y.from_landmark(after)
+            rows, later = cohort.y.followed_from(after)
             return cohort._take(rows)._replace(y=later, after=after)
         several = False
         if cohort.y.id is not None and cohort.y.entry is not None:
@@ -177,7 +177,8 @@ class Cohort(NamedTuple):
             raise DataError(
                 f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
                 "which competing events would count as censored: give a model with "
-                "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the hazard of cause k"
+                "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the "
+                "hazard of cause k"
             )
         assert self.y.causes is not None
         method: Any = model.predict_cumulative_incidence
@@ -223,7 +224,7 @@ class Cohort(NamedTuple):
             if not times.size:
                 continue
             try:
-                hazards = _cumulative_hazards(model, self._take(rows).X, times, self.path)
+                hazards = _cumulative_hazards(model, self._take(rows).X, times)
             except DataError:
                 return None
             if hazards.shape != (rows.size, times.size):
@@ -240,11 +241,10 @@ class Cohort(NamedTuple):
 _BLOCK = 256
 
 
-def _cumulative_hazards(model: Any, X: Any, times: FloatArray, path: bool) -> FloatArray:
+def _cumulative_hazards(model: Any, X: Any, times: FloatArray) -> FloatArray:
     """H of rows from time zero, (n, n_times); of rows with time-varying covariates as if they stayed."""
     if hasattr(model, "outcome_type_"):
-        after = {"after": 0.0} if path else {}
-        return np.asarray(model.predict_cumulative_hazard_function(X, times, **after))
+        return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
 

