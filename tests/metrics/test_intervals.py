@@ -1,6 +1,7 @@
 """Limits by the infinitesimal jackknife, against derivatives by differences of plain weighted loops."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -94,28 +95,38 @@ def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> 
     return 1.0 - _brier(time, event, survival, weight) / _brier(time, event, reference, weight)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     ("interval", "plain"),
     [
-        (lambda *rows: concordance_interval(rows[:2], rows[2], t=T), _concordance(uno=False)),
-        (lambda *rows: concordance_interval(rows[:2], rows[2], t=T, weights="uno"), _concordance(uno=True)),
-        (lambda *rows: auc_interval(rows[:2], rows[2], t=T), _auc),
-        (lambda *rows: brier_interval(rows[:2], rows[2], t=T), _brier),
-        (lambda *rows: brier_interval(rows[:2], rows[2], t=T, scaled=True), _scaled_brier),
+        (
+            partial(concordance_interval, t=T),
+            _concordance(uno=False),
+        ),
+        (
+            partial(concordance_interval, t=T, weights="uno"),
+            _concordance(uno=True),
+        ),
+        (partial(auc_interval, t=T), _auc),
+        (partial(brier_interval, t=T), _brier),
+        (
+            partial(brier_interval, t=T, scaled=True),
+            _scaled_brier,
+        ),
     ],
     ids=["harrell", "uno", "auc", "brier", "scaled_brier"],
 )
 def test_value_and_error_are_those_of_a_plain_loop(
-    interval: Callable[..., Estimate], plain: Callable[..., float]
+    interval: Callable[..., Estimate], plain: Callable[..., float], weighted: bool
 ) -> None:
-    rows = _cohort(28)
-    one, step = np.ones(28), 1e-5
+    rows, step = _cohort(28), 1e-5
+    weight = np.random.default_rng(1).uniform(0.3, 3.0, 28) if weighted else np.ones(28)
     influence = [
-        (plain(*rows, one + step * unit) - plain(*rows, one - step * unit)) / (2.0 * step)
-        for unit in np.eye(28)
+        (plain(*rows, weight + step * unit) - plain(*rows, weight - step * unit)) / (2.0 * step)
+        for unit in np.diag(weight)
     ]
-    estimate = interval(*rows)
-    assert estimate.value == pytest.approx(plain(*rows, one), abs=1e-12)
+    estimate = interval(rows[:2], rows[2], sample_weight=weight if weighted else None)
+    assert estimate.value == pytest.approx(plain(*rows, weight), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
     ends = [end for end in (estimate.lower, estimate.upper) if 0.0 < end < 1.0]
     assert ends
@@ -129,14 +140,14 @@ def test_values_are_those_of_the_scores() -> None:
     cut = np.minimum(time, T), event & (time <= T)
     harrell = concordance_interval(known, survival, t=T).value
     assert harrell == pytest.approx(
-        concordance_harrell_risk(*cut, -survival, tied_time="censored_later"), abs=1e-12
+        concordance_harrell_risk(cut, -survival, tied_time="censored_later"), abs=1e-12
     )
     curves = survival[:, None]
-    auc = cumulative_dynamic_auc(*known, curves, [T], train=known)[0]
+    auc = cumulative_dynamic_auc(known, curves, [T], train=known)[0]
     assert auc_interval(known, survival, t=T).value == auc
-    brier = brier_score(*known, curves, [T], train=known)[0]
+    brier = brier_score(known, curves, [T], train=known)[0]
     assert brier_interval(known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
-    scaled = scaled_brier_score(*known, curves, [T], train=known)[0]
+    scaled = scaled_brier_score(known, curves, [T], train=known)[0]
     assert brier_interval(known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 

@@ -65,6 +65,22 @@ def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
     np.testing.assert_allclose(tied.hazard, steps, rtol=1e-12)
 
 
+def test_influences_are_derivatives_by_weights_with_entry() -> None:
+    rng = np.random.default_rng(1)
+    time, event, survival = _cohort(60)
+    z = np.log(-np.log(survival))
+    x, weight = np.column_stack([z, z**2]), rng.uniform(0.3, 3.0, 60)
+    entry = np.where(np.arange(60) % 3, -np.inf, 0.5 * time)
+    fitted, step = fit_cox(time, event, x, weight, entry), 1e-5
+    moved = []
+    for unit in np.diag(weight):
+        two = [fit_cox(time, event, x, weight + s * step * unit, entry) for s in (1, -1)]
+        hazards = [np.log(each.cumulative_hazard(x[:2], np.inf)[0]) for each in two]
+        moved.append([*(two[0].coefficients - two[1].coefficients), *(hazards[0] - hazards[1])])
+    found = np.column_stack([fitted.influence, fitted.log_hazard_influence(x[:2])])
+    np.testing.assert_allclose(found, np.array(moved) / (2 * step), atol=1e-7)
+
+
 def test_observed_over_expected() -> None:
     time, event, survival = _cohort()
     alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]

@@ -4,6 +4,7 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
 from sstorch.metrics.comparison import resampler
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.intervals import auc_of, brier_of
+from sstorch.metrics.pseudo_values import incidence_of
+from sstorch.metrics.weak_calibration import risk_ratio_of
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
 HALF = norm.ppf(0.975)
@@ -457,6 +462,35 @@ def test_cause_without_events_has_reasons() -> None:
     table = _table(KnownCauses(), X, rare).loc["death"]
     assert table["value"].isna().loc[["c_wolbers", "auc", "oe_ratio", "calibration_slope", "ici"]].all()
     assert (table["reason"][table["value"].isna()] != "").all()
+
+
+@pytest.mark.parametrize("measure", [auc_of, brier_of, partial(brier_of, scaled=True), risk_ratio_of])
+def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
+    X, y = _causes(60)
+    survival = 1 - KnownCauses().predict_cumulative_incidence(X, [T])[:, 1, 0]
+    weight, step = np.random.default_rng(3).uniform(0.3, 3.0, 60), 1e-5
+
+    def at(given: np.ndarray) -> Any:
+        return measure(HorizonRows.of(y, survival, T, sample_weight=given, cause=2))
+
+    moved = [
+        (at(weight + step * unit).value - at(weight - step * unit).value) / (2 * step)
+        for unit in np.diag(weight)
+    ]
+    estimate, error = at(weight), float(np.sqrt(np.square(moved).sum()))
+    if measure is risk_ratio_of:
+        # The mean risk of the rows is taken as known, as by Debray et al.
+        fixed = 1 - np.average(survival, weights=weight)
+        moved = [
+            (incidence_of(HorizonRows.of(y, survival, T, sample_weight=w, cause="death"))[0]) / fixed
+            for unit in np.diag(weight)
+            for w in (weight + step * unit, weight - step * unit)
+        ]
+        error = float(np.sqrt(np.square(np.diff(np.reshape(moved, (-1, 2)))).sum()) / (2 * step))
+        found = np.log(estimate.upper / estimate.value) * estimate.value
+    else:
+        found = estimate.upper - estimate.value
+    assert found / HALF == pytest.approx(error, rel=1e-5)
 
 
 def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
