@@ -83,7 +83,8 @@ def paired_bootstrap(
 
     Each resample draws rows with replacement, the same for both models; where `y` has an id, subjects. The
     interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side of
-    0, one added to both counts. The models and the training rows stay as they are: this is the uncertainty of the test rows only.
+    0, one added to both counts. The models and the training rows stay as they are: this is the uncertainty of
+    the test rows only.
 
     Args:
         metric: from outcome and predictions of some rows, for instance
