@@ -422,8 +422,8 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
 
 
 @metric(
-    "ici",
-    title="Integrated calibration index",
+    "ici_pseudo",
+    title="Integrated calibration index (pseudo-observations)",
     short="ICI",
     higher_is_better=False,
     ideal=0.0,
@@ -537,8 +537,8 @@ def evaluate(
     `docs/metrics.md` has the table of names. The outcome decides which are defined. One event: "c_harrell"
     and "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
     "scaled_ibs_graf", "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the median test
-    event time), "ici" (there, too), "mae_margin" and "mae_pseudo" (of the predicted medians, curves that end
-    above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing causes,
+    event time), "ici_pseudo" (there, too), "mae_margin" and "mae_pseudo" (of the predicted medians, curves
+    that end above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing causes,
     of each cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs", "scaled_ibs"
     and "aj_calibration" over times up to it, which are `incidence_times` of the training rows. Intervals:
     "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".

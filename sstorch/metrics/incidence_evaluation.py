@@ -176,6 +176,11 @@ def _up_to(
     return curves[..., inside], grid[inside]
 
 
+def _through(times: FloatArray) -> float:
+    """Truncation of a concordance up to and including the last of the times."""
+    return float(np.nextafter(times[-1], np.inf))
+
+
 @metric(
     "c_cause_specific",
     title="Cause-specific concordance",
@@ -187,8 +192,8 @@ def _up_to(
     tags=("causes",),
 )
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
-    risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
-    return concordance_cause_specific(rows.y, risk, which, tau=tau)
+    risk, tau = rows.curves(which)[:, -1], _through(rows.times)
+    return concordance_cause_specific(rows.y, risk, which, tied_time="censored_later", tau=tau)
 
 
 @metric(
@@ -202,7 +207,7 @@ def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     tags=("causes",),
 )
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
-    risk, tau = rows.curves(which)[:, -1], float(rows.times[-1])
+    risk, tau = rows.curves(which)[:, -1], _through(rows.times)
     return concordance_wolbers(rows.y, risk, which, tau=tau, train=rows.train)
 
 

@@ -74,7 +74,7 @@ def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
 
 # Measures of performance that the checklist shows.
 _SHOWN = (
-    "c_harrell",
+    "c_harrell_t",
     "c_wolbers",
     "c_cause_specific",
     "auc",

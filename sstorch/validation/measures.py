@@ -85,10 +85,10 @@ _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "san
 _COUNT = "count of events"
 _uno = partial(concordance_of, weights="uno")
 MEASURES = {
-    "c_harrell": Measure(
+    "c_harrell_t": Measure(
         "concordance, Harrell", 1.0, concordance_of, _JACKKNIFE, concordance_value, "one", path=True
     ),
-    "c_uno": Measure(
+    "c_uno_t": Measure(
         "concordance, Uno", 1.0, _uno, _JACKKNIFE, partial(concordance_value, weights="uno"), "one"
     ),
     "c_cause_specific": Measure(

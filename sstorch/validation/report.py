@@ -64,9 +64,9 @@ class ValidationReport:
 
         Returns:
             A row a measure, indexed by its name, or by (cause, name) for competing causes. One event:
-            c_harrell, c_uno, auc, oe_ratio, oe_hazard, calibration_intercept, calibration_slope, ici, e50,
-            e90, e_max, brier, scaled_brier, and net_benefit(p) for each threshold p. Competing causes:
-            c_cause_specific and c_wolbers in place of c_harrell and c_uno, and no oe_hazard.
+            c_harrell_t, c_uno_t, auc, oe_ratio, oe_hazard, calibration_intercept, calibration_slope, ici,
+            e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each threshold p. Competing causes:
+            c_cause_specific and c_wolbers in place of c_harrell_t and c_uno_t, and no oe_hazard.
             Columns: value; lower and upper limit; ideal, the value of perfect predictions, NaN for a net
             benefit; method, of the limits; n_undefined, resamples in which the measure has no value; reason,
             why there is no value or no limits, or "".
@@ -286,8 +286,8 @@ def validate(
     that had to survive until entry, are NaN with the reason; with `after` they are those of the rows at risk
     then.
 
-    Start-stop rows of time-varying covariates (`entry` and `id`): a prediction holds for its row. c_harrell,
-    oe_hazard and the slope are over rows, each with the hazard between its entry and its time. All else needs
+    Start-stop rows of time-varying covariates (`entry` and `id`): a prediction holds for its row.
+    c_harrell_t, oe_hazard and the slope are over rows, each with the hazard between its entry and its time. All else needs
     a landmark: with `after` the covariates of then predict what comes, and a subject is followed through its
     later rows to its event, a gap, or the end of its last row. Resamples and errors are of subjects.
 
@@ -340,7 +340,7 @@ def validate(
         >>> tree = SoftSurvivalTree(depth=0).fit(train.frame, (train.time, train.event))
         >>> y = (test.time, test.event)
         >>> report = validate(tree, test.frame, y, horizon=1500, thresholds=[0.3], n_resamples=20)
-        >>> report.to_frame().loc[["c_harrell", "net_benefit(0.3)"], "value"].round(1).tolist()
+        >>> report.to_frame().loc[["c_harrell_t", "net_benefit(0.3)"], "value"].round(1).tolist()
         [0.7, 0.3]
     """
     check_model(model)

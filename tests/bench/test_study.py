@@ -161,7 +161,7 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
         assert found[name].value == pytest.approx(value, rel=1e-9), name
     grid = np.unique(np.r_[metrics.evaluation_times(test.time, train.time), test.time])
     table = metrics.evaluate((tree.falling_curves(test.frame, grid), grid), train, test)
-    for name in ("c_uno", "ici", "d_calibration_p"):
+    for name in ("c_uno", "ici_pseudo", "d_calibration_p"):
         assert found[name].value == pytest.approx(table["value"][name], rel=1e-9), name
     whole, thin = score_predictor(tree, train, train), score_predictor(tree, train, train, thin=True)
     assert thin["c_harrell"] == whole["c_harrell"]

@@ -73,7 +73,7 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
 def test_curves_and_survival_data_give_the_same_table():
     grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
     curves = Exponential().predict_survival_function(TEST[0], grid)
-    names = ["c_harrell", "c_uno", "ibs_graf", "ici", "mae_pseudo", "rmst_error", "d_calibration_p"]
+    names = ["c_harrell", "c_uno", "ibs_graf", "ici_pseudo", "mae_pseudo", "rmst_error", "d_calibration_p"]
     got = evaluate((curves, grid), (None, TRAIN[1]), (None, TEST[1]), metrics=names)
     train, test = SurvivalData(*TRAIN), SurvivalData(*TEST)
     expected = evaluate(Exponential(), train, test, metrics=names)
@@ -170,8 +170,8 @@ def test_the_horizon_is_the_median_event_time_and_tau_belongs_to_the_window():
     t = float(np.median(time[event]))
     assert t != np.median(time)
     at = curves[:, np.searchsorted(grid, t, side="right") - 1]
-    table = evaluate((curves, grid), TRAIN, TEST, metrics=["ici", "one_calibration_p"])
-    assert table.loc["ici", "value"] == metrics.integrated_calibration_index((time, event), at, t=t)
+    table = evaluate((curves, grid), TRAIN, TEST, metrics=["ici_pseudo", "one_calibration_p"])
+    assert table.loc["ici_pseudo", "value"] == metrics.integrated_calibration_index((time, event), at, t=t)
     assert table.loc["one_calibration_p", "value"] == metrics.one_calibration((time, event), at, t=t).p_value
 
     tau = float(np.sort(time[event])[40])
@@ -198,14 +198,14 @@ def test_only_weights_that_enter_are_counted_as_floored():
     assert counts(4.0) == [1, 2, 3, 3, 0]
     assert counts(2.0) == [0, 0, 3, 0, 0]
     table = evaluate(model, train, test)
-    assert table.loc[["c_uno", "ibs_osst", "c_harrell", "ici"], "n_beyond"].tolist() == [3, 3, 0, 0]
+    assert table.loc[["c_uno", "ibs_osst", "c_harrell", "ici_pseudo"], "n_beyond"].tolist() == [3, 3, 0, 0]
 
 
 def test_windows_and_horizons_stay_in_resamples():
     rows = ScoredRows.of(Exponential(), TRAIN, TEST)
     early = rows.take(np.argsort(rows.y.time)[:60])
     assert early.whole.time.max() == rows.y.time.max() > early.y.time.max()
-    for name in ("ibs_graf", "ibs_sksurv", "ibs_surtree", "rmst_error", "ici"):
+    for name in ("ibs_graf", "ibs_sksurv", "ibs_surtree", "rmst_error", "ici_pseudo"):
         alone = ScoredRows(early.y, early.survival, early.times, early.train, early.grids, early.whole)
         assert score(name, early, None) == score(name, alone, None)
         moved = dataclasses.replace(early, whole=early.y)

@@ -66,8 +66,12 @@ def test_each_score_is_the_function_of_its_name(tau):
         of_all = metrics.integrated_brier_score_incidence(rows, same, times, k, **options)
         at = curves[:, -1:], times[-1:], k
         expected = {
-            "c_cause_specific": metrics.concordance_cause_specific(rows, risk, k, tau=last),
-            "c_wolbers": metrics.concordance_wolbers(rows, risk, k, tau=last, **options),
+            "c_cause_specific": metrics.concordance_cause_specific(
+                rows, risk, k, tau=np.nextafter(last, np.inf), tied_time="censored_later"
+            ),
+            "c_wolbers": metrics.concordance_wolbers(
+                rows, risk, k, tau=np.nextafter(last, np.inf), **options
+            ),
             "auc": metrics.cumulative_dynamic_auc_incidence(rows, *at, **options)[0],
             "brier": metrics.brier_score_incidence(rows, *at, **options)[0],
             "ibs": ibs,
@@ -156,8 +160,8 @@ def test_scorers_weigh_by_the_training_rows_of_each_fold(metric, cause):
 
 def test_scorers_refuse():
     y = Surv(TIME, CAUSE, causes="auto")
-    with pytest.raises(DataError, match="ici of 1: it is not defined for competing causes"):
-        SurvivalScorer("ici", train=y)(Rates(), TEST[0], y)
+    with pytest.raises(DataError, match="ici_pseudo of 1: it is not defined for competing causes"):
+        SurvivalScorer("ici_pseudo", train=y)(Rates(), TEST[0], y)
     with pytest.raises(ConfigError, match="there is no cause 3"):
         SurvivalScorer("ibs", all_rows=y, cause=3)
     with pytest.raises(ConfigError, match="got both"):

@@ -45,7 +45,7 @@ of_rows <- function(prefix, cut, y) {
     share <- with(one, sum(weight[risk >= p]) / sum(weight))
     share * (1 - survived - survived * p / (1 - p))
   })
-  names <- paste0(prefix, c("c_harrell", "calibration_slope", "ici", "net_benefit", "survival"))
+  names <- paste0(prefix, c("c_harrell_t", "calibration_slope", "ici", "net_benefit", "survival"))
   mapply(entry, names, list(
     c(pairs$concordance, sqrt(pairs$var)), c(coef(slope), sqrt(vcov(slope))),
     c(weighted.mean(distance, one$weight), max(distance)), benefit, alive(rep(TRUE, nrow(cut)))

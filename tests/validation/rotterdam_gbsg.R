@@ -75,8 +75,8 @@ auc <- as.data.frame(score$AUC$score)[1, ]
 parts <- c(
   entry("coefficients", coef(cox)),
   entry("survival", 1 - rows$risk[1:3]),
-  entry("c_harrell", concordant("n")),
-  entry("c_uno", concordant("n/G2")),
+  entry("c_harrell_t", concordant("n")),
+  entry("c_uno_t", concordant("n/G2")),
   entry("oe_ratio", c(ratio, ratio * exp(qnorm(c(.025, .975)) / sqrt(sum(rows$event))))),
   entry("calibration_slope", c(coef(slope), sqrt(vcov(slope)))),
   entry("calibration_errors", distances(observed$surv)),

@@ -38,8 +38,8 @@ def test_the_printed_numbers_with_the_model_of_lifelines() -> None:
     )
     table = report.to_frame()
     printed = {
-        "c_harrell": (2, 0.65, 0.62, 0.69),
-        "c_uno": (2, 0.64, 0.60, 0.67),
+        "c_harrell_t": (2, 0.65, 0.62, 0.69),
+        "c_uno_t": (2, 0.64, 0.60, 0.67),
         "calibration_slope": (3, 1.056, 0.816, 1.297),
         "ici": (3, 0.030),
         "e50": (3, 0.026),
@@ -71,11 +71,13 @@ def test_the_digits_of_r_with_the_baseline_of_r() -> None:
     np.testing.assert_allclose(report.predictions.survival[:3], IN_R["survival"], atol=1e-9)
     table = report.to_frame()
     errors = (table["upper"] - table["value"]) / norm.ppf(0.975)
-    for name in ("c_harrell", "calibration_slope"):
+    for name in ("c_harrell_t", "calibration_slope"):
         np.testing.assert_allclose([table["value"][name], errors[name]], IN_R[name], atol=1e-8)
     np.testing.assert_allclose(table.loc["oe_ratio", LIMITS].astype(float), IN_R["oe_ratio"], atol=1e-8)
-    assert table["value"]["c_uno"] == pytest.approx(IN_R["c_uno"][0], abs=1e-10)
-    assert errors["c_uno"] == pytest.approx(IN_R["c_uno"][1], rel=2e-3)  # which takes the weights as known
+    assert table["value"]["c_uno_t"] == pytest.approx(IN_R["c_uno_t"][0], abs=1e-10)
+    assert errors["c_uno_t"] == pytest.approx(
+        IN_R["c_uno_t"][1], rel=2e-3
+    )  # which takes the weights as known
     distances = table.loc[["ici", "e50", "e90", "e_max"], "value"].astype(float)
     np.testing.assert_allclose(distances, IN_R["calibration_errors"], atol=1e-7)
     np.testing.assert_allclose(distances, IN_R["calibration_errors_rms"], atol=2e-4)

@@ -28,7 +28,7 @@ HALF = norm.ppf(0.975)
 T = 1.2
 CAUSES = ("relapse", "death")
 # Measures that are defined for start-stop rows without a landmark.
-OF_ROWS = ["c_harrell", "oe_hazard", "calibration_slope"]
+OF_ROWS = ["c_harrell_t", "oe_hazard", "calibration_slope"]
 # Measures that need no survival from time zero of a population from which none was lost.
 OF_LATE = [*OF_ROWS, "ici", "e50", "e90", "e_max", "net_benefit(0.2)", "net_benefit(0.5)"]
 
@@ -132,7 +132,7 @@ def test_weights_and_entry_equal_r() -> None:
     for kind, y in (("late_", Surv(time, event, entry=entry)), ("weighted_", Surv(time, event))):
         report = validate(Given(survival), np.zeros((n, 1)), y, n_resamples=0, **options)
         table = report.to_frame()
-        for name in ("c_harrell", "calibration_slope"):  # iterations of R end at 1e-6
+        for name in ("c_harrell_t", "calibration_slope"):  # iterations of R end at 1e-6
             found = table["value"][name], _errors(table, name)
             np.testing.assert_allclose(found, IN_R[kind + name], atol=1e-6, err_msg=kind + name)
         np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[kind + "ici"], atol=1e-10)
@@ -406,7 +406,7 @@ def test_resamples_are_of_subjects() -> None:
     X, y = _cohort(100)
     twice = Surv(np.tile(y.time, 2), np.tile(y.event, 2), id=np.tile(np.arange(100), 2))  # type: ignore[arg-type]
     both = pd.concat([X, X], ignore_index=True)
-    names = ["c_harrell", "c_uno", "auc", "brier", "calibration_intercept"]
+    names = ["c_harrell_t", "c_uno_t", "auc", "brier", "calibration_intercept"]
     once, again = _table(Known(), X, y).loc[names], _table(Known(), both, twice).loc[names]
     # A subject that is given twice adds no information.
     np.testing.assert_allclose(_values(again)[:-1], _values(once)[:-1], rtol=1e-9)

@@ -16,8 +16,8 @@ from sstorch.validation import ValidationReport
 
 T = 1.2
 NAMES = [
-    "c_harrell",
-    "c_uno",
+    "c_harrell_t",
+    "c_uno_t",
     "auc",
     "oe_ratio",
     "oe_hazard",
@@ -138,7 +138,7 @@ def test_the_page_needs_no_other_file(report: ValidationReport, tmp_path: Path) 
     for text in ("Known on 250 rows", "1.2 years", "calibration slope", "TRIPOD+AI", "stage", "threshold"):
         assert text in page, text
     table = report.to_frame()
-    assert f"{table['value']['c_harrell']:.3f}"[1:] in page
+    assert f"{table['value']['c_harrell_t']:.3f}"[1:] in page
     assert page.count("<tr>") >= len(table) + 50
 
 
