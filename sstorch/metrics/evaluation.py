@@ -538,10 +538,10 @@ def evaluate(
     and "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
     "scaled_ibs_graf", "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the median test
     event time), "ici_pseudo" (there, too), "mae_margin" and "mae_pseudo" (of the predicted medians, curves
-    that end above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing causes,
-    of each cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs", "scaled_ibs"
-    and "aj_calibration" over times up to it, which are `incidence_times` of the training rows. Intervals:
-    "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
+    that end above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing
+    causes, of each cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs",
+    "scaled_ibs" and "aj_calibration" over times up to it, which are `incidence_times` of the training rows.
+    Intervals: "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
 
     Weights of test rows count in each metric that supports them, and weights of training rows in the
     censoring distribution and in the reference curves. With entry times (left truncation) "c_harrell" and

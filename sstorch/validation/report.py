@@ -287,9 +287,10 @@ def validate(
     then.
 
     Start-stop rows of time-varying covariates (`entry` and `id`): a prediction holds for its row.
-    c_harrell_t, oe_hazard and the slope are over rows, each with the hazard between its entry and its time. All else needs
-    a landmark: with `after` the covariates of then predict what comes, and a subject is followed through its
-    later rows to its event, a gap, or the end of its last row. Resamples and errors are of subjects.
+    c_harrell_t, oe_hazard and the slope are over rows, each with the hazard between its entry and its time.
+    All else needs a landmark: with `after` the covariates of then predict what comes, and a subject is
+    followed through its later rows to its event, a gap, or the end of its last row. Resamples and errors are
+    of subjects.
 
     Weights: every measure and every censoring weight is weighted; limits do not depend on the scale of the
     weights, and those by a formula are robust, by the squares of weighted influences. A weight of 2 gives the
