@@ -144,7 +144,7 @@ def _refit(rows: HorizonRows) -> _Curve:
 
 def _of_cox(rows: HorizonRows, knots: FloatArray) -> _Curve:
     cut = rows.up_to_horizon()
-    fitted = fit_cox(cut.time, cut.event, _basis(log_log(cut.survival), knots), cut.weight, cut.entry)
+    fitted = fit_cox(cut.y, _basis(log_log(cut.survival), knots))
 
     def curve(survival: FloatArray, half: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         x = _basis(log_log(survival), knots)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Observed
 
 _MOST_STEPS = 50
 # Of the gain that Newton's step still promises, beside the partial likelihood.
@@ -61,21 +62,13 @@ class CoxRegression:
         return relative[:, None] + self.influence @ (x - self.centre).T
 
 
-def fit_cox(
-    time: FloatArray,
-    event: BoolArray,
-    x: FloatArray,
-    weight: FloatArray | None = None,
-    entry: FloatArray | None = None,
-) -> CoxRegression:
-    """Fit a Cox model by Newton's method; rows (n,), of which some have an event, covariates (n, p).
+def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
+    """Fit a Cox model by Newton's method.
 
     Args:
-        time: observed times, shape (n,).
-        event: shape (n,).
+        y: n rows, of which some have an event, with weights > 0. Tied events share their mean weight, as in
+            R's ``coxph``.
         x: covariates, shape (n, p).
-        weight: > 0, shape (n,); None is one each. Tied events share their mean weight, as in R's ``coxph``.
-        entry: as of `check_entry`, shape (n,); rows are at risk at t where entry < t <= time.
 
     Raises:
         DataError: a constant covariate, or no finite maximum of the partial likelihood.
@@ -84,9 +77,10 @@ def fit_cox(
         Efron (1977), Journal of the American Statistical Association 72, 557-565, for ties; Lin and Wei
         (1989), Journal of the American Statistical Association 84, 1074-1078, for influences.
     """
-    order = np.argsort(time, kind="stable")
-    time, event = time[order], event[order]
-    own = np.ones(time.size) if weight is None else weight[order]
+    order = np.argsort(y.time, kind="stable")
+    time, event = y.time[order], y.event[order]
+    entry = None if y.entry is None else y.entry[order]
+    own = np.ones(time.size) if y.weight is None else y.weight[order]
     centre = x.mean(axis=0)
     x = x[order] - centre
     scale = x.std(axis=0)
@@ -102,9 +96,8 @@ def fit_cox(
     mass = (np.add.reduceat(own[event], starts) / n_tied[starts])[tie]  # mean weight of tied events
     by_entry = later = first
     if entry is not None:
-        begin = entry[order]
-        by_entry = np.argsort(begin, kind="stable")
-        later = np.searchsorted(begin[by_entry], times)  # from there on rows enter at the event or later
+        by_entry = np.argsort(entry, kind="stable")
+        later = np.searchsorted(entry[by_entry], times)  # from there on rows enter at the event or later
     products = x[:, :, None] * x[:, None, :]
     observed = (own[event, None] * x[event]).sum(axis=0)
 
@@ -147,7 +140,7 @@ def fit_cox(
         relative = np.exp(x @ beta)
         steps = np.column_stack([hazard, hazard[:, None] * mean, hazard**2 / mass])
         passed = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
-        from_ = 0 if entry is None else np.searchsorted(times, entry[order], side="right")
+        from_ = 0 if entry is None else np.searchsorted(times, entry, side="right")
         summed = passed[np.searchsorted(times, time, side="right")] - passed[from_]
         # A tied event is at risk in part only while those tied with it leave.
         spared = np.add.reduceat(share[:, None] * steps, starts, axis=0)

@@ -200,7 +200,7 @@ def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
         regression = fit_cloglog(rows, pseudo_values(rows), design, np.array([0.0, 1.0]))
         return _around(float(regression.coefficients[1]), half * float(np.sqrt(regression.covariance[1, 1])))
     cut = rows.up_to_horizon()
-    fitted = fit_cox(cut.time, cut.event, log_log(cut.survival)[:, None], cut.weight, cut.entry)
+    fitted = fit_cox(cut.y, log_log(cut.survival)[:, None])
     error = np.sqrt(fitted.covariance[0, 0])
     if cut.robust:
         error = cut.error_of(fitted.influence[:, 0])

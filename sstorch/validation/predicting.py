@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import blocks, check_choice, check_probability, check_weight
+from sstorch.checks import blocks, check_probability, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
@@ -21,6 +21,7 @@ from sstorch.metrics.evaluation import PredictsSurvival
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.landmark import conditional_curves
+from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
@@ -49,7 +50,7 @@ class Cohort(NamedTuple):
         X: Any,
         y: object,
         sample_weight: npt.ArrayLike | None,
-        weights: str,
+        weights: WeightKind,
         after: float | None,
     ) -> Self:
         """Read the rows, of the kind that the model was trained on.
@@ -68,8 +69,8 @@ class Cohort(NamedTuple):
                 "horizon, which an interval around it leaves open; sstorch.metrics.evaluate scores them"
             )
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
-        check_choice(weights, "weights", ("sampling", "frequency"))
-        cohort = cls(X, _replaced(outcome, weight=weight))
+        check_weighting(weight, len(outcome), weights)
+        cohort = cls(X, outcome.weighted(weight))
         if weight is not None and weights == "frequency":
             cohort = cohort._repeated(weight)
         if outcome.id is not None and outcome.entry is not None:
@@ -88,15 +89,7 @@ class Cohort(NamedTuple):
         return self._replace(X=X, y=self.y[rows])
 
     def _repeated(self, weight: FloatArray) -> Self:
-        """Each row as often as it was observed.
-
-        Raises:
-            DataError: weights are no integers.
-        """
-        if (weight != np.round(weight)).any():
-            raise DataError(
-                "sample_weight must be integers where weights='frequency'; use weights='sampling' for others"
-            )
+        """Each row as often as it was observed."""
         count = weight.astype(np.int64)
         rows = np.repeat(np.arange(count.size), count)
         parts: dict[str, Any] = {"weight": None}
@@ -183,6 +176,8 @@ class Cohort(NamedTuple):
         assert self.y.causes is not None
         method: Any = model.predict_cumulative_incidence
         n, after = len(self.y), self.after
+        if after is None and self.path and _knows_after(model, method):
+            after = 0.0  # a row with time-varying covariates, as if it stayed as it is
         if after is None:
             found = np.asarray(method(self.X, [t]))
         elif _knows_after(model, method):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.evaluation import PredictsSurvival
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
+from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import Facts
@@ -42,7 +43,6 @@ from sstorch.validation.predicting import Cohort, check_model
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
 _LEAST_RESAMPLES = 20
-WeightKind = Literal["sampling", "frequency"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

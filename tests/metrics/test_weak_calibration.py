@@ -18,6 +18,7 @@ from sstorch.metrics import (
     pseudo_observations,
 )
 from sstorch.metrics.cox import fit_cox
+from sstorch.metrics.outcome import Observed
 
 T = 1.2
 
@@ -34,7 +35,7 @@ def test_the_cox_regression_is_that_of_lifelines() -> None:
     time, event, survival = _cohort()
     z = np.log(-np.log(survival))
     x = np.column_stack([z, z**2])
-    ours = fit_cox(time, event, x)
+    ours = fit_cox(Observed(time, event), x)
     peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "a": z, "b": z**2}), "time", "event")
     np.testing.assert_allclose(ours.coefficients, peer.params_, rtol=1e-4)
     np.testing.assert_allclose(ours.covariance, peer.variance_matrix_, rtol=1e-4)
@@ -43,21 +44,20 @@ def test_the_cox_regression_is_that_of_lifelines() -> None:
 def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
     rng = np.random.default_rng(3)
     time, event, x = rng.exponential(size=80), rng.random(80) < 0.7, rng.normal(size=(80, 1))
-    ours = fit_cox(time, event, x)
+    ours = fit_cox(Observed(time, event), x)
     peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "x": x[:, 0]}), "time", "event")
     hazard, error = ours.cumulative_hazard(x, ours.times[30])
     curve = peer.predict_cumulative_hazard(pd.DataFrame({"x": x[:, 0]}), times=ours.times[[30]]).to_numpy()[0]
     np.testing.assert_allclose(hazard, curve, rtol=1e-6)
     # Moving the hazard and the coefficient by their errors, one after the other, where they are independent.
     at_mean = ours.centre[None] + (ours.hazard @ ours.mean / ours.hazard.sum())[None]
-    everything = fit_cox(time, event, x).cumulative_hazard(at_mean, np.inf)
+    everything = fit_cox(Observed(time, event), x).cumulative_hazard(at_mean, np.inf)
     relative = np.exp((at_mean - ours.centre) @ ours.coefficients)
     np.testing.assert_allclose(everything[1], relative * np.sqrt((ours.hazard**2).sum()), rtol=1e-10)
     assert (error > 0.0).all()
     # Two events at one time leave one after the other, the second time with half of both at risk.
     tied = fit_cox(
-        np.array([1.0, 1.0, 2.0, 2.0]),
-        np.array([True, True, False, True]),
+        Observed(np.array([1.0, 1.0, 2.0, 2.0]), np.array([True, True, False, True])),
         np.array([[0.0], [1.0], [0.5], [0.0]]),
     )
     weight = np.exp((np.array([0.0, 1.0, 0.5, 0.0]) - 0.375) * tied.coefficients[0])
@@ -71,10 +71,10 @@ def test_influences_are_derivatives_by_weights_with_entry() -> None:
     z = np.log(-np.log(survival))
     x, weight = np.column_stack([z, z**2]), rng.uniform(0.3, 3.0, 60)
     entry = np.where(np.arange(60) % 3, -np.inf, 0.5 * time)
-    fitted, step = fit_cox(time, event, x, weight, entry), 1e-5
+    fitted, step = fit_cox(Observed(time, event, entry, weight), x), 1e-5
     moved = []
     for unit in np.diag(weight):
-        two = [fit_cox(time, event, x, weight + s * step * unit, entry) for s in (1, -1)]
+        two = [fit_cox(Observed(time, event, entry, weight + s * step * unit), x) for s in (1, -1)]
         hazards = [np.log(each.cumulative_hazard(x[:2], np.inf)[0]) for each in two]
         moved.append([*(two[0].coefficients - two[1].coefficients), *(hazards[0] - hazards[1])])
     found = np.column_stack([fitted.influence, fitted.log_hazard_influence(x[:2])])

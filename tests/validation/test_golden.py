@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from sstorch import validate
 from sstorch.metrics.cox import fit_cox
+from sstorch.metrics.outcome import Observed
 from tests.validation.rotterdam import HORIZON, cohorts, followed
 
 IN_R = json.loads((Path(__file__).parent / "rotterdam_gbsg_in_r.json").read_text())
@@ -23,7 +24,7 @@ class EfronCox:
     """The same model with the baseline hazard of R, Efron's; that of lifelines is Breslow's."""
 
     def __init__(self, X: np.ndarray, time: np.ndarray, event: np.ndarray) -> None:
-        self.fitted = fit_cox(time, event, X)
+        self.fitted = fit_cox(Observed(time, event), X)
 
     def predict_survival_function(self, X: object, times: np.ndarray) -> np.ndarray:
         hazards = [self.fitted.cumulative_hazard(np.asarray(X), t)[0] for t in times]

@@ -431,6 +431,12 @@ def test_trees_of_every_outcome_are_validated() -> None:
     of_causes = _table(CompetingRisksTree(depth=0).fit(frame, causes), frame, causes)
     assert of_causes["value"].notna().all()
     assert of_causes.loc[("relapse", "oe_ratio"), "value"] == pytest.approx(1.0, abs=0.2)
+    frame, split = _split(frame.round(1), causes)
+    frame["visit"] = np.repeat([0.0, 1.0], len(causes))
+    rows_of_causes = CompetingRisksTree(depth=0).fit(frame, split)
+    found = _table(rows_of_causes, frame, split)["value"].dropna()
+    assert found.index.get_level_values(1).tolist() == ["c_cause_specific"] * 2
+    assert _table(rows_of_causes, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
 
 
 def test_outcomes_without_a_measure_are_refused() -> None:
