@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from comprisk_forest import PYTHON, CompriskForest
 
-from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, SurvivalData, load_dataset, metrics
+from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, Surv, SurvivalData, load_dataset, metrics
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
 from sstorch.bench.competing_risks import cause_folds, score_causes
@@ -55,7 +55,7 @@ def simulated(n: int = 2000, seed: int = 0) -> SurvivalData:
     # In fiftieths of a year: a forest holds a curve at every different time.
     time = np.ceil(50 * np.minimum(np.minimum(first, second), censored)) / 50
     cause = np.select([(first <= second) & (first <= censored), second <= censored], [1, 2], 0)
-    return SurvivalData(frame, (time, cause), causes={1: "first", 2: "second"})
+    return SurvivalData(frame, Surv(time, cause, causes=("first", "second")))
 
 
 def risks(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -92,9 +92,8 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
         for model in models:
             start = cpu_seconds()
             if model == "exact":
-                y = train.time, np.array(["0", *train.causes.coding], dtype=object)[train.cause]
-                exact = OptimalCompetingRisksTree(2, causes=train.causes.coding, min_leaf=len(train) // 10)
-                fitted = exact.fit(train.frame, y)
+                exact = OptimalCompetingRisksTree(2, min_leaf=len(train) // 10)
+                fitted = exact.fit(train.frame, train.y)
             elif model in TREES:
                 fitted = CompetingRisksTree(**TREES[model]).fit_data(train, schema)
             else:
@@ -117,7 +116,7 @@ def coverage(n_cohorts: int = 100, horizon: float = 5.0) -> str:
     for seed in range(1, 1 + n_cohorts):
         data, many = simulated(2000, seed), simulated(20_000, 1000 + seed)
         train, other = data.subset(range(1000)), data.subset(range(1000, 2000))
-        tree = CompetingRisksTree(causes=train.causes.coding).fit_data(train)
+        tree = CompetingRisksTree().fit_data(train)
         true, place = truth(many.frame, np.array([horizon]))[..., 0], tree.apply(many.frame)
         for kind, rows in zip(kinds, (train, other), strict=True):
             leaf = tree.apply(rows.frame)
@@ -189,8 +188,8 @@ def main() -> None:
 
         mpl.use("Agg")
         data = load_dataset("mgus2")
-        tree = CompetingRisksTree(causes=dict(data.causes.coding)).fit_data(data)
-        axes = plot_incidence(tree, data.frame, (data.time, data.cause), time_unit="months")
+        tree = CompetingRisksTree().fit_data(data)
+        axes = plot_incidence(tree, data.frame, data.y, time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 
 

@@ -22,14 +22,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, interval
+from sstorch import SoftSurvivalTree, Surv
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
 from sstorch.soft.settings import INITS, TRAINERS
 
 
-def draw_rows(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, dict[str, Any]]:
-    """Columns, times, events, and the arguments of ``fit`` beside them."""
+def draw_rows(
+    rng: np.random.Generator,
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray | None, dict[str, Any]]:
+    """Covariates, times, events, entry times or None, and the other arguments of ``fit``."""
     n, p = int(rng.integers(3, 201)), int(rng.integers(1, 7))
     scale = 10.0 ** rng.uniform(-5, 7)
     x = rng.normal(size=(n, p))
@@ -53,12 +55,12 @@ def draw_rows(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray, np.nd
         frame["x0"] = frame["x0"].mask(rng.random(n) < 0.2)
     if rng.random() < 0.1:
         frame["constant"] = 1.0
-    more: dict[str, Any] = {}
+    entry, more = None, {}
     if rng.random() < 0.3:
         more["sample_weight"] = rng.choice([0.0, 1e-6, 1.0, 100.0], n)
     if rng.random() < 0.2:
-        more["entry"] = time * rng.choice([0.0, 0.5, 0.999], n)
-    return frame, time, event, more
+        entry = time * rng.choice([0.0, 0.5, 0.999], n)
+    return frame, time, event, entry, more
 
 
 def draw_intervals(rng: np.random.Generator, time: np.ndarray, event: np.ndarray, entry: object) -> Any:
@@ -68,7 +70,7 @@ def draw_intervals(rng: np.random.Generator, time: np.ndarray, event: np.ndarray
     lower = np.where(event, time - width * rng.random(n), time)
     lower = np.maximum(np.where(event & (kind == 4), 0.0, lower), 0.0 if entry is None else np.asarray(entry))
     upper = np.where(event, np.maximum(time + width * rng.exponential(1, n), lower), np.inf)
-    return interval(np.minimum(lower, upper), upper)
+    return Surv.interval(np.minimum(lower, upper), upper, entry=entry)
 
 
 def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
@@ -133,15 +135,14 @@ def main() -> None:
     slowest = (0.0, 0)
     for seed in range(options.first, options.first + options.fits):
         rng = np.random.default_rng(seed)
-        frame, times, event, more = draw_rows(rng)
+        frame, times, event, entry, more = draw_rows(rng)
         settings = draw_settings(rng)
         start = time.process_time()
         try:
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
-                y: Any = times, event
-                if options.intervals:
-                    y = draw_intervals(rng, times, event, more.get("entry"))
+                draw = draw_intervals if options.intervals else None
+                y = Surv(times, event, entry=entry) if draw is None else draw(rng, times, event, entry)
                 tree = SoftSurvivalTree(**settings).fit(frame, y, **more)
                 found = faults(tree, frame, times)
             names = {warning.category.__name__ for warning in told}

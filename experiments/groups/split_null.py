@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 import pandas as pd
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.soft import train_batch
 from sstorch.soft.fitted import FittedTree
@@ -53,7 +53,7 @@ def simulate(kind: str, n: int, leaf: str, late: bool, rng: np.random.Generator)
         seen = np.flatnonzero(end > entry)[:n]
         if len(seen) == n:
             frame, event = frame.iloc[seen], (time <= censoring)[seen]
-            return SurvivalData(frame.reset_index(drop=True), (end[seen], event), entry=entry[seen])
+            return SurvivalData(frame.reset_index(drop=True), Surv(end[seen], event, entry=entry[seen]))
 
 
 def permuted_p(tree: FittedTree, data: SurvivalData, column: str, rng: np.random.Generator) -> float:

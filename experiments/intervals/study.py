@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, interval, load_dataset, metrics
+from sstorch import SoftSurvivalTree, Surv, load_dataset, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exceptions import DataWarning
@@ -51,7 +51,7 @@ class Seen:
         """Those of some rows of which they tell anything."""
         told = part & self._told
         frame = self._data.frame[told].reset_index(drop=True)
-        return SurvivalData(frame, interval(self._lower[told], self._upper[told]))
+        return SurvivalData(frame, Surv.interval(self._lower[told], self._upper[told]))
 
 
 def at_ends(data: SurvivalData) -> SurvivalData:
