@@ -23,7 +23,7 @@ from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
 from sstorch.bench import ResultStore, make_folds
-from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data import Fold, Schema, SurvivalData, stratified_folds
 from sstorch.optim import Joint
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import SCORINGS, FoldSearch, HeldOutRows
@@ -66,11 +66,10 @@ class Watched(FoldSearch):
     ) -> None:
         inner = stratified_folds(train.event, 5, 0)
         super().__init__(SoftSurvivalTree(**search.shared()), train, inner, schema, RULE)
-        self._train.append(train)
-        self._test.append(test)
+        self._folds.append(Fold(5, np.zeros(len(train), dtype=bool), train, test))
         self.rows: list[dict[str, object]] = []
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray, list[list[None]]]:
         found: list[dict[str, object]] = []
         for _, batch in groupby(candidates, lambda own: own.batch):
             found += self._watch(list(batch))
@@ -79,7 +78,8 @@ class Watched(FoldSearch):
         wide = table[table["inner"] < 5].pivot(index="candidate", columns="inner", values=RULE)
         scores = wide.to_numpy()
         seconds = table.groupby("candidate")["seconds"].first().to_numpy()
-        return np.stack([scores, *np.full((2, *scores.shape), np.nan)]), seconds
+        trees = [[None]] * len(scores)
+        return np.stack([scores, *np.full((2, *scores.shape), np.nan)]), seconds, trees
 
     def _watch(self, candidates: list[Candidate]) -> list[dict[str, object]]:
         """Scores of the candidates of a batch on all splits, candidate by candidate."""
@@ -87,7 +87,8 @@ class Watched(FoldSearch):
         batch = self.train(candidates)
         seconds = (time.process_time() - begin) / len(candidates)
         rows = []
-        for k, (rest, train) in enumerate(zip(self._test, self._train, strict=True)):
+        for k, fold in enumerate(self._folds):
+            rest, train = fold.test, fold.train
             scorer = HeldOutRows(rest, train, batch.preprocessors[k], "hbp")
             for setting, own in enumerate(candidates):
                 start = batch.best_start(k, setting)

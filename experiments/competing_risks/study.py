@@ -19,11 +19,19 @@ import pandas as pd
 import torch
 from comprisk_forest import PYTHON, CompriskForest
 
-from sstorch import CompetingRisksTree, OptimalCompetingRisksTree, Surv, SurvivalData, load_dataset, metrics
+from sstorch import (
+    CompetingRisksTree,
+    OptimalCompetingRisksTree,
+    Surv,
+    SurvivalData,
+    load_dataset,
+    metrics,
+)
+from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
-from sstorch.bench.competing_risks import cause_folds, score_causes
-from sstorch.data import Schema
+from sstorch.data import Schema, folds_of
+from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
@@ -55,7 +63,7 @@ def simulated(n: int = 2000, seed: int = 0) -> SurvivalData:
     # In fiftieths of a year: a forest holds a curve at every different time.
     time = np.ceil(50 * np.minimum(np.minimum(first, second), censored)) / 50
     cause = np.select([(first <= second) & (first <= censored), second <= censored], [1, 2], 0)
-    return SurvivalData(frame, Surv(time, cause, causes=("first", "second")))
+    return SurvivalData(frame, Surv(time, cause, causes={1: "first", 2: "second"}))
 
 
 def risks(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -86,14 +94,11 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
     """Models on the five folds of a data set, which are stratified by cause."""
     data = simulated() if name == "weibull" else load_dataset(name)
     schema, rows = Schema.of(data.frame), []
-    folds = cause_folds(data, 5, 0)
-    for fold in range(5):
-        train, test = data.subset(folds != fold), data.subset(folds == fold)
+    for fold, train, test in ((own.number, own.train, own.test) for own in split(data, folds_of(data, 5, 0))):
         for model in models:
             start = cpu_seconds()
             if model == "exact":
-                exact = OptimalCompetingRisksTree(2, min_leaf=len(train) // 10)
-                fitted = exact.fit(train.frame, train.y)
+                fitted = OptimalCompetingRisksTree(2, min_leaf=len(train) // 10).fit(train.frame, train.y)
             elif model in TREES:
                 fitted = CompetingRisksTree(**TREES[model]).fit_data(train, schema)
             else:
@@ -106,7 +111,12 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
                 times = metrics.incidence_times((train.time, train.cause))
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
-            rows += [about | row for row in score_causes(fitted, test, train)]
+            scores = score_predictor(fitted, test, train)
+            for k, cause in enumerate(test.cause_names, 1):
+                own = {
+                    name: scores[f"{name}:{cause}"].value for name in ("c_wolbers", "c_cause_specific", "ibs")
+                }
+                rows.append({**about, "cause": cause, "events": int((test.cause == k).sum()), **own})
     return rows
 
 
@@ -189,7 +199,7 @@ def main() -> None:
         mpl.use("Agg")
         data = load_dataset("mgus2")
         tree = CompetingRisksTree().fit_data(data)
-        axes = plot_incidence(tree, data.frame, data.y, time_unit="months")
+        axes = plot_incidence(tree, data.frame, (data.time, data.cause), time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 
 

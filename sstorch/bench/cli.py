@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sstorch._version import __version__
 from sstorch.bench import (
-    SCORES,
+    GROUP_SCORES,
     CrossValidation,
     ResultStore,
     RunFolder,
@@ -39,13 +39,12 @@ from sstorch.bench import (
 )
 from sstorch.bench.arguments import as_hydra_takes, help_text, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
-from sstorch.bench.competing_risks import cause_folds, competing_risks_tree, cross_validate_causes
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.engines import make_engine
+from sstorch.bench.estimators import estimator_for
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.checks import nearest_text
-from sstorch.data import SurvivalData
 from sstorch.exceptions import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -58,14 +57,16 @@ from sstorch.exceptions import (
     show_warnings_as_notes,
 )
 from sstorch.files import write_whole
+from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.optim import Checkpoint
+from sstorch.soft import SoftSurvivalTree
 
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
 # Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
-_PRINTED = {"c_harrell": "C", "ibs_graf": "IBS"}
+_PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
 _PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 
 # Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
@@ -167,30 +168,33 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     Raises:
         SstorchError: the configuration or the data cannot be used.
     """
-    estimator, cv = config.estimator(), config.cv
-    settings = estimator.settings()
+    tree, cv = config.estimator(), config.cv
+    settings = tree.settings()
     data = config.load()
     settings.check_columns(data)
-    if data.causes is not None:
-        run_causes(config, config_text, folder, data)
-        return None
+    # Unless a leaf is asked for, each cause has the one that suits its number of events.
+    estimator = estimator_for(data, tree, None if _overrides_of("leaf") else "auto")
+    as_batch = isinstance(estimator, SoftSurvivalTree)
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
     make_folds(data, cv.n_folds, cv.seed)
     data.warn_of_few_events()
-    n_trees = (cv.n_folds + 1) * settings.n_starts
+    n_trees = (cv.n_folds + 1) * (settings.n_starts if as_batch else 1)
     _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")
     if data.groups is not None:
         counts = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
     trainer = type(settings.trainer).__name__.lower()
-    parts = f"{config.leaf.name} leaves", f"{settings.init} gates", f"{trainer} trainer"
+    parts = [f"{config.leaf.name} leaves", f"{settings.init} gates", f"{trainer} trainer"]
+    if not as_batch:
+        parts = [f"{settings.init} gates", "a hazard of every cause in each leaf"]
     print(f"model    depth {config.tree.depth}, {', '.join(parts)}")
+    starts = f" x {settings.n_starts} starts" if as_batch else ", one after the other"
     print(
-        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows){starts}, "
         f"{config.device.dtype} on {_device_text(config.device.name)}",
         flush=True,
     )
@@ -201,7 +205,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         if killed is not None:
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
             print(f"note     the run here was killed ({killed}), as where memory ends{rest}", flush=True)
-        callbacks: list[Callback] = [HistoryWriter(folder.history)]
+        callbacks: list[Callback] = [HistoryWriter(folder.history)] if as_batch else []
         board = None
         if config.logger.tensorboard:
             board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), settings.n_starts)
@@ -227,54 +231,16 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
             if board is not None:
                 board.close()
         folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees, data=checksum)
-        folder.checkpoint.unlink()
+        folder.checkpoint.unlink(missing_ok=True)
     print(f"\n{_table_text(result)}")
     if peers is not None:
         print(f"\n{_peers_text(peers)}")
     print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
-    if board is not None:
+    if board is not None and as_batch:
         print(f"training curves: tensorboard --logdir {folder.tensorboard}")
     print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
     return result
-
-
-def run_causes(config: Config, config_text: str, folder: RunFolder, data: SurvivalData) -> None:
-    """Carry out a run on data whose causes compete.
-
-    Args:
-        config: the configuration.
-        config_text: its resolved YAML.
-        folder: where the results go.
-        data: the rows.
-
-    Raises:
-        SstorchError: the configuration or the data cannot be used.
-    """
-    cv = config.cv
-    # Unless a leaf is asked for, each cause has the one that suits its number of events.
-    tree = config.estimator()
-    estimator = competing_risks_tree(tree, tree.leaf if _overrides_of("leaf") else "auto")
-    checksum = data_checksum(data)
-    if folder.is_completed(config_text, checksum):
-        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
-        return
-    cause_folds(data, cv.n_folds, cv.seed)
-    _set_threads(config.device.threads, 2**config.tree.depth * len(data))
-    print(f"data     {config.dataset.name}: {data.describe()}")
-    print(
-        f"model    depth {config.tree.depth}, distilled gates, a hazard of every cause in each leaf",
-        flush=True,
-    )
-    folder.begin(config_text, checksum)
-    begin = time.perf_counter()
-    result = cross_validate_causes(estimator, data, cv.n_folds, cv.seed)
-    seconds = time.perf_counter() - begin
-    folder.write_causes(result, data)
-    folder.write_status("completed", seconds=round(seconds, 2), trees=cv.n_folds + 1, data=checksum)
-    print(f"\nTest folds, means\n{result.table().round(4).to_string()}")
-    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
-    print(f"done: {cv.n_folds + 1} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
@@ -416,20 +382,41 @@ def _end_job(exit_code: int) -> NoReturn:
 
 def _scores_text(outcome: Outcome) -> str:
     assert outcome.rows is not None
-    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean()
-    shown = {metric: name for metric, name in (_PRINTED | _PRINTED_OF_GROUPS).items() if metric in test}
-    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in shown.items())
+    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean().dropna()
+    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in _printed(test.index).items())
+
+
+def _printed(metrics: Iterable[str]) -> dict[str, str]:
+    """The metrics that are printed among some, and how: of causes with the name of the cause."""
+    found = {}
+    for name, short in (_PRINTED | _PRINTED_OF_GROUPS).items():
+        for metric in metrics:
+            of, _, cause = metric.partition(":")
+            if of == name:
+                found[metric] = f"{short} {cause}".rstrip()
+    return found
 
 
 def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
     """Means on test folds by model, over the data sets that all of these models have."""
     table, planned = store.table(), {task.key.config for task in tasks}
-    names = _PRINTED | _PRINTED_OF_GROUPS
-    scores = table[table["config"].isin(planned) & (table["part"] == "test") & table["metric"].isin(names)]
+    scores = table[table["config"].isin(planned) & (table["part"] == "test")]
     depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
     scores = scores.assign(model=scores["model"] + depth.astype("string"))
+    # Outcomes of different types have different scores.
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for dataset, own in scores.groupby("dataset"):
+        kind = tuple(name for name in _printed(own["metric"].unique()) if name not in _PRINTED_OF_GROUPS)
+        kinds.setdefault(kind, []).append(str(dataset))
+    return "\n\n".join(_means(scores[scores["dataset"].isin(own)], kind) for kind, own in kinds.items())
+
+
+def _means(scores: pd.DataFrame, needed: Sequence[str]) -> str:
+    """Means by model over the data sets on which all models have the scores that are needed."""
+    names = _printed(scores["metric"].unique())
+    scores = scores[scores["metric"].isin(names)]
     cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
-    complete = cells[list(_PRINTED)].notna().all().groupby("dataset").all()
+    complete = cells[list(needed)].notna().all().groupby("dataset").all()
     whole = list(complete.index[complete])
     if not whole:
         return "no data set has results of every model"
@@ -454,14 +441,14 @@ def _table_text(result: CrossValidation) -> str:
 
 def _peers_text(scores: pd.DataFrame) -> str:
     """The tree beside plain models, means over test folds; a dash where a model has no density."""
-    names = {"c_harrell": "C", "ibs_graf": "IBS", "log_likelihood": "log-likelihood"}
+    names = {**_printed(scores.columns), "log_likelihood": "log-likelihood"}
     table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
     return f"Beside plain models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
 
 
 def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
     scores = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
-    return {score: float(scores[score].mean()) for score in SCORES}
+    return {name: float(scores[name].mean()) for name in result.score_names if name not in GROUP_SCORES}
 
 
 def _hparams(config: Config) -> dict[str, bool | str | float | int]:

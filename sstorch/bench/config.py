@@ -60,6 +60,9 @@ class DatasetConfig:
     event_value: str | None = setting(None, "value of the event column that is an event, such as yes")
     missing: list[Any] = setting([], "values that stand for a missing one, such as [-999,unknown]")
     decimal: str = setting(".", "decimal sign")
+    weight: str | None = setting(None, "column of the weights")
+    lower: str | None = setting(None, "column of the lower bounds of interval-censored times, with upper")
+    upper: str | None = setting(None, "column of their upper bounds; empty where the event was not seen")
     cause: str | None = setting(None, "column of competing causes, in place of event")
     causes: Any = setting("auto", "their names by value, such as {1: relapse, 2: death}")
     time_unit: str | None = setting(None, "unit of the times, for texts and figures, such as days")
@@ -89,7 +92,8 @@ class DatasetConfig:
             return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, sensitive), True))
         if self.path is None:
             raise ConfigError(
-                "dataset=csv needs dataset.path=FILE, dataset.time=COLUMN and dataset.event=COLUMN"
+                "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
+                "dataset.cause=COLUMN, or dataset.lower=COLUMN with dataset.upper=COLUMN"
             )
         options: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "name"}
         with wording(options="dataset."):

@@ -15,8 +15,10 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.bench.scores import (
+    CAUSE_SCORES,
     DISPARITIES,
     GROUP_SCORES,
+    INTERVAL_SCORES,
     SCORES,
     agreement_of_folds,
     check_scorable,
@@ -24,18 +26,21 @@ from sstorch.bench.scores import (
     score_fairness,
     score_groups,
     score_tree,
+    scores_of,
 )
-from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data import Fold, Schema, SurvivalData, folds_of
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
-from sstorch.soft import GroupValidation, SoftSurvivalTree, TrainedBatch, TreeSample, train_batch
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.soft.batch import with_heats
 from sstorch.soft.group_validation import held_out_groups
 
 ACCURACY = tuple(names_of("event", "accuracy"))
+Tree = SoftSurvivalTree | CompetingRisksTree
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class CrossValidation:
     """Result of :func:`cross_validate`.
 
     Attributes:
-        scores: one row per fold, start and part (``train`` or ``test``): the scores, those of the groups of
+        scores: one row per fold, start and part (``train`` or ``test``): the scores that the type of the
+            outcome has (:func:`~sstorch.bench.scores_of`), those of the groups of
             trees with gates (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all
             rows), those of :func:`~sstorch.bench.score_fairness` if sensitive groups are
             known, the training objective, ``chosen``, true for the start with the lowest training objective
@@ -52,14 +58,15 @@ class CrossValidation:
         model: the tree trained on all rows, chosen among its own starts alike; its ``metrics_`` are the means
             of the chosen trees' scores on the test rows of the folds, its ``group_validation_`` is that of
             their groups.
-        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
+        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows. None for trees
+            of competing risks, which are trained one by one.
         folds: fold of each row, shape (n,).
     """
 
     scores: pd.DataFrame
-    trees: list[SoftSurvivalTree]
-    model: SoftSurvivalTree
-    batch: TrainedBatch
+    trees: list[Tree]
+    model: Tree
+    batch: TrainedBatch | None
     folds: IntArray
 
     @property
@@ -86,24 +93,36 @@ class CrossValidation:
             data: all rows.
 
         Returns:
-            A row for each row: ``row`` from 0, ``fold``, ``leaf`` in the tree of the fold, and ``S(t)`` at
-            round times near the quartiles of the event times.
+            A row for each row: ``row`` from 0, ``fold``, ``leaf`` in the tree of the fold, and ``S(t)``, or
+            where causes compete the cumulative incidence ``F(t):cause`` of each, at round times near the
+            quartiles of the event times.
         """
-        times = round_horizons(np.unique(data.time[data.event]), self.model.time_unit_)
+        times = round_horizons(data.event_times, self.model.time_unit_)
+        names = [f"S({time:g})" for time in times]
+        if data.causes is not None:
+            names = [f"F({time:g}):{cause}" for cause in data.cause_names for time in times]
         parts = []
         for fold, tree in enumerate(self.trees):
             rows = np.flatnonzero(self.folds == fold)
             frame = data.frame.iloc[rows]
-            names = [f"S({time:g})" for time in times]
-            table = pd.DataFrame(tree.falling_curves(frame, times), index=frame.index, columns=names)
+            if isinstance(tree, CompetingRisksTree):
+                values = tree.predict_cumulative_incidence(frame, times).reshape(len(frame), -1)
+            else:
+                values = tree.falling_curves(frame, times)
+            table = pd.DataFrame(values, index=frame.index, columns=names)
             parts.append(table.assign(row=rows, fold=fold, leaf=tree.apply(frame)))
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
-        return whole[["row", "fold", "leaf", *(f"S({time:g})" for time in times)]]
+        return whole[["row", "fold", "leaf", *names]]
 
     @property
     def score_names(self) -> list[str]:
         """Columns of the table: the scores, those of groups and, if sensitive ones are known, disparities."""
-        return [*SCORES, *(name for name in (*GROUP_SCORES, *DISPARITIES) if name in self.scores)]
+        causes = self.model.outcome_type_.causes or ()
+        of_causes = [f"{name}:{cause}" for cause in causes for name in CAUSE_SCORES]
+        plain = [*SCORES[:-1], *INTERVAL_SCORES, *of_causes]
+        of_groups = [name for name in GROUP_SCORES if name in self.scores and self.scores[name].notna().any()]
+        shown = [*plain, SCORES[-1], *of_groups, *DISPARITIES]
+        return [name for name in shown if name in self.scores]
 
 
 def split_names(n_folds: int) -> list[str]:
@@ -112,110 +131,135 @@ def split_names(n_folds: int) -> list[str]:
 
 
 def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
-    """Folds stratified by event, every one of which can be trained on and scored.
+    """Folds by subject, stratified by event or cause, every one of which can be trained on and scored.
 
     Raises:
-        DataError: too few rows or events for so many folds.
+        DataError: too few rows, events or events of a cause for so many folds.
         ConfigError: fewer than two folds.
     """
-    folds = stratified_folds(data.event, n_folds, seed, data.person)
-    for fold in range(n_folds):
+    folds = folds_of(data, n_folds, seed)
+    for fold in split(data, folds):
         try:
-            check_scorable(data.subset(folds == fold), data.subset(folds != fold))
+            check_scorable(fold.test, fold.train)
         except DataError as error:
             raise DataError(
-                f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}"
+                f"fold {fold.number} of {n_folds} cannot be scored, choose fewer folds: {error}"
             ) from error
     return folds
 
 
+class _Fit(NamedTuple):
+    """A tree that was trained outside a fold."""
+
+    start: int
+    chosen: bool
+    finished: bool
+    tree: Tree
+
+
 def cross_validate(
-    estimator: SoftSurvivalTree,
+    estimator: Tree,
     data: SurvivalData,
     n_folds: int = 5,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
 ) -> CrossValidation:
-    """Train and score ``n_starts`` trees on each fold, and train the final model, as one batch.
+    """Train trees outside each fold and on all rows, and score those of the folds.
 
-    All statistics of preprocessing and all training choices come from the training rows of a fold; only the
-    vocabulary of the categorical columns is read from the whole table.
+    Of a :class:`~sstorch.SoftSurvivalTree` ``n_starts`` trees on each fold, and those of all rows, are one
+    batch; trees of competing risks are trained one by one. All statistics of preprocessing and all training
+    choices come from the training rows of a fold; only the vocabulary of the categorical columns is read from
+    the whole table.
 
     Args:
         estimator: parameters of the trees; not fitted.
-        data: all rows.
-        n_folds: folds, stratified by event.
+        data: all rows, with the outcome of the estimator.
+        n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
-        callbacks: called at every step of the training.
-        checkpoint: file that is written after every pass; if it is there already, training goes on from it.
-            See :class:`~sstorch.optim.Checkpoint`.
+        callbacks: called at every step of the training of a batch.
+        checkpoint: file that is written after every pass of a batch; if it is there already, training goes on
+            from it. See :class:`~sstorch.optim.Checkpoint`.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
         ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
+    data.check_causes(isinstance(estimator, CompetingRisksTree))
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
-            "rows entered late: likelihood and concordance, of pairs at risk together, know it; Brier scores "
-            "do not and are left out (nan)",
+            "rows entered late: likelihood and concordance, of pairs at risk together, take it into account; "
+            "Brier scores do not and are left out (nan)",
             DataWarning,
             stacklevel=2,
         )
-    splits = [data.subset(folds != fold) for fold in range(n_folds)] + [data]
-    batch = train_batch(splits, estimator.settings(), Schema.of(data.frame), callbacks, checkpoint)
-    rows: list[dict[str, Any]] = []
-    trees: dict[int, SoftSurvivalTree] = {}
-    dropped = batch.history.dropped()
-    groups = _score_leaves(batch, estimator, data, folds) if estimator.depth else None
-    for about, tree, part, train in _trees_on_parts(batch, estimator, splits[:n_folds], data, folds):
-        if about["chosen"]:
-            trees[about["fold"]] = tree
-        about["finished"] = batch.position(about["fold"], about["start"]) not in dropped
-        scores = score_tree(tree, part, train)
-        if groups is not None:
-            scores |= groups.scores[about["fold"], about["start"], about["part"]]
-        if data.groups is not None:
-            scores |= score_fairness(tree, part, train)
-        rows.append({**about, "objective": tree.objective_, **scores})
+    schema, batches = Schema.of(data.frame), list[TrainedBatch]()
+
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
+        if isinstance(estimator, CompetingRisksTree):
+            for fold, rows in enumerate(splits):
+                yield fold, _Fit(0, True, True, clone(estimator).fit_data(rows, schema))
+            return
+        batch = train_batch([*splits, data], estimator.settings(), schema, callbacks, checkpoint)
+        batches.append(batch)
+        dropped = batch.history.dropped()
+        for fold, rows in enumerate(splits):
+            best = batch.best_start(fold)
+            for start in range(batch.n_starts):
+                tree = clone(estimator).adopt(batch, rows, fold, start)
+                finished = batch.position(fold, start) not in dropped
+                yield fold, _Fit(start, start == best, finished, tree)
+
+    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, Tree]:
+        rows = []
+        for part, part_rows in fold.parts.items():
+            about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
+            about |= {"finished": fit.finished, "objective": fit.tree.objective_}
+            scores = score_tree(fit.tree, part_rows, fold.train)
+            if data.groups is not None:
+                scores |= score_fairness(fit.tree, part_rows, fold.train)
+            rows.append(about | scores)
+        return rows, fit.tree.apply(data.frame) if estimator.depth else None, fit.tree
+
+    with warnings.catch_warnings():
+        # That predictions are extrapolated is for users to know who predict, not of folds.
+        warnings.filterwarnings("ignore", "column .* far outside its training range", DataWarning)
+        found = list(train_outside_score_inside(split(data, folds), train, score))
+    chosen = [(leaves, tree) for rows, leaves, tree in found if rows[0]["chosen"]]
+    _score_leaves([(rows, leaves) for rows, leaves, _ in found if leaves is not None], data, folds)
+    table = pd.DataFrame([row for rows, _, _ in found for row in rows])
+    trees = [tree for _, tree in chosen]
+    if isinstance(estimator, CompetingRisksTree):
+        return CrossValidation(table, trees, clone(estimator).fit_data(data, schema), None, folds)
+    (batch,) = batches
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
     model.warn_of_step_curves(data)
-    table = pd.DataFrame(rows)
     tests = table[table["chosen"] & (table["part"] == "test")]
-    known = [score for score in SCORES if tests[score].notna().all()]
-    model.metrics_ = {f"cross_validated_{score}": float(tests[score].mean()) for score in known}
-    if groups is not None:
-        model.group_validation_ = groups.validation
-    return CrossValidation(table, list(trees.values()), model, batch, folds)
-
-
-class _ScoredLeaves(NamedTuple):
-    """Scores of the leaves of every tree, by fold, start and part, and the validation of the chosen ones."""
-
-    scores: dict[tuple[int, int, str], dict[str, float]]
-    validation: GroupValidation
+    known = [name for name in scores_of(data) if tests[name].notna().all()]
+    model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
+    if estimator.depth and data.intervals is None:
+        groups = np.stack([leaves for leaves, _ in chosen if leaves is not None])
+        model.group_validation_ = held_out_groups(data, folds, groups)
+    return CrossValidation(table, trees, model, batch, folds)
 
 
 def _score_leaves(
-    batch: TrainedBatch, estimator: SoftSurvivalTree, data: SurvivalData, folds: IntArray
-) -> _ScoredLeaves:
-    n_folds, n_starts = int(folds.max()) + 1, batch.n_starts
-    members = tuple((fold, start) for fold in range(n_folds) for start in range(n_starts))
-    leaves = TreeSample(batch, members, estimator.prediction).apply(data.frame)
-    leaves = leaves.reshape(n_folds, n_starts, len(data))
-    chosen = np.stack([leaves[fold, batch.best_start(fold)] for fold in range(n_folds)])
-    scores = {}
-    for start in range(n_starts):
-        for fold, ari in enumerate(agreement_of_folds(leaves[:, start], chosen)):
-            leaf, outside = leaves[fold, start], folds != fold
+    found: Sequence[tuple[list[dict[str, Any]], IntArray]], data: SurvivalData, folds: IntArray
+) -> None:
+    """Add the scores of the groups of trees to the rows of scores of each, given the leaf of every row."""
+    chosen = [leaves for rows, leaves in found if rows[0]["chosen"]]
+    for start in sorted({rows[0]["start"] for rows, _ in found}):
+        own = [each for each in found if each[0][0]["start"] == start]
+        agreement = agreement_of_folds(np.stack([leaves for _, leaves in own]), np.stack(chosen))
+        for (rows, leaf), ari in zip(own, agreement, strict=True):
+            outside = folds != rows[0]["fold"]
             train = data.subset(outside)
-            for part, inside in (("train", outside), ("test", ~outside)):
-                found = score_groups(leaf[inside], data.subset(inside), leaf[outside], train)
-                values = {name: score.value for name, score in (found | {"ari": ari}).items()}
-                scores[fold, start, part] = values
-    return _ScoredLeaves(scores, held_out_groups(data, folds, chosen))
+            for row in rows:
+                inside = outside if row["part"] == "train" else ~outside
+                scores = score_groups(leaf[inside], data.subset(inside), leaf[outside], train) | {"ari": ari}
+                row |= {name: score.value for name, score in scores.items()}
 
 
 @dataclass(frozen=True)
@@ -246,8 +290,7 @@ class FairnessPath:
 
     def part(self, fold: int, part: str) -> SurvivalData:
         """Rows of the ``train`` or ``test`` part of a fold."""
-        inside = self.folds == fold
-        return self.data.subset(inside if part == "test" else ~inside)
+        return split(self.data, self.folds)[fold].parts[part]
 
     def table(self, chosen: bool = False) -> pd.DataFrame:
         """Mean of every score by part and rho, over all starts or the chosen one of each fold.
@@ -297,44 +340,36 @@ def fairness_path(
     values = [clone(estimator).set_params(rho=rho).settings().rho for rho in rhos]
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
+    data.check_causes(False)
     folds = make_folds(data, n_folds, seed)
-    splits = [data.subset(folds != fold) for fold in range(n_folds)]
     settings = estimator.settings()
     # All runs are averaged, so all are trained to the end.
     settings = replace(settings, trainer=with_heats(settings.trainer, 0))
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
-    batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
-    rows: list[dict[str, Any]] = []
-    for about, tree, part, train in _trees_on_parts(batch, estimator, splits, data, folds, values):
-        accuracy = metrics.evaluate(tree, train, part, metrics=ACCURACY)["value"]
-        scores = dict(zip(ACCURACY, accuracy, strict=True)) | score_fairness(tree, part, train)
-        rows.append({**about, "objective": tree.objective_, **scores})
-    return FairnessPath(pd.DataFrame(rows), batch, folds, data, estimator)
+    batches = list[TrainedBatch]()
 
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftSurvivalTree]]]:
+        batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
+        batches.append(batch)
+        for fold, rows in enumerate(splits):
+            for k, rho in enumerate(values):
+                best = batch.best_start(fold, k)
+                for start in range(batch.n_starts):
+                    about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
+                    yield fold, (about, clone(estimator).adopt(batch, rows, fold, start, k))
 
-def _trees_on_parts(
-    batch: TrainedBatch,
-    estimator: SoftSurvivalTree,
-    splits: Sequence[SurvivalData],
-    data: SurvivalData,
-    folds: IntArray,
-    rhos: Sequence[float] = (),
-) -> Iterator[tuple[dict[str, Any], SoftSurvivalTree, SurvivalData, SurvivalData]]:
-    """Every tree of the folds with each part of its fold to score it on.
+    def score(fold: Fold, fit: tuple[dict[str, Any], SoftSurvivalTree]) -> list[dict[str, Any]]:
+        rows, (about, tree) = [], fit
+        for part, part_rows in fold.parts.items():
+            accuracy = metrics.evaluate(tree, fold.train, part_rows, metrics=ACCURACY)["value"]
+            scores = dict(zip(ACCURACY, accuracy, strict=True))
+            scores |= score_fairness(tree, part_rows, fold.train)
+            rows.append(about | {"part": part, "objective": tree.objective_} | scores)
+        return rows
 
-    Yields:
-        rho (if there are several), fold, start, part, and whether the start is the chosen one; the tree; the
-        rows of the part; the training rows.
-    """
-    for fold, train in enumerate(splits):
-        parts = {"train": train, "test": data.subset(folds == fold)}
-        for k, rho in enumerate(rhos or [None]):
-            best = batch.best_start(fold, k)
-            for start in range(batch.n_starts):
-                tree = clone(estimator).adopt(batch, train, fold, start, k)
-                for part, rows in parts.items():
-                    about = dict[str, Any](fold=fold, start=start, part=part, chosen=start == best)
-                    yield (about if rho is None else {"rho": rho, **about}), tree, rows, train
+    found = train_outside_score_inside(split(data, folds), train, score)
+    table = pd.DataFrame([row for rows in found for row in rows])
+    return FairnessPath(table, batches[0], folds, data, estimator)
 
 
 def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The plain models that a run is judged beside, on the same folds: Kaplan-Meier, one leaf, Cox, a forest."""
+"""Reference models scored on the same folds as a run: nonparametric, one leaf, regressions, a forest."""
 
 from __future__ import annotations
 
@@ -13,86 +13,105 @@ from sklearn.base import clone
 from sstorch._types import IntArray
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
+from sstorch.bench.baselines.competing import model_for
+from sstorch.bench.baselines.regressions import WeibullAFT
 from sstorch.bench.baselines.ridge_cox import RidgeCox
-from sstorch.bench.cross_validation import CrossValidation
-from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor
-from sstorch.data import Schema, SurvivalData
+from sstorch.bench.cross_validation import CrossValidation, Tree
+from sstorch.bench.scores import LIKELIHOOD, Predictor, PredictsCauses, score_predictor, scores_of
+from sstorch.data import Fold, Schema, SurvivalData
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.registry import names_of
-from sstorch.soft import SoftSurvivalTree, train_batch
+from sstorch.soft import CompetingRisksTree, train_batch
 
-# Of the scores of a study those that say most of one run, the likelihood last.
+# Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
 TREE, KAPLAN_MEIER, ONE_LEAF, COX, FOREST = "tree", "Kaplan-Meier", "one leaf", "Cox", "random forest"
+AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"
+TURNBULL, AFT = "Turnbull", "Weibull AFT"
 # Rows above which a forest takes minutes, and its curves gigabytes.
 MOST_FOREST_ROWS = 5_000
 
 
-def peers_of(data: SurvivalData, estimator: SoftSurvivalTree, forest: bool = False) -> list[str]:
-    """Names of the models that a tree can be set beside.
+def peers_of(data: SurvivalData, estimator: Tree, forest: bool = False) -> list[str]:
+    """Names of the models that a tree is compared with.
 
     Args:
-        data: rows. With weights or entry times, which baselines do not take, one leaf alone is left.
+        data: rows. Where causes compete Aalen-Johansen and cause-specific Cox regressions take the place of
+            Kaplan-Meier and Cox; where times are interval-censored Turnbull's curve and a Weibull AFT
+            regression, if lifelines is installed. Models that do not support entry times or weights are left
+            out where there are some.
         estimator: of the tree; one leaf is the same with depth 0.
         forest: whether a random forest is one, where scikit-survival is installed and rows are 5 000 at most.
     """
-    plain = not data.entry.any() and not np.ptp(data.sample_weight)
-    names = [KAPLAN_MEIER] if plain else []
-    names += [ONE_LEAF] if estimator.depth else []
-    names += [COX] if plain else []
+    plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
+    leaf = [ONE_LEAF] if estimator.depth else []
+    if data.causes is not None:
+        return [AALEN_JOHANSEN, *leaf, *([CAUSE_COX] if plain and even else [])]
+    if data.intervals is not None:
+        installed = importlib.util.find_spec("lifelines") is not None
+        return [*([TURNBULL] if plain else []), *leaf, *([AFT] if even and installed else [])]
+    names = [KAPLAN_MEIER, *leaf, *([COX] if plain and even else [])]
     small = len(data) <= MOST_FOREST_ROWS
-    if forest and plain and small and importlib.util.find_spec("sksurv") is not None:
+    if forest and plain and even and small and importlib.util.find_spec("sksurv") is not None:
         names.append(FOREST)
     return names
 
 
-def score_peers(
-    names: Sequence[str], estimator: SoftSurvivalTree, data: SurvivalData, folds: IntArray
-) -> pd.DataFrame:
-    """Scores of some models on the rows that each was not trained on.
+def score_peers(names: Sequence[str], estimator: Tree, data: SurvivalData, folds: IntArray) -> pd.DataFrame:
+    """Scores of some models on the test rows of each fold.
 
     Args:
         names: of the models, :func:`peers_of`.
-        estimator: of the tree that they are set beside.
+        estimator: of the tree that they are compared with.
         data: all rows.
         folds: fold of each row, (n,).
 
     Returns:
-        Columns ``model``, ``fold`` and ``SCORES``; nan where a score is not defined, such as the likelihood
-        of step functions. A model that cannot be fitted outside some fold has no row there.
+        Columns ``model``, ``fold`` and the scores of the outcome; nan where a score is not defined, such as
+        the likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
     """
-    rows = []
+    parts, schema, rows = split(data, folds), Schema.of(data.frame), list[dict[str, object]]()
     for name in names:
-        for fold, predictor in _fits(name, estimator, data, folds):
-            rows.append(score_row(name, fold, predictor, data, folds))
-    return pd.DataFrame(rows, columns=["model", "fold", *SCORES])
+
+        def train(
+            splits: list[SurvivalData], name: str = name
+        ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
+            yield from _fits(name, estimator, splits, schema)
+
+        def score(fold: Fold, model: Predictor | PredictsCauses, name: str = name) -> dict[str, object]:
+            return score_row(name, fold, model)
+
+        rows += train_outside_score_inside(parts, train, score)
+    return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 
 
-def score_row(
-    name: str, fold: int, predictor: Predictor, data: SurvivalData, folds: IntArray
-) -> dict[str, object]:
+def score_row(name: str, fold: Fold, predictor: Predictor | PredictsCauses) -> dict[str, object]:
     """The row of a model that was trained outside a fold; see :func:`score_peers`."""
-    rows, train = data.subset(folds == fold), data.subset(folds != fold)
-    found = score_predictor(predictor, rows, train, names=SCORES[:-1])
-    return {"model": name, "fold": fold, **{score: found[score].value for score in SCORES}}
+    found = score_predictor(predictor, fold.test, fold.train, names=SCORES[:-1])
+    scores = {score: found[score].value for score in scores_of(fold.test, SCORES)}
+    return {"model": name, "fold": fold.number, **scores}
 
 
 def _fits(
-    name: str, estimator: SoftSurvivalTree, data: SurvivalData, folds: IntArray
-) -> Iterator[tuple[int, Predictor]]:
-    """A model fitted outside each fold."""
-    schema, n_folds = Schema.of(data.frame), int(folds.max()) + 1
-    splits = [data.subset(folds != fold) for fold in range(n_folds)]
+    name: str, estimator: Tree, splits: list[SurvivalData], schema: Schema
+) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
+    """A model fitted to each training part."""
+    if name == ONE_LEAF and isinstance(estimator, CompetingRisksTree):
+        for fold, train in enumerate(splits):
+            yield fold, clone(estimator).set_params(depth=0).fit_data(train, schema)
+        return
     if name == ONE_LEAF:
         leaf = clone(estimator).set_params(depth=0, n_starts=1, fairness=None, rho=0.0)
         batch = train_batch(splits, leaf.settings(), schema)
-        yield from ((fold, clone(leaf).adopt(batch, splits[fold], fold, 0)) for fold in range(n_folds))
+        yield from ((fold, clone(leaf).adopt(batch, train, fold, 0)) for fold, train in enumerate(splits))
         return
-    baselines: dict[str, Baseline] = {KAPLAN_MEIER: KaplanMeierBaseline(), COX: RidgeCox()}
+    baselines: dict[str, Baseline] = {AFT: WeibullAFT(), COX: RidgeCox(), CAUSE_COX: RidgeCox()}
+    baselines |= dict.fromkeys((KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL), KaplanMeierBaseline())
     baseline = baselines[name] if name in baselines else make_baseline("rsf")
     for fold, train in enumerate(splits):
         try:
-            yield fold, baseline.fit(train, schema, seed=0)
+            yield fold, model_for(baseline, train).fit(train, schema, 0)
         except TrainingError as error:
             warnings.warn(
                 f"{name} cannot be fitted outside fold {fold} and is scored on the others: {error}",
@@ -101,8 +120,8 @@ def _fits(
             )
 
 
-def score_run(result: CrossValidation, estimator: SoftSurvivalTree, data: SurvivalData) -> pd.DataFrame:
-    """Scores of plain models and, last, of the chosen trees of a run; see :func:`score_peers`.
+def score_run(result: CrossValidation, estimator: Tree, data: SurvivalData) -> pd.DataFrame:
+    """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`.
 
     Args:
         result: of the run.
@@ -110,11 +129,13 @@ def score_run(result: CrossValidation, estimator: SoftSurvivalTree, data: Surviv
         data: all rows.
     """
     peers = score_peers(peers_of(data, estimator), estimator, data, result.folds)
-    trees = [score_row(TREE, fold, tree, data, result.folds) for fold, tree in enumerate(result.trees)]
+    parts = split(data, result.folds)
+    trees = [score_row(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
     return pd.concat([peers, pd.DataFrame(trees)], ignore_index=True)
 
 
 def peer_table(scores: pd.DataFrame) -> pd.DataFrame:
     """Mean over folds of each score, by model, in the order of the rows, with the number of ``folds``."""
     grouped = scores.groupby("model", sort=False)
-    return grouped[list(SCORES)].mean().assign(folds=grouped.size())
+    names = [name for name in scores if name not in ("model", "fold")]
+    return grouped[names].mean().assign(folds=grouped.size())

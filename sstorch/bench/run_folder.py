@@ -14,14 +14,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from sstorch.bench.competing_risks import CauseValidation
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import leaf_table
 from sstorch.data import SurvivalData
+from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
@@ -166,7 +167,7 @@ class RunFolder:
 
         Returns:
             The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
-            all rows.
+            all rows; where causes compete the incidences of the model on all rows alone.
         """
         result.scores.to_csv(self.path / "scores.csv", index=False)
         result.table().to_csv(self.path / "summary.csv")
@@ -182,42 +183,29 @@ class RunFolder:
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
+        if isinstance(result.model, CompetingRisksTree):
+            (first, *_) = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
+            drawn = first.get_figure(root=True)
+            assert drawn is not None
+            drawn.savefig(folder / "incidence.png", dpi=120)
+            return {"all-rows": drawn}
         figures = {}
-        for name, tree, rows in zip(
-            result.split_names,
-            [*result.trees, result.model],
-            [*(data.subset(result.folds == fold) for fold in range(len(result.trees))), data],
-            strict=True,
-        ):
+        tests = [*(fold.test for fold in split(data, result.folds)), data]
+        for name, tree, rows in zip(result.split_names, [*result.trees, result.model], tests, strict=True):
+            assert isinstance(tree, SoftSurvivalTree)
             figure = Figure(figsize=(7, 4.5), layout="constrained")
             plot_survival_by_leaf(tree, rows.frame, figure.subplots())
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
             figures[name] = figure
         return figures
 
-    def write_causes(self, result: CauseValidation, data: SurvivalData) -> None:
-        """Write scores, folds, the tree, the model and the figure of a run on competing causes."""
-        result.scores.to_csv(self.path / "scores.csv", index=False)
-        result.table().to_csv(self.path / "summary.csv")
-        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
-            self.path / "folds.csv", index=False
-        )
-        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
-        result.model.save(self.path / "model")
-        folder = self.path / "figures"
-        folder.mkdir(exist_ok=True)
-        axes = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
-        figure = axes[0].get_figure(root=True)
-        assert figure is not None
-        figure.savefig(folder / "incidence.png", dpi=120)
-
     @staticmethod
     def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:
         """Sensitive groups in the leaves of the chosen tree of each fold and of the tree of all rows."""
         tables = {}
-        for fold, tree in enumerate(result.trees):
-            tables[f"fold-{fold}", "train"] = leaf_table(tree, data.subset(result.folds != fold))
-            tables[f"fold-{fold}", "test"] = leaf_table(tree, data.subset(result.folds == fold))
+        for fold, tree in zip(split(data, result.folds), result.trees, strict=True):
+            for part, rows in fold.parts.items():
+                tables[f"fold-{fold.number}", part] = leaf_table(tree, rows)
         tables["all-rows", "train"] = leaf_table(result.model, data)
         return pd.concat(tables, names=["tree", "part"])
 

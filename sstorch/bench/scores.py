@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,12 +13,19 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import ScoredRows, default_grids, score
+from sstorch.metrics.evaluation import (
+    Scored,
+    ScoredRows,
+    default_grids,
+    score,
+    scored_rows,
+    split_rows,
+)
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.objective import L2Parity
-from sstorch.soft import SoftSurvivalTree
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 from sstorch.soft.group_validation import concordance_of_groups, count_groups
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
@@ -27,6 +35,11 @@ LIKELIHOOD = declare(
     "log_likelihood", title="Log-likelihood", short="log L", higher_is_better=True, averaged=False
 ).name
 SCORES = (*names_of("event", "tree"), LIKELIHOOD)
+
+# Scores of incidences, each of every cause, and of curves where times are known up to an interval; a
+# likelihood is added where the model has one.
+CAUSE_SCORES = tuple(names_of("competing", "study"))
+INTERVAL_SCORES = tuple(names_of("interval", "study"))
 
 # Scores of the groups that a model makes, if it makes any.
 GROUP_SCORES = tuple(
@@ -49,8 +62,9 @@ _QUADRATURE = L2Parity()
 _TRAIN_STEPS = 200
 
 
+@runtime_checkable
 class Predictor(Protocol):
-    """A fitted model of any kind."""
+    """A fitted model of one event, of any kind."""
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
@@ -71,14 +85,45 @@ class Score(NamedTuple):
     reason: str = ""
 
 
+@runtime_checkable
+class PredictsCauses(Protocol):
+    """A fitted model of competing causes."""
+
+    def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """Cumulative incidence of each of K causes, (n, K, n_times), for increasing times."""
+
+
+def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
+    """Names of the scores of some rows, by the type of their outcome.
+
+    Args:
+        data: rows.
+        plain: names for exact and right-censored times of one event.
+
+    Returns:
+        `plain`; for interval-censored times ``INTERVAL_SCORES``; and where causes compete ``CAUSE_SCORES`` of
+        each cause, such as ``"ibs:relapse"``; the last name is that of the likelihood.
+    """
+    if data.causes is not None:
+        return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
+    return plain if data.intervals is None else (*INTERVAL_SCORES, LIKELIHOOD)
+
+
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     """Make sure, before any training, that the scores of these rows will be defined."""
+    if rows.causes is not None:
+        return  # folds have events of every cause
+    if rows.intervals is not None:
+        _scored(_Level(), rows, train)
+        return
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
     metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
 
 
-def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
+def score_tree(
+    tree: SoftSurvivalTree | CompetingRisksTree, rows: SurvivalData, train: SurvivalData
+) -> dict[str, float]:
     """Score a tree.
 
     Args:
@@ -89,8 +134,10 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
     Returns:
         ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
         integrated Brier score in two conventions (lower is better), nan where rows entered late;
-        ``log_likelihood`` per row.
+        ``log_likelihood`` per row. The scores of :func:`scores_of` for other outcomes.
     """
+    if rows.causes is not None or rows.intervals is not None:
+        return {name: found.value for name, found in score_predictor(tree, rows, train).items()}
     # The Graf grid holds every distinct time, or with many rows some, so all the curves that are needed are
     # predicted once.
     grids = {name: metrics.evaluation_times(rows.time, train.time, name) for name in ("graf", "sksurv")}
@@ -106,7 +153,7 @@ def score_tree(tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData) 
 
 
 def score_predictor(
-    predictor: Predictor,
+    predictor: Predictor | PredictsCauses,
     rows: SurvivalData,
     train: SurvivalData,
     thin: bool = False,
@@ -115,7 +162,9 @@ def score_predictor(
     """Score any fitted model as a study does: on the same grids of times, whatever the model.
 
     Concordance compares the curves at the event times. Integrals are over the grids of
-    :func:`sstorch.metrics.evaluation_times`.
+    :func:`sstorch.metrics.evaluation_times`. Incidences of competing causes are scored at the times of
+    :func:`sstorch.metrics.incidence_times`, and curves for interval-censored times as
+    :func:`sstorch.metrics.evaluate` does.
 
     Args:
         predictor: fitted on ``train``.
@@ -123,12 +172,21 @@ def score_predictor(
         train: training rows, from which the censoring weights come.
         thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
             the many, are scored so: the third decimal of an integral does not change, the time it takes does.
-        names: some of ``CURVE_SCORES``.
+        names: some of ``CURVE_SCORES``, for exact and right-censored times of one event; for other outcomes
+            those of :func:`scores_of`.
 
     Returns:
         The scores, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
         where the model has no density.
+
+    Raises:
+        DataError: the outcome has competing causes and the model predicts no incidences.
     """
+    if rows.causes is not None and not isinstance(predictor, PredictsCauses):
+        raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
+    if rows.causes is not None or rows.intervals is not None:
+        return _outcome_scores(predictor, rows, train)
+    assert isinstance(predictor, Predictor)
     conventions = ("graf", "osst", "sksurv")
     if thin:
         grids = thinned_together(_steps(rows, train), len(rows))
@@ -162,10 +220,13 @@ def score_groups(
         (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
         5 % of the weight of the rows.
     """
-    try:
-        concordance = Score(concordance_of_groups(group, rows, train_group, train))
-    except DataError as error:
-        concordance = Score(np.nan, str(error))
+    if rows.causes is not None:
+        concordance = Score(np.nan, "causes compete: the order of risk depends on the cause")
+    else:
+        try:
+            concordance = Score(concordance_of_groups(group, rows, train_group, train))
+        except DataError as error:
+            concordance = Score(np.nan, str(error))
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group, rows.sample_weight)))}
 
 
@@ -197,6 +258,53 @@ def _predicted(
     )
 
 
+def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) -> dict[str, Score]:
+    """The scores of competing causes or interval-censored times, and the likelihood."""
+    scores = {}
+    late = "it takes every row as at risk from time zero, and some have entry times (left truncation)"
+    try:
+        scored = _scored(predictor, rows, train)
+    except DataError as error:
+        scores = dict.fromkeys(scores_of(rows), Score(np.nan, str(error)))
+    else:
+        for name in scores_of(rows)[:-1]:
+            metric, _, cause = name.partition(":")
+            which = rows.cause_names.index(cause) + 1 if cause else 0
+            try:
+                if rows.intervals is not None and (rows.entry.any() or train.entry.any()):
+                    raise DataError(f"{name}: {late}")
+                scores[name] = Score(score(metric, scored, None, which))
+            except DataError as error:
+                scores[name] = Score(np.nan, str(error).partition(": ")[2])
+    return scores | {LIKELIHOOD: _log_likelihood(predictor, rows)}
+
+
+def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
+    """Rows with what is predicted for them, where causes compete or times are interval-censored."""
+    model = predictor if rows.causes is not None else _Estimator(predictor)
+    return scored_rows(model, split_rows(train, "train"), split_rows(rows, "test"))
+
+
+@dataclass(frozen=True)
+class _Estimator:
+    """A predictor as the metrics of interval-censored times take a model."""
+
+    predictor: object
+
+    def predict_survival_function(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """S(t | x), (n, n_times)."""
+        assert isinstance(self.predictor, Predictor)
+        return self.predictor.falling_curves(X, times)
+
+
+class _Level:
+    """The curve S = .5, with which a fold is tried."""
+
+    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """S(t | x), (n, n_times)."""
+        return np.full((len(X), len(times)), 0.5)
+
+
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
     """Equal steps of the follow-up, for each convention those that it can read."""
     last = float(rows.time.max())
@@ -205,7 +313,7 @@ def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
     return {"graf": steps, "osst": steps, "sksurv": inside}
 
 
-def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
+def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
     likelihood = getattr(predictor, "log_likelihood", None)
     if likelihood is None:
         return Score(np.nan, "the model has no density")
@@ -216,22 +324,33 @@ def _log_likelihood(predictor: Predictor, rows: SurvivalData) -> Score:
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
 
 
-def leaf_table(tree: SoftSurvivalTree, rows: SurvivalData) -> pd.DataFrame:
+def depth_of(tree: SoftSurvivalTree | CompetingRisksTree) -> int:
+    """Gates on every path of a fitted tree; its parameter may have been set anew since."""
+    first = next(iter(tree.trees_.values())) if isinstance(tree, CompetingRisksTree) else tree
+    return int(first.module_.topology.depth)
+
+
+def leaf_table(tree: SoftSurvivalTree | CompetingRisksTree, rows: SurvivalData) -> pd.DataFrame:
     """Rows, Gini index and share of each sensitive group in the leaves of a tree.
 
     Raises:
         ConfigError: the sensitive groups of the rows are not known.
     """
     groups = known_groups(rows)
-    n_leaves = 2**tree.module_.topology.depth
+    n_leaves = 2 ** depth_of(tree)
     table = leaf_groups(tree.apply(rows.frame), groups.codes, len(groups.labels), n_leaves)
     return table.rename(columns={f"share_{k}": f"{groups.name}={v}" for k, v in enumerate(groups.labels)})
 
 
 def score_fairness(
-    tree: SoftSurvivalTree, rows: SurvivalData, train: SurvivalData, tau: float | None = None
+    tree: SoftSurvivalTree | CompetingRisksTree,
+    rows: SurvivalData,
+    train: SurvivalData,
+    tau: float | None = None,
 ) -> dict[str, float]:
-    """Disparities between sensitive groups in the predictions of a tree.
+    """Disparities between sensitive groups in the predicted survival of a tree.
+
+    Where causes compete, survival is that until any of them: an event is one of any cause.
 
     Args:
         tree: fitted on ``train``.
@@ -250,6 +369,7 @@ def score_fairness(
 
     Raises:
         ConfigError: the groups of the rows are not known, or tau is outside the observed training times.
+        DataError: times are interval-censored: predicted survival is compared with that of Kaplan-Meier.
     """
     groups = known_groups(rows)
     first, last = float(train.time.min()), float(train.time.max())
@@ -269,7 +389,7 @@ def score_fairness(
     grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
     curves = tree.falling_curves(rows.frame, grid)
     table = group_scores(
-        rows.y,
+        rows.y.any_cause(),
         curves,
         grid,
         groups.codes,

@@ -21,8 +21,9 @@ from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.engines import Engine, Failure
 from sstorch.bench.scores import Grouping, Score, agreement_of_folds, score_groups, score_predictor
 from sstorch.bench.store import ResultStore, TaskKey
-from sstorch.bench.study_model import StudyModel
-from sstorch.data import Schema, SurvivalData
+from sstorch.bench.study_model import Fit, StudyModel
+from sstorch.data import Fold, Schema, SurvivalData
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import unlock
 
@@ -73,11 +74,6 @@ def plan(
     tasks, folds_of = [], {}
     for source in sources:
         data = source.load()
-        if data.causes is not None:
-            raise ConfigError(
-                f"{source.label} has competing causes, and models of a study know one event: leave it out; "
-                f"sstorch dataset={source.label} cross-validates a tree for its causes"
-            )
         folds_of[source.label] = make_folds(data, n_folds, seed)
         digest = data_checksum(data)
         for model in models:
@@ -104,10 +100,14 @@ def plan(
 
 def data_checksum(data: SurvivalData) -> str:
     """Checksum of everything that a model sees of the rows."""
-    target = dict(zip(_TARGET, (data.time, data.event, data.entry, data.sample_weight), strict=True))
+    # Of interval-censored times the middles, with the bounds below.
+    parts = data.nominal_time, data.event, data.entry, data.sample_weight
+    target = dict(zip(_TARGET, parts, strict=True))
     frame, extra = data.frame, dict[str, object]()
     if data.causes is not None:
         extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
+    if data.intervals is not None:
+        extra["intervals"] = [data.intervals.lower.tolist(), data.intervals.upper.tolist()]
     if data.person is not None:
         extra["person"] = data.person.tolist()
     if any(name in frame for name in _TARGET):
@@ -137,35 +137,42 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
     """Fit and score one task; its rows and its facts, as :meth:`ResultStore.write` takes them."""
     data = _data_of(task)
     folds = make_folds(data, task.n_folds, task.seed)
-    splits = [data.subset(folds != fold) for fold in range(task.n_folds)]
-    tests = [data.subset(folds == fold) for fold in range(task.n_folds)]
-    rows: list[dict[str, object]] = []
     fits: list[dict[str, Any]] = []
     groups: list[tuple[dict[str, Any], IntArray]] = []
-    fit_seconds = score_seconds = 0.0
+    score_seconds = 0.0
+
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, Fit]]:
+        for fit in task.model.fits(splits, Schema.of(data.frame), device):
+            yield fit.fold, fit
+
+    def score(fold: Fold, fit: Fit) -> list[dict[str, object]]:
+        nonlocal score_seconds
+        begin = time.perf_counter()
+        about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
+        if fit.facts:
+            fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
+        rows: list[dict[str, object]] = []
+        for part, part_rows in fold.parts.items():
+            scores = score_predictor(fit.predictor, part_rows, fold.train, thin=part == "train")
+            if part == "train" and fit.objective is not None:
+                scores["objective"] = Score(fit.objective)
+            rows += _in_rows({**about, "part": part}, scores)
+        if isinstance(fit.predictor, Grouping) and task.model.depth != 0:
+            group = fit.predictor.apply(data.frame)
+            groups.append((about, group))
+            found = score_groups(group[fold.inside], fold.test, group[~fold.inside], fold.train)
+            rows += _in_rows({**about, "part": "test"}, found)
+        score_seconds += time.perf_counter() - begin
+        return rows
+
     with warnings.catch_warnings():
         # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
         warnings.simplefilter("ignore", DataWarning)
         begin = time.perf_counter()
-        for fit in task.model.fits(splits, Schema.of(data.frame), device):
-            now = time.perf_counter()
-            fit_seconds += now - begin
-            about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
-            if fit.facts:
-                fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
-            train = splits[fit.fold]
-            for part, part_rows in (("train", train), ("test", tests[fit.fold])):
-                scores = score_predictor(fit.predictor, part_rows, train, thin=part == "train")
-                if part == "train" and fit.objective is not None:
-                    scores["objective"] = Score(fit.objective)
-                rows += _in_rows({**about, "part": part}, scores)
-            if isinstance(fit.predictor, Grouping) and task.model.depth != 0:
-                group, inside = fit.predictor.apply(data.frame), folds == fit.fold
-                groups.append((about, group))
-                found = score_groups(group[inside], tests[fit.fold], group[~inside], train)
-                rows += _in_rows({**about, "part": "test"}, found)
-            begin = time.perf_counter()
-            score_seconds += begin - now
+        found = train_outside_score_inside(split(data, folds), train, score)
+        rows = [row for of_fit in found for row in of_fit]
+        fit_seconds = time.perf_counter() - begin - score_seconds
+        begin = time.perf_counter()
         rows += _agreements(groups)
         score_seconds += time.perf_counter() - begin
     facts = {

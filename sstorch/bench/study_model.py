@@ -16,13 +16,15 @@ from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
-from sstorch.bench.scores import Predictor
+from sstorch.bench.baselines.competing import model_for
+from sstorch.bench.estimators import estimator_for
+from sstorch.bench.scores import Predictor, PredictsCauses
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
-from sstorch.soft import SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
 from sstorch.soft.candidates import SEARCHED
 from sstorch.soft.fitted import FittedTree
 
@@ -69,7 +71,7 @@ class Fit:
     start: int  # its initial solution; 0 where there is one alone
     chosen: bool  # of all starts of the fold the one that is returned to a user
     objective: float | None  # of its training, where the study knows it
-    predictor: Predictor
+    predictor: Predictor | PredictsCauses
     facts: Mapping[str, Any] = field(default_factory=dict)  # as JSON can hold them: what a search chose
 
 
@@ -129,7 +131,7 @@ class StudyModel(ABC):
 
 
 class SoftTreeModel(StudyModel):
-    """Soft survival trees: all starts of all folds are one batch.
+    """Soft survival trees: all starts of all folds are one batch; where causes compete one tree a fold.
 
     Args:
         name: by which the results are known.
@@ -155,8 +157,9 @@ class SoftTreeModel(StudyModel):
         self.estimator.settings()
 
     def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names."""
+        """Check the columns that it names, and that its parameters suit the outcome."""
         try:
+            estimator_for(data, self.estimator)
             self.estimator.settings().check_columns(data)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error}") from error
@@ -171,7 +174,13 @@ class SoftTreeModel(StudyModel):
         }
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """Train the batch, then hand out its trees."""
+        """Train the batch, then yield its trees."""
+        for_causes = estimator_for(splits[0], clone(self.estimator).set_params(device=device))
+        if isinstance(for_causes, CompetingRisksTree):
+            for fold, train in enumerate(splits):
+                fitted = clone(for_causes).fit_data(train, schema)
+                yield Fit(fold, 0, True, fitted.objective_, fitted)
+            return
         settings = replace(self.estimator.settings(), device=device)
         batch = train_batch(splits, settings, schema)
         for fold in range(len(splits)):
@@ -211,7 +220,7 @@ class BaselineModel(StudyModel):
     def check_data(self, data: SurvivalData) -> None:
         """See :class:`StudyModel`."""
         try:
-            self.baseline.check_rows(data)
+            model_for(self.baseline, data).check_rows(data)
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from error
 
@@ -227,7 +236,7 @@ class BaselineModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Fit one fold after the other."""
         for fold, train in enumerate(splits):
-            yield Fit(fold, 0, True, None, self.baseline.fit(train, schema, self._seed))
+            yield Fit(fold, 0, True, None, model_for(self.baseline, train).fit(train, schema, self._seed))
 
 
 class SoftTreeCVModel(StudyModel):
@@ -252,13 +261,14 @@ class SoftTreeCVModel(StudyModel):
         self.estimator.candidates()
 
     def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names."""
+        """Check the columns that it names, and that there is one event."""
         shared = self.estimator.shared()
         try:
+            data.check_causes(False)
             for each in self.estimator.candidates(data):
                 SoftSurvivalTree(**each.parameters, **shared).settings().check_columns(data)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{self.name}: {error}") from error
 
     def settings(self) -> Fingerprint:
         """Everything that is compared and how, and the trainer, but for the device."""

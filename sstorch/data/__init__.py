@@ -2,14 +2,16 @@
 
 from sstorch.data.causes import Causes, parse_causes
 from sstorch.data.datasets import list_datasets, load_dataset, load_file
+from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.intervals import Intervals
 from sstorch.data.preprocessing import Preprocessor, Schema
 from sstorch.data.surv import OutcomeType, Surv, as_surv, outcome_of
-from sstorch.data.survival_data import SurvivalData, folds_of, stratified_folds
+from sstorch.data.survival_data import SurvivalData
 from sstorch.data.target import Groups, parse_groups, parse_target
 
 __all__ = [
     "Causes",
+    "Fold",
     "Groups",
     "Intervals",
     "OutcomeType",

@@ -62,8 +62,11 @@ def load_file(
     causes: CauseNames = "auto",
     time_unit: str | None = None,
     id: str | None = None,
+    weight: str | None = None,
+    lower: str | None = None,
+    upper: str | None = None,
 ) -> SurvivalData:
-    """Read survival data from a file with a header and one row a person, or with `id` several.
+    """Read survival data from a file with a header and one row a subject, or with `id` several.
 
     Missing values are empty cells, NA, NaN, NULL and a single point; the word None is a category. A first
     column without a name, as R and pandas write for row names, is left out, and a DataWarning says so. Rows
@@ -88,7 +91,11 @@ def load_file(
         causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
             1 .. K, or text with the word censored.
         time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
-        id: Column of the persons, where they have several rows, each from its entry to its time.
+        id: Column of the subjects, where they have several rows, each from its entry to its time.
+        weight: Column of the weights.
+        lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
+            `event`: the last time at which the event had not happened, 0 or empty for a left-censored row.
+        upper: Column of the upper bounds, the first time at which it had; empty for a right-censored row.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
@@ -114,6 +121,9 @@ def load_file(
                 causes=None if cause is None else causes,
                 time_unit=time_unit,
                 id=id,
+                weight=weight,
+                lower=lower,
+                upper=upper,
             )
     except DataError as error:
         raise DataError(f"{file}: {error}") from error

@@ -9,10 +9,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.model_selection import StratifiedKFold
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, wording
+from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
 from sstorch.data.causes import CauseNames, Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
@@ -32,80 +31,6 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # Below this many different times a feature can equal the times by chance.
 _MIN_DISTINCT_TIMES = 10
-
-
-def stratified_folds(
-    event: npt.ArrayLike, n_folds: int, seed: int, person: IntArray | None = None
-) -> IntArray:
-    """Split rows at random into folds of equal size with equal shares of events.
-
-    Args:
-        event: (n,) bool or 0/1, 1 = event observed.
-        n_folds: Number of folds, at least 2.
-        seed: Seed of the shuffle; equal seeds give equal folds.
-        person: Of each row, (n,), 0 .. P - 1, where some have several: all of a person's rows are then in one
-            fold, and it is persons, with and without an event, who are spread evenly. None if rows are
-            persons.
-
-    Returns:
-        Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are tested by the model of the others.
-
-    Raises:
-        DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
-        ConfigError: `n_folds` below 2, or `seed` out of range.
-    """
-    values = np.asarray(event)
-    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
-        raise DataError("event must be one boolean (or 0/1) for each row")
-    return _spread(values.astype(np.int64), n_folds, seed, person)
-
-
-def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
-    """Folds of some rows: by subject, stratified by event, or by cause where causes compete.
-
-    Args:
-        data: Rows.
-        n_folds: Number of folds, at least 2.
-        seed: Seed of the shuffle; equal seeds give equal folds.
-
-    Returns:
-        Fold (n,) of each row, 0 to n_folds - 1.
-
-    Raises:
-        DataError: An event, or a cause, is observed less often than there are folds.
-        ConfigError: `n_folds` below 2, or `seed` out of range.
-    """
-    if data.causes is None:
-        return stratified_folds(data.event, n_folds, seed, data.person)
-    return _spread(data.cause, n_folds, seed, data.person, data.cause_names)
-
-
-def _spread(
-    stratum: IntArray, n_folds: int, seed: int, person: IntArray | None, names: Sequence[str] = ()
-) -> IntArray:
-    """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
-    if n_folds < 2:
-        raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
-    if person is not None:
-        own = np.zeros(int(person.max()) + 1, dtype=np.int64)
-        np.maximum.at(own, person, stratum)
-        return _spread(own, n_folds, seed, None, names)[person]
-    counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
-    if (few := counts < n_folds).any():
-        rare = int(few.argmax())
-        found = f"{counts[rare]} events in {len(stratum)} rows"
-        found = f"cause {names[rare]} has {found}," if names else f"{found} are"
-        raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
-    fold = np.zeros(len(stratum), dtype=np.int64)
-    splitter = StratifiedKFold(n_splits=n_folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        # Raised when fewer rows than folds are censored, which does no harm: every fold has an event.
-        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        for k, (_, test) in enumerate(splitter.split(np.zeros((len(stratum), 1)), stratum)):
-            fold[test] = k
-    return fold
 
 
 class SurvivalData:
@@ -249,8 +174,11 @@ class SurvivalData:
         time_unit: str | None = None,
         id: str | None = None,
         recurrent: bool = False,
+        weight: str | None = None,
+        lower: str | None = None,
+        upper: str | None = None,
     ) -> Self:
-        """Take times and events from columns of a frame; all other columns are features.
+        """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
         What is odd about the rows is told as for the class, and rows that repeat others beside.
 
@@ -271,30 +199,42 @@ class SurvivalData:
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
             id: Column of the persons, where they have several rows; see the class.
             recurrent: As for the class.
+            weight: Column of the weights.
+            lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
+                `event`; a missing one is 0, the event happened before the upper bound.
+            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: `time`, `event`, `entry` and `drop` overlap, `event_value` does not go with
-                `event_coding`, or `time_unit` is no text.
+            ConfigError: One of `lower` and `upper` is named alone, or both with `id` or `causes`; `drop` and
+                the columns of the outcome overlap, `event_value` does not go with `event_coding`, or
+                `time_unit` is no text.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        target = {time, event, *(name for name in (entry, id) if name is not None)}
+        roles = {"entry": entry, "id": id, "weight": weight, "lower": lower, "upper": upper}
+        intervals = lower is not None or upper is not None
+        if not intervals:
+            roles |= {"time": time, "event": event}
+        elif causes is not None:
+            raise ConfigError(
+                "causes do not go with bounds: competing risks need exact or right-censored times"
+            )
+        target = {name for name in roles.values() if name is not None}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
-            raise DataError(f"no feature column is left beside {time!r} and {event!r}")
+            raise DataError(f"no feature column is left beside {', '.join(map(repr, sorted(target)))}")
         with wording(options=""):
             frame = set_missing(frame, missing).reset_index(drop=True)
+            if lower is not None and upper is not None:
+                frame = _with_open_bounds(frame, lower, upper)
             y = Surv.of(
                 frame,
-                time,
-                event,
-                entry=entry,
-                id=id,
+                **roles,
                 causes=causes,
                 recurrent=recurrent,
                 event_value=event_value,
@@ -415,6 +355,12 @@ class SurvivalData:
     def weighted_y(self) -> Surv:
         """The outcome with the weights, as metrics take it."""
         return self.y.weighted(self.sample_weight)
+
+    @property
+    def given_y(self) -> Surv:
+        """The outcome as it was given: times of zero not moved, and with the weights if they differ."""
+        time = None if self.intervals is not None else self.given_time
+        return Surv._of_parts(**self.y._parts() | {"time": time, "weight": self.uneven_weight})
 
     def at_middles(self) -> Self:
         """The same rows as if each interval were an exact time in its middle.
@@ -593,6 +539,24 @@ class SurvivalData:
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
+
+
+def _with_open_bounds(frame: pd.DataFrame, lower: str, upper: str) -> pd.DataFrame:
+    """A frame whose missing lower bounds are 0, and whose missing upper bounds are infinite.
+
+    Raises:
+        DataError: A row has neither bound.
+    """
+    names = [str(name) for name in frame.columns]
+    low, high = (frame.iloc[:, names.index(name)] for name in (lower, upper))
+    if (unknown := (low.isna() & high.isna()).to_numpy()).any():
+        raise DataError(
+            f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
+        )
+    filled = frame.copy()
+    filled.isetitem(names.index(lower), low.fillna(0.0).array)
+    filled.isetitem(names.index(upper), high.fillna(np.inf).array)
+    return filled
 
 
 def _without_outcome(X: object, y: object) -> object:

@@ -311,7 +311,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     ideal=1.0,
     outcomes=("event",),
     entry=True,
-    tags=("tree", "study", "peers", "accuracy", "risk", "published"),
+    tags=("tree", "study", "peers", "accuracy", "risk", "published", "headline"),
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
@@ -374,7 +374,7 @@ metric(
     outcomes=("event",),
     weighted_times=_brier_weighted,
     censoring_weights=True,
-    tags=("tree", "study", "peers", "accuracy", "published"),
+    tags=("tree", "study", "peers", "accuracy", "published", "headline"),
     alias="ibs",
 )(_ibs("graf"))
 for _convention, _higher, _tags in (

@@ -189,7 +189,7 @@ def _through(times: FloatArray) -> float:
     ideal=1.0,
     outcomes=("competing",),
     entry=True,
-    tags=("causes",),
+    tags=("causes", "study"),
 )
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
@@ -204,7 +204,7 @@ def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     ideal=1.0,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes",),
+    tags=("causes", "study", "headline"),
 )
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
@@ -252,7 +252,7 @@ def _brier(rows: ScoredIncidences, which: int) -> float:
     ideal=0.0,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes",),
+    tags=("causes", "study", "headline"),
 )
 def _ibs(rows: ScoredIncidences, which: int) -> float:
     return _ibs_of(rows, rows.curves(which), which)

@@ -268,7 +268,7 @@ class ScoredIntervals:
     higher_is_better=False,
     ideal=0.0,
     outcomes=("interval",),
-    tags=("intervals",),
+    tags=("intervals", "study", "headline"),
 )
 def _ibs(rows: ScoredIntervals, _: object) -> float:
     return rows.brier(rows.survival)
@@ -281,7 +281,7 @@ def _ibs(rows: ScoredIntervals, _: object) -> float:
     higher_is_better=True,
     ideal=1.0,
     outcomes=("interval",),
-    tags=("intervals",),
+    tags=("intervals", "study"),
 )
 def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
     reference = np.broadcast_to(rows.curve.at(rows.grid), rows.survival.shape)

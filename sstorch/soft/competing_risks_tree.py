@@ -342,6 +342,12 @@ class CompetingRisksTree(IncidenceEstimator):
 
     # ------------------------------------------------------------------ score
 
+    @property
+    def objective_(self) -> float:
+        """Training objective: the sum of those of the causes."""
+        check_is_fitted(self, "trees_")
+        return sum(tree.objective_ for tree in self._each)
+
     def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
         """Weighted mean log-likelihood per row, sum over causes of c_k log h_k - H_k + H_k(entry)."""
         data = self._scored(X, y, sample_weight)

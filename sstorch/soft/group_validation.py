@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -12,13 +12,14 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, folds_of
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.weights import WeightKind, check_weighting
 from sstorch.nn import Prediction
 from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.tree_sample import TreeSample
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
@@ -238,5 +239,16 @@ def groups_of_folds(
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     count = check_integer("n_folds", n_folds, 2)
     folds = folds_of(data, count, check_integer("random_state", seed, 0))
-    batch = train([data.subset(folds != fold) for fold in range(count)], Schema.of(data.frame))
-    return folds, TreeSample.of_splits(batch, prediction).apply(data.frame)
+
+    def trees(splits: list[SurvivalData]) -> Iterator[tuple[int, FittedTree]]:
+        batch = train(splits, Schema.of(data.frame))
+        for fold in range(count):
+            yield fold, batch.fitted(fold, batch.best_start(fold), prediction=prediction)
+
+    groups = train_outside_score_inside(split(data, folds), trees, lambda _, tree: groups_of(tree, data))
+    return folds, np.stack(list(groups))
+
+
+def groups_of(tree: FittedTree, data: SurvivalData) -> IntArray:
+    """Leaf of each row's most probable path, 0 .. L - 1 from left to right, (n,)."""
+    return tree.apply(tree.encode(data.frame))

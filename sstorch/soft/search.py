@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,20 @@ from sklearn.base import clone
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data import Fold, Preprocessor, Schema, SurvivalData
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataError, TrainingError
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
 from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.group_validation import concordance_of_groups
+from sstorch.soft.group_validation import (
+    GroupValidation,
+    concordance_of_groups,
+    groups_of,
+    held_out_groups,
+)
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree import SoftSurvivalTree
 
@@ -58,10 +64,10 @@ def check_held_out(rows: SurvivalData, train: SurvivalData, scoring: object) -> 
 
 
 class HeldOutRows:
-    """Rows of a fold that its trees were not trained on, encoded once for all of them.
+    """Test rows of a fold, encoded once for all trees of the fold.
 
     Args:
-        rows: the rows left out.
+        rows: the test rows.
         train: the fold's training rows, from which censoring weights come.
         preprocessor: fitted on the training rows.
         prediction: ``"hbp"`` or ``"mixture"``.
@@ -153,6 +159,8 @@ class Scores:
         seconds: share of the time of its batches, shape (C,).
         rung: the last rung of a halving that each candidate reached, from 0, shape (C,).
         starts: starts with which it was scored last, shape (C,).
+        trees: the chosen tree of each candidate on each fold, by candidate; None where no start has a finite
+            objective.
     """
 
     candidates: Sequence[Candidate]
@@ -162,14 +170,21 @@ class Scores:
     seconds: FloatArray
     rung: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
+    trees: Sequence[Sequence[FittedTree | None]] = ()
 
     @classmethod
-    def once(cls, candidates: Sequence[Candidate], scores: FloatArray, seconds: FloatArray) -> Self:
+    def once(
+        cls,
+        candidates: Sequence[Candidate],
+        scores: FloatArray,
+        seconds: FloatArray,
+        trees: Sequence[Sequence[FittedTree | None]],
+    ) -> Self:
         """Of candidates that were scored once, with all their starts, by the three kinds of ``scores``."""
         starts = np.array([each.n_starts for each in candidates])
         folds, concordance, groups = scores
         rung = np.zeros(len(candidates), dtype=np.int64)
-        return cls(candidates, folds, concordance, groups, seconds, rung, starts)
+        return cls(candidates, folds, concordance, groups, seconds, rung, starts, trees)
 
     @property
     def mean(self) -> FloatArray:
@@ -227,11 +242,10 @@ class FoldSearch:
         scoring: str | Scorer,
     ) -> None:
         self._estimator, self._schema, self._scoring = estimator, schema, scoring
-        numbers = range(int(folds.max()) + 1)
-        self._train = [data.subset(folds != fold) for fold in numbers]
-        self._test = [data.subset(folds == fold) for fold in numbers]
-        for test, train in zip(self._test, self._train, strict=True):
-            check_held_out(test, train, scoring)
+        self._data, self._place = data, folds
+        self._folds = split(data, folds)
+        for fold in self._folds:
+            check_held_out(fold.test, fold.train, scoring)
 
     def grid(self, candidates: Sequence[Candidate]) -> Scores:
         """Train every candidate with all its starts."""
@@ -246,7 +260,7 @@ class FoldSearch:
         before, and is the last if it is no better than regressions and shallower gates. What is not scored is
         not among the candidates of the result.
         """
-        scored: list[tuple[Candidate, FloatArray, float]] = []
+        scored: list[tuple[Candidate, FloatArray, float, list[FittedTree | None]]] = []
         settled: dict[str, tuple[object, ...]] = {}
         gate_ridges: dict[str, float] = {}
         leaves, best = list({leaf_label(each.leaf): None for each in candidates}), -np.inf
@@ -265,8 +279,8 @@ class FoldSearch:
                     or gate_ridges.get(leaf_label(each.leaf), each.gate_ridge) == each.gate_ridge
                 )
             ]
-            scores, seconds = self._scores(level)
-            scored += zip(level, scores.swapaxes(0, 1), seconds.tolist(), strict=True)
+            scores, seconds, trees = self._scores(level)
+            scored += zip(level, scores.swapaxes(0, 1), seconds.tolist(), trees, strict=True)
             if family == "groups":
                 continue
             # In four decimals, as `Scores.rank` compares.
@@ -283,8 +297,8 @@ class FoldSearch:
             if depth >= _GATES_SETTLED:
                 gate_ridges = gate_ridges or {leaf: each.gate_ridge for leaf, each in leading.items()}
             leaves, n_leaves, n_leaves_of_groups = list(leading), _LEAVES, _LEAVES_OF_GROUPS
-        those, found, spent = zip(*scored, strict=True)
-        return Scores.once(those, np.stack(found, axis=1), np.array(spent))
+        those, found, spent, kept = zip(*scored, strict=True)
+        return Scores.once(those, np.stack(found, axis=1), np.array(spent), kept)
 
     def halving(self, candidates: Sequence[Candidate]) -> Scores:
         """Successive halving: all with few starts, the best third with three times as many, and so on.
@@ -293,8 +307,9 @@ class FoldSearch:
             Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and hyperparameter
             optimization".
         """
-        scores = np.empty((3, len(candidates), len(self._train)))
+        scores = np.empty((3, len(candidates), len(self._folds)))
         seconds = np.zeros(len(candidates))
+        trees: list[list[FittedTree | None]] = [[] for _ in candidates]
         rung, starts = np.zeros((2, len(candidates)), dtype=np.int64)
         alive = np.arange(len(candidates))
         for number, count in enumerate(rungs(max(each.n_starts for each in candidates))):
@@ -303,14 +318,32 @@ class FoldSearch:
                 alive = np.sort(alive[order[: -(-len(alive) // _FACTOR)]])
             left = [candidates[place] for place in alive.tolist()]
             left = [replace(each, n_starts=min(count, each.n_starts)) for each in left]
-            scores[:, alive], spent = self._scores(left)
+            scores[:, alive], spent, found = self._scores(left)
+            for place, own in zip(alive.tolist(), found, strict=True):
+                trees[place] = own
             seconds[alive] += spent
             rung[alive], starts[alive] = number, [each.n_starts for each in left]
         folds, concordance, groups = scores
-        return Scores(candidates, folds, concordance, groups, seconds, rung, starts)
+        return Scores(candidates, folds, concordance, groups, seconds, rung, starts, trees)
+
+    def validate_groups(self, scores: Scores, place: int) -> GroupValidation:
+        """Validate the groups of the trees with which a candidate was scored; nothing is trained again.
+
+        Args:
+            scores: of this search.
+            place: of the candidate, whose scores are finite on all folds.
+
+        Raises:
+            DataError: a fold has no comparable pairs.
+        """
+        groups = [groups_of(tree, self._data) for tree in scores.trees[place] if tree is not None]
+        return held_out_groups(self._data, self._place, np.stack(groups))
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
+        return self._train_on([fold.train for fold in self._folds], candidates)
+
+    def _train_on(self, splits: Sequence[SurvivalData], candidates: Sequence[Candidate]) -> TrainedBatch:
         counts = [each.n_starts for each in candidates]
         settings = replace(self._settings(candidates[0]), n_starts=max(counts))
         if len(set(counts)) > 1:
@@ -318,64 +351,81 @@ class FoldSearch:
             settings = replace(settings, trainer=with_heats(settings.trainer, 0))
         callbacks = [ProgressBar()] if self._estimator.verbose else []
         coefficients = list(dict.fromkeys(self._settings(each).coefficients for each in candidates))
-        return train_batch(self._train, settings, self._schema, callbacks, coefficients=coefficients)
+        return train_batch(splits, settings, self._schema, callbacks, coefficients=coefficients)
 
     def _settings(self, candidate: Candidate) -> BatchSettings:
         estimator: SoftSurvivalTree = clone(self._estimator).set_params(**candidate.parameters)
         return estimator.settings()
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[FloatArray, FloatArray]:
-        """``folds``, ``concordance`` and ``groups`` of :class:`Scores`, (3, C, n_folds), and ``seconds``."""
-        scores = np.empty((3, len(candidates), len(self._train)))
+    def _scores(
+        self, candidates: Sequence[Candidate]
+    ) -> tuple[FloatArray, FloatArray, list[list[FittedTree | None]]]:
+        """Of :class:`Scores`: its three kinds of scores, (3, C, n_folds), ``seconds`` and ``trees``."""
+        scores = np.empty((3, len(candidates), len(self._folds)))
         seconds = np.empty(len(candidates))
+        trees: list[list[FittedTree | None]] = [[] for _ in candidates]
         batches: dict[tuple[object, ...], list[int]] = {}
         for number, candidate in enumerate(candidates):
             batches.setdefault(candidate.batch, []).append(number)
         for numbers in batches.values():
             begin = time.perf_counter()
-            batch = self.train([candidates[number] for number in numbers])
-            settings = [
-                batch.coefficients.index(self._settings(candidates[number]).coefficients)
-                for number in numbers
-            ]
-            for fold in range(len(self._train)):
-                score = self._score_of(batch, fold)
-                for number, setting in zip(numbers, settings, strict=True):
-                    scores[:, number, fold] = score(candidates[number], setting)
+            own = [candidates[number] for number in numbers]
+
+            def train(
+                splits: list[SurvivalData], own: list[Candidate] = own
+            ) -> Iterator[tuple[int, TrainedBatch]]:
+                batch = self._train_on(splits, own)
+                yield from ((fold, batch) for fold in range(len(splits)))
+
+            def score(fold: Fold, batch: TrainedBatch, own: list[Candidate] = own) -> list[_Scored]:
+                of_fold = self._score_of(batch, fold)
+                return [of_fold(each) for each in own]
+
+            for fold, found in enumerate(train_outside_score_inside(self._folds, train, score)):
+                for number, (values, tree) in zip(numbers, found, strict=True):
+                    scores[:, number, fold] = values
+                    trees[number].append(tree)
             seconds[numbers] = (time.perf_counter() - begin) / len(numbers)
-        return scores, seconds
+        return scores, seconds, trees
 
-    def _score_of(
-        self, batch: TrainedBatch, fold: int
-    ) -> Callable[[Candidate, int], tuple[float, float, float]]:
-        """Score, concordance and that of the groups alone of a candidate, by its place in a batch."""
-        train, test, estimator, scoring = self._train[fold], self._test[fold], self._estimator, self._scoring
-        rows = HeldOutRows(test, train, batch.preprocessors[fold], estimator.prediction)
-        known: dict[int, tuple[float, float, float]] = {}
+    def _score_of(self, batch: TrainedBatch, fold: Fold) -> Callable[[Candidate], _Scored]:
+        """Score, concordance and that of the groups alone of a candidate of a batch, and its tree."""
+        estimator, scoring, test, split = self._estimator, self._scoring, fold.test, fold.number
+        rows = HeldOutRows(test, fold.train, batch.preprocessors[split], estimator.prediction)
+        known: dict[int, _Scored] = {}
 
-        def score(candidate: Candidate, setting: int) -> tuple[float, float, float]:
+        def score(candidate: Candidate) -> _Scored:
+            setting = batch.coefficients.index(self._settings(candidate).coefficients)
             try:
-                start = batch.best_start(fold, setting, candidate.n_starts)
+                start = batch.best_start(split, setting, candidate.n_starts)
             except TrainingError:
-                return -np.inf, np.nan, np.nan
-            position = batch.position(fold, start, setting)
+                return _Scored((-np.inf, np.nan, np.nan), None)
+            position = batch.position(split, start, setting)
             if position not in known:
-                module = batch.tree.select(position)
+                fitted = batch.fitted(split, start, setting, estimator.prediction)
+                module = fitted.module
                 if isinstance(scoring, str):
                     value = rows.score(module, scoring)
                 else:
                     tree = clone(estimator).set_params(**candidate.parameters)
-                    tree.adopt(batch, train, fold, start, setting)
-                    value = float(scoring(tree, test.frame, (test.given_time, test.event)))
+                    tree.adopt(batch, fold.train, split, start, setting)
+                    value = float(scoring(tree, test.frame, test.given_y))
                 concordance = value if scoring == "c_harrell" else rows.concordance(module)
-                known[position] = value, concordance, rows.concordance_of_groups(module)
-            if np.isnan(known[position][0]):
+                known[position] = _Scored((value, concordance, rows.concordance_of_groups(module)), fitted)
+            if np.isnan(known[position].values[0]):
                 raise DataError(
-                    f"the score of fold {fold} is not defined (NaN): choose fewer folds or another"
+                    f"the score of fold {split} is not defined (NaN): choose fewer folds or another"
                 )
             return known[position]
 
         return score
+
+
+class _Scored(NamedTuple):
+    """Three scores of a candidate on a fold, as in :class:`Scores`, and its tree there."""
+
+    values: tuple[float, float, float]
+    tree: FittedTree | None
 
 
 def _stage(candidate: Candidate) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer
-from sstorch.data import Schema, SurvivalData, stratified_folds
+from sstorch.data import Schema, SurvivalData, folds_of
 from sstorch.data.encodings import NumericEncodings
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
@@ -33,7 +33,6 @@ from sstorch.soft.candidates import (
     candidates,
 )
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.group_validation import cross_validated_groups
 from sstorch.soft.reading import ReadableTree
 from sstorch.soft.rules import GateRule
 from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
@@ -250,11 +249,11 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             schema: columns and vocabulary; taken from the rows if None.
         """
         n_folds, seed = check_integer("cv", self.cv, 2), self._seed()
-        self.folds_ = stratified_folds(data.event, n_folds, seed, data.person)  # of rows as they were given
+        self.folds_ = folds_of(data, n_folds, seed)  # of rows as they were given
         data = data.joined()
         compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
         schema = Schema.of(data.frame) if schema is None else schema
-        folds = stratified_folds(data.event, n_folds, seed, data.person)
+        folds = folds_of(data, n_folds, seed)
         search = FoldSearch(shared, data, folds, schema, self.scoring)
         searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
         scores = searches[self.search](compared)
@@ -262,9 +261,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         self.best_params_ = scores.candidates[best].parameters
         self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
         if self.best_estimator_.depth and data.intervals is None:
-            self.best_estimator_.group_validation_ = cross_validated_groups(
-                self.best_estimator_.settings(), self.prediction, data, n_folds, seed
-            )
+            self.best_estimator_.group_validation_ = search.validate_groups(scores, best)
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
         self.cv_results_ = _table(scores)

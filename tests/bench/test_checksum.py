@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sstorch import SurvivalData
+from sstorch import Surv, SurvivalData
 from sstorch.bench.study import data_checksum
 
 Y = np.arange(1.0, 7.0), np.array([1, 0, 1, 1, 0, 1])
@@ -20,7 +20,11 @@ def test_everything_that_a_model_sees_counts() -> None:
         SurvivalData(frame[["x", "site"]], Y),
         SurvivalData(frame, (Y[0], 1 - Y[1])),
         SurvivalData(frame, Y, sample_weight=[1, 1, 1, 1, 1, 2]),
-        SurvivalData(frame, Y, entry=Y[0] / 2),
+        SurvivalData(frame, Surv(*Y, entry=Y[0] / 2)),
+        SurvivalData(frame, Surv(*Y, entry=[0, 1, 0, 3, 0, 5], id=list("aabbcc"), recurrent=True)),
+        SurvivalData(frame, Surv(Y[0], [1, 0, 2, 1, 0, 2], causes="auto")),
+        SurvivalData(frame, Surv.interval(Y[0], np.where(Y[1], Y[0] + 1, np.inf))),
+        SurvivalData(frame, Surv.interval(Y[0], np.where(Y[1], Y[0] + 2, np.inf))),
         # The same in text, but a category.
         SurvivalData(frame.assign(site=frame["site"].astype("string")), Y),
     ]

@@ -1,4 +1,4 @@
-"""The command on data whose causes compete."""
+"""The command and studies where causes compete: the road of any other outcome."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, SurvivalData
-from sstorch.bench.competing_risks import cause_folds, competing_risks_tree, cross_validate_causes
+from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, metrics
+from sstorch.bench import ResultStore, cross_validate, make_folds
+from sstorch.bench.baselines.competing import AalenJohansen
+from sstorch.bench.estimators import competing_risks_tree, estimator_for
+from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
+from sstorch.bench.report.report import main
+from sstorch.bench.reporting import report_of_run
+from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from tests.app import sstorch
 
@@ -23,61 +29,135 @@ def table() -> pd.DataFrame:
     return frame
 
 
-def test_a_run_is_cross_validated_and_kept(
+def _data(table: pd.DataFrame, cause: object = None) -> SurvivalData:
+    y = Surv(table["days"], table["status"] if cause is None else cause, causes=("relapse", "death"))
+    return SurvivalData(table[["age", "size"]], y)
+
+
+def _typed(table: pd.DataFrame, folder: Path) -> list[str]:
+    table.to_csv(folder / "cohort.csv", index=False)
+    return [
+        "dataset=csv", f"dataset.path={folder / 'cohort.csv'}", "dataset.time=days", "dataset.cause=status",
+        "dataset.causes={1: relapse, 2: death}", "cv.n_folds=2", "logger=none",
+    ]  # fmt: skip
+
+
+def test_run_of_causes_is_scored_kept_and_reported(
     table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table.to_csv(tmp_path / "cohort.csv", index=False)
     typed = [
-        "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}", "dataset.time=days", "dataset.cause=status",
-        "dataset.causes={1: relapse, 2: death}", "tree.depth=1", "leaf=exponential", "cv.n_folds=2",
+        *_typed(table, tmp_path),
+        "leaf=exponential",
+        "tree.depth=1",
         f"hydra.run.dir={tmp_path / 'run'}",
-    ]  # fmt: skip
+    ]
     assert sstorch(monkeypatch, *typed) == 0
     out = capsys.readouterr().out
     for said in (
-        "events (",
-        "relapse, ",
+        "76 relapse, 82 death",
         "Competing risks tree: depth 1, exponential leaves",
-        "aalen_johansen",
+        "Aalen-Johansen",
     ):
         assert said in out
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "completed"
-    model = CompetingRisksTree.load(tmp_path / "run" / "model")
+    run = tmp_path / "run"
+    assert json.loads((run / "status.json").read_text())["status"] == "completed"
+    model = CompetingRisksTree.load(run / "model")
     assert model.causes_ == ("relapse", "death")
-    scores = pd.read_csv(tmp_path / "run" / "scores.csv")
-    assert len(scores) == 2 * 2 * 2
-    by_model = scores.groupby("model")["ibs"].mean()
-    assert by_model["tree"] < by_model["aalen_johansen"]
-    assert (tmp_path / "run" / "figures" / "incidence.png").stat().st_size > 5000
+    scores = pd.read_csv(run / "scores.csv")
+    assert len(scores) == 2 * 2
+    assert scores["chosen"].all()
+    peers = peer_table(pd.read_csv(run / "peers.csv"))
+    assert list(peers.index) == [AALEN_JOHANSEN, ONE_LEAF, CAUSE_COX, TREE]
+    assert peers.loc[TREE, "ibs:relapse"] < peers.loc[AALEN_JOHANSEN, "ibs:relapse"]
+    held_out = pd.read_csv(run / "held_out.csv")
+    assert len(held_out) == 160
+    assert sum(name.endswith(":death") for name in held_out) == sum(
+        name.endswith(":relapse") for name in held_out
+    )
+    assert (run / "figures" / "incidence.png").stat().st_size > 5000
     assert sstorch(monkeypatch, *typed) == 0
     assert "holds this very run" in capsys.readouterr().out
+    main([str(run)], report_of_run)
+    page = (run / "report" / "report.md").read_text()
+    for said in ("Concordance of relapse on rows left out", "cause-specific Cox", "incidence of death"):
+        assert said in page
     assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "trainer=nodec") == 2
     assert "trainer is not used where causes compete" in capsys.readouterr().err
-    study = [f"study.folder={tmp_path / 'study'}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}"]
-    assert sstorch(monkeypatch, *typed[:5], *study) == 2
-    assert "cohort has competing causes, and models of a study know one event" in capsys.readouterr().err
 
 
-def test_folds_have_all_causes(table: pd.DataFrame) -> None:
-    data = SurvivalData(table[["age", "size"]], (table["days"], table["status"]), causes="auto")
-    fold = cause_folds(data, 4, 0)
-    shares = pd.crosstab(fold, data.cause)
-    assert (shares.max() - shares.min() <= 1).all()
-    few = np.where((data.cause == 2) & (np.cumsum(data.cause == 2) > 3), 0, data.cause)
-    rare = SurvivalData(table[["age", "size"]], (table["days"], few), causes="auto")
-    with pytest.raises(DataError, match="cause 2 has 3 events, too few for 4 folds"):
-        cause_folds(rare, 4, 0)
-    with pytest.raises(ConfigError, match="at least 2"):
-        cause_folds(data, 1, 0)
+def test_study_of_causes_has_scores_of_each_cause(
+    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "study"
+    study = [
+        f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
+        "+study.soft_trees.tree={leaf: exponential, depth: 1}", "+study.searches.search={}",
+        "+study.baselines.sst={baseline: surtree, depth: 1}",
+    ]  # fmt: skip
+    typed = [*_typed(table, tmp_path), *study]
+    assert sstorch(monkeypatch, *typed, "study.models=[tree,kaplan_meier,sst]") == 0
+    assert "IBS relapse" in capsys.readouterr().out
+    results = ResultStore(folder).table()
+    test = results[results["part"] == "test"].set_index(["model", "fold", "metric"])["value"]
+    data = _data(table)
+    folds = make_folds(data, 2, 0)
+    train, rows = data.subset(folds != 1), data.subset(folds == 1)
+    plain = AalenJohansen().fit(train, Schema.of(data.frame))
+    expected = metrics.evaluate(plain, train, rows, metrics=["ibs"])["value"]
+    assert test["kaplan_meier", 1, "ibs:death"] == pytest.approx(expected["death", "ibs"], rel=1e-12)
+    assert np.isnan(test["tree", 1, "c_groups"])
+    assert test["tree", 1, "n_groups"] >= 1
+    assert {name for _, _, name in test.index if ":" in name} == {
+        f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
+    }
+    assert sstorch(monkeypatch, *typed, "study.models=[sst_po]") == 2
+    assert "sst_po: init is not used where causes compete" in capsys.readouterr().err
+    assert sstorch(monkeypatch, *typed, "study.models=[search]") == 2
+    assert "search: y has competing causes" in capsys.readouterr().err
 
 
-def test_scores_are_of_rows_left_out(table: pd.DataFrame) -> None:
-    data = SurvivalData(table[["age", "size"]], (table["days"], table["status"]), causes="auto")
-    result = cross_validate_causes(CompetingRisksTree(1, "exponential"), data, 2, 0)
-    table_of_means = result.table()
-    assert list(table_of_means.columns) == ["c_wolbers", "c_cause_specific", "ibs"]
-    assert (table_of_means.xs("tree", level="model")["c_wolbers"] > 0.6).all()
-    assert (table_of_means.xs("aalen_johansen", level="model")["c_wolbers"] == 0.5).all()
+def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
+    data = _data(table)
+    estimator = CompetingRisksTree(1, "exponential")
+    result = cross_validate(estimator, data, 2, 0)
+    assert list(result.score_names)[:3] == ["c_cause_specific:relapse", "c_wolbers:relapse", "ibs:relapse"]
+    folds = make_folds(data, 2, 0)
+    np.testing.assert_array_equal(folds, result.folds)
+    train, test = data.subset(folds != 0), data.subset(folds == 0)
+    tree = CompetingRisksTree(1, "exponential").fit_data(train, Schema.of(data.frame))
+    expected = metrics.evaluate(tree, train, test)["value"]
+    own = result.scores[(result.scores["fold"] == 0) & (result.scores["part"] == "test")].iloc[0]
+    for cause in data.cause_names:
+        for name in ("c_wolbers", "c_cause_specific", "ibs"):
+            assert own[f"{name}:{cause}"] == pytest.approx(expected[cause, name], rel=1e-9)
+    assert own["log_likelihood"] == pytest.approx(tree.log_likelihood(test.frame, test.y), rel=1e-9)
+    peers = peer_table(score_run(result, estimator, data))
+    assert (peers.loc[AALEN_JOHANSEN, ["c_wolbers:relapse", "c_wolbers:death"]] == 0.5).all()
+    table_of_rows = result.held_out(data)
+    inside, times = folds == 0, [float(name[2:-7]) for name in table_of_rows if name.endswith(":death")]
+    found = table_of_rows.loc[inside, [f"F({time:g}):death" for time in times]]
+    np.testing.assert_allclose(found, tree.predict_cumulative_incidence(test.frame, times)[:, 1], rtol=1e-9)
+
+
+def test_estimator_is_chosen_by_the_outcome(table: pd.DataFrame) -> None:
+    tree, data = SoftSurvivalTree(1), _data(table)
+    assert isinstance(estimator_for(data, tree, "auto"), CompetingRisksTree)
+    assert estimator_for(data.of_cause("death"), tree, "auto") is tree
+    with pytest.raises(DataError, match="y has competing causes"):
+        cross_validate(tree, data, 2)
+
+
+def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:
+    data = _data(table).with_sensitive(np.where(np.arange(160) % 2, "f", "m"))
+    result = cross_validate(CompetingRisksTree(0, "exponential"), data, 2, 0)
+    test = result.scores[(result.scores["fold"] == 1) & (result.scores["part"] == "test")].iloc[0]
+    inside, tree = data.subset(result.folds == 1), result.trees[1]
+    tau = float(np.quantile(data.subset(result.folds != 1).time, 0.8))
+    for label in ("f", "m"):
+        rows = inside.subset(inside.groups.codes == inside.groups.labels.index(label))
+        survival = tree.predict_survival_function(rows.frame, [tau]).mean()
+        observed = metrics.KaplanMeierBand.fit((rows.time, rows.event)).at([tau]).value[0]
+        assert test[f"calibration:{label}"] == pytest.approx(survival - observed, abs=1e-9)
 
 
 def test_parameters_go_from_one_tree_to_the_other() -> None:

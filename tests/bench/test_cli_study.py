@@ -350,7 +350,7 @@ def test_launchers_compose(launcher: str) -> None:
         (["study.datasets=[gbsg2]"], "dataset=csv dataset.path="),
         (["+study.soft_trees.po.fairness=l2"], "study.soft_trees.po: a study has no sensitive groups"),
         (["device.name=cuda:99", "study.models=[kaplan_meier]"], "torch sees"),
-        (["dataset.entry=a", "study.models=[kaplan_meier]"], "kaplan_meier: the baseline takes every row as"),
+        (["dataset.entry=a", "study.models=[rsf]"], "rsf: the baseline takes every row as"),
     ],
 )
 def test_a_study_refuses_what_would_be_ignored_or_never_end(

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.ridge_cox import RidgeCox, fit_ridge_cox
@@ -90,8 +90,10 @@ def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> 
 def test_which_models_can_stand_beside(small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, regression = SoftSurvivalTree(2), SoftSurvivalTree(0)
     assert peers_of(small_data, regression) == [KAPLAN_MEIER, COX]
-    late = SurvivalData(small_data.frame, (small_data.time, small_data.event), entry=0.5 * small_data.time)
-    assert peers_of(late, tree, forest=True) == [ONE_LEAF]
+    late = SurvivalData(
+        small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
+    )
+    assert peers_of(late, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF]
     many = small_data.subset(np.arange(5001) % len(small_data))
     assert FOREST not in peers_of(many, tree, forest=True)
     with monkeypatch.context() as patch:

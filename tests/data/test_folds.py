@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sstorch.data import stratified_folds
+from sstorch import Surv, SurvivalData
+from sstorch.data import folds_of, stratified_folds
+from sstorch.data.folds import one_by_one, split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 
 
@@ -42,3 +44,53 @@ def test_refusals():
         stratified_folds([1, 0, 1], 1, 0)
     with pytest.raises(DataError, match="one boolean"):
         stratified_folds([1, 2, 1], 2, 0)
+
+
+def _causes(cause, **parts):
+    n = len(cause)
+    return SurvivalData(
+        np.arange(n)[:, None] % 7, Surv(np.arange(1.0, n + 1), cause, causes=("a", "b"), **parts)
+    )
+
+
+def test_causes_are_spread_evenly():
+    data = _causes(np.random.default_rng(0).integers(0, 3, 160))
+    counts = np.array(
+        [np.bincount(data.cause[folds_of(data, 4, 0) == fold], minlength=3) for fold in range(4)]
+    )
+    assert (np.ptp(counts, axis=0) <= 1).all()
+    rare = _causes(np.r_[np.ones(20), 2, 2, 2, np.zeros(20)])
+    with pytest.raises(DataError, match="cause b has 3 events in 43 rows, too few for 4 folds"):
+        folds_of(rare, 4, 0)
+    with pytest.raises(ConfigError, match="at least 2"):
+        folds_of(data, 1, 0)
+
+
+def test_subjects_with_causes_stay_together():
+    person, draws = np.repeat(np.arange(60), 2), np.random.default_rng(1)
+    start, stop = np.tile([0.0, 1.0], 60), np.tile([1.0, 2.0], 60) + 0.01 * np.arange(120)
+    cause = np.where(np.arange(120) % 2, draws.integers(0, 3, 120), 0)
+    start[1::2] = stop[::2]
+    y = Surv(stop, cause, entry=start, id=person, causes=("a", "b"))
+    folds = folds_of(SurvivalData(draws.normal(size=(120, 1)), y), 3, 0)
+    assert (folds[::2] == folds[1::2]).all()
+    for k in (1, 2):
+        assert np.ptp(np.bincount(folds[cause == k], minlength=3)) <= 1
+
+
+def test_models_are_trained_outside_and_scored_inside():
+    data = SurvivalData(np.arange(30.0)[:, None] / 7, (np.arange(1.0, 31) % 11 + 1, np.arange(30) % 2))
+    folds = folds_of(data, 3, 0)
+    seen = []
+
+    def fit(rows):
+        seen.append(set(rows.frame["x0"]))
+        return float(rows.frame["x0"].mean())
+
+    scores = train_outside_score_inside(
+        split(data, folds), one_by_one(fit), lambda fold, mean: (fold.number, fold.test.frame["x0"] - mean)
+    )
+    for number, errors in scores:
+        inside = set(data.frame["x0"][folds == number])
+        assert not seen[number] & inside
+        assert sorted(errors + np.mean(list(seen[number]))) == pytest.approx(sorted(inside))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
 from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, Surv, SurvivalData
-from sstorch.bench.competing_risks import cross_validate_causes
+from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
     KaplanMeier,
@@ -357,8 +357,8 @@ def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
 def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():
     x, time, event, entry = _late_rows(150)
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
-    data = SurvivalData(x[:, None], Surv(time, cause, causes="auto", entry=entry))
-    with pytest.warns(DataWarning, match="rows entered late: likelihood and cause-specific concordance"):
-        result = cross_validate_causes(CompetingRisksTree(depth=0), data, n_folds=2)
-    assert result.scores["c_cause_specific"].notna().all()
-    assert result.scores[["ibs", "c_wolbers"]].isna().all(axis=None)
+    data = SurvivalData(x[:, None], Surv(time, cause, entry=entry, causes="auto"))
+    with pytest.warns(DataWarning, match="rows entered late: likelihood and concordance"):
+        scores = cross_validate(CompetingRisksTree(depth=0), data, n_folds=2).scores
+    assert scores[["c_cause_specific:1", "c_cause_specific:2", "log_likelihood"]].notna().all(axis=None)
+    assert scores[["ibs:1", "ibs:2", "c_wolbers:1", "c_wolbers:2"]].isna().all(axis=None)

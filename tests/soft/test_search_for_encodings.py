@@ -92,14 +92,14 @@ def test_growing_keeps_encodings_and_roughness_of_each_leaf(
     favourite = {"weibull": ("spline(4)", 1e-1), "exponential": ("log", 0.0)}
     levels: dict[int, set[tuple[object, ...]]] = {}
 
-    def scores(_: FoldSearch, level: list[Any]) -> tuple[np.ndarray, ...]:
+    def scores(_: FoldSearch, level: list[Any]) -> tuple[Any, ...]:
         levels[level[0].depth] = {(own.leaf, str(own.numeric), own.roughness) for own in level}
         values = [
             own.depth + 0.5 * (((str(own.numeric), own.roughness) == favourite[own.leaf]) == (own.depth == 0))
             for own in level
         ]
         folds = np.repeat(np.array(values)[:, None], 2, axis=1)
-        return np.stack([folds, folds, folds]), np.zeros(len(level))
+        return np.stack([folds, folds, folds]), np.zeros(len(level)), [[]] * len(level)
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)

@@ -24,7 +24,7 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray, list[list[None]]]:
     return data.time, data.event
 
 
@@ -103,14 +103,15 @@ def _scripted(
     """Scores by family instead of training; of groups, those with so many columns are better than others."""
     seen: list[list[Candidate]] = []
 
-    def script(self: FoldSearch, level: list[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+    def script(self: FoldSearch, level: list[Candidate]) -> tuple[np.ndarray, np.ndarray, list[list[None]]]:
         seen.append(level)
         worse = [own.family == "groups" and own.gate_features != columns for own in level]
         folds = np.array([scores[own.family] for own in level]) - 0.1 * np.array(worse)[:, None]
         groups = np.array([np.full(3, np.nan if own.depth == 0 else 0.7) for own in level])
-        return np.stack([folds, folds, groups]), np.zeros(len(level))
+        return np.stack([folds, folds, groups]), np.zeros(len(level)), [[]] * len(level)
 
     monkeypatch.setattr(FoldSearch, "_scores", script)
+    monkeypatch.setattr(FoldSearch, "validate_groups", lambda *_: None)
     return seen
 
 
@@ -201,6 +202,18 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     pd.testing.assert_frame_equal(again.families_, found.families_)
     np.testing.assert_array_equal(again.apply(small_data.frame), found.apply(small_data.frame))
+
+
+def test_group_validation_of_a_search_trains_nothing_again(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("trees of the folds are trained a second time")
+
+    monkeypatch.setattr("sstorch.soft.group_validation.train_batch", fail)
+    lists = GROUPS | {"depth": 1, "gate_features": 1, "fused": math.inf}
+    found = SoftSurvivalTreeCV(**lists).fit(small_data.frame, _y(small_data))
+    assert found.tree_.group_validation_.n_folds == 3
 
 
 def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp_path: Path) -> None:

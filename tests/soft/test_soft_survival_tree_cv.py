@@ -260,11 +260,11 @@ def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
     favourite = {0: 1e-5, 1: 1e-5, 2: 1e-4, 3: 1e-3, 4: 1e-3}
     levels: dict[int, set[float]] = {}
 
-    def scores(_: FoldSearch, level: list[Any]) -> tuple[np.ndarray, ...]:
+    def scores(_: FoldSearch, level: list[Any]) -> tuple[Any, ...]:
         levels[level[0].depth] = {own.gate_ridge for own in level}
         values = [own.depth + 0.5 * (own.gate_ridge == favourite[own.depth]) for own in level]
         folds = np.repeat(np.array(values)[:, None], 2, axis=1)
-        return np.stack([folds, folds, folds]), np.zeros(len(level))
+        return np.stack([folds, folds, folds]), np.zeros(len(level)), [[]] * len(level)
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)

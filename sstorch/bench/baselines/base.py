@@ -19,6 +19,7 @@ from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.installing import install_extra, pip_install
 from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.turnbull import TurnbullCurve
 
 # Largest rise of a curve that is taken for rounding; some packages predict in float32.
 _ROUNDING = 1e-5
@@ -74,7 +75,7 @@ class Baseline(ABC):
 
     name: ClassVar[str]
     packages: ClassVar[tuple[Requirement, ...]] = ()
-    # What it can honour beside times and events: "entry", "intervals".
+    # What it supports beside times and events: "entry", "weights", "intervals".
     knows: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:
@@ -115,12 +116,13 @@ class Baseline(ABC):
         Raises:
             DataError: the rows have weights, or entry times or intervals that it does not know.
         """
-        if np.ptp(rows.sample_weight) > 0:
-            raise DataError("baselines take every row alike: no weights")
+        rows.check_causes(False)
+        if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
+            raise DataError("the baseline does not support weights; kaplan_meier does")
         if rows.entry.any() and "entry" not in self.knows:
             raise DataError(
-                "the baseline takes every row as observed from time zero, and some entered "
-                "later; weibull_aft, log_logistic_aft and cox_time_varying know entry"
+                "the baseline takes every row as observed from time zero, and some entered later; "
+                "kaplan_meier, weibull_aft, log_logistic_aft and cox_time_varying support entry"
             )
         if "intervals" not in self.knows:
             rows.refuse_intervals()
@@ -207,6 +209,18 @@ class OneCurve:
 
 
 @dataclass(frozen=True)
+class EvenCurve:
+    """Turnbull's curve, which all rows share."""
+
+    curve: TurnbullCurve
+    schema: Schema  # of the columns that rows must have
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """See :class:`~sstorch.bench.baselines.base.Curves`."""
+        return np.tile(self.curve.at(check_times(times)), (len(self.schema.frame_of(X)), 1))
+
+
+@dataclass(frozen=True)
 class BrokenLineCurves:
     """Curves that are straight between knots, 1 at time zero, constant beyond the last knot."""
 
@@ -270,11 +284,27 @@ class BreslowBaseline:
 
 @dataclass(frozen=True)
 class KaplanMeierBaseline(Baseline):
-    """Kaplan-Meier estimate of all training rows, without features."""
+    """Kaplan-Meier estimate of all training rows, without features; of interval-censored times Turnbull's.
+
+    It takes weights and, but for interval-censored times, entry times.
+    """
 
     name: ClassVar[str] = "kaplan_meier"
+    knows: ClassVar = ("entry", "weights", "intervals")
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OneCurve:
-        sets = risk_sets(train.time, train.event)
+    def check_rows(self, rows: SurvivalData) -> None:
+        """See :class:`Baseline`; interval-censored times with entry are not supported."""
+        super().check_rows(rows)
+        if rows.intervals is not None and rows.entry.any():
+            raise DataError(
+                "Turnbull's curve takes every row as observed from time zero, and some entered later"
+            )
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
+        if train.intervals is not None:
+            return EvenCurve(TurnbullCurve.fit(train.weighted_y), schema)
+        sets = risk_sets(
+            train.time, train.event, train.uneven_weight, train.entry if train.entry.any() else None
+        )
         survival = np.cumprod(1.0 - sets.n_events / sets.at_risk, dtype=np.float64)
         return OneCurve(sets.times, survival, schema)

@@ -13,7 +13,13 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.bench.baselines.base import Baseline, Encoder, Requirement, check_range
+from sstorch.bench.baselines.base import (
+    Baseline,
+    Encoder,
+    KaplanMeierBaseline,
+    Requirement,
+    check_range,
+)
 from sstorch.data import Schema, SurvivalData
 
 HAZARDOUS = Requirement("hazardous", "hazardous", "sstorch[oracles]")
@@ -56,15 +62,35 @@ class StepIncidences:
         return np.asarray(np.concatenate([zero, values], axis=2)[..., at])
 
 
+def model_for(baseline: Baseline, data: SurvivalData) -> Baseline | AalenJohansen | CauseSpecific:
+    """The model that a baseline is for the type of an outcome.
+
+    Args:
+        baseline: of one event.
+        data: rows.
+
+    Returns:
+        The baseline itself; where causes compete a :class:`CauseSpecific` model of it, or the estimate of
+        Aalen and Johansen in place of that of Kaplan and Meier.
+    """
+    if data.outcome_type.causes is None:
+        return baseline
+    return AalenJohansen() if isinstance(baseline, KaplanMeierBaseline) else CauseSpecific(baseline)
+
+
 @dataclass(frozen=True)
 class AalenJohansen:
-    """The estimate of Aalen and Johansen in the training rows, the same for everybody."""
+    """The estimate of Aalen and Johansen in the training rows, the same for all rows."""
 
     name: ClassVar[str] = "aalen_johansen"
 
+    def check_rows(self, rows: SurvivalData) -> None:
+        """Any rows with causes can be used."""
+        rows.check_causes(True)
+
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
         """Estimate the incidences; ``seed`` is not read."""
-        jumps = np.unique(train.time[train.event])
+        jumps = train.event_times
         curves = metrics.aalen_johansen(train.weighted_y, jumps)
 
         def values(X: object) -> FloatArray:
@@ -95,9 +121,13 @@ class CauseSpecific:
         """Of the survival models, and what is made of them."""
         return f"cause_specific_{self.baseline.name}"
 
+    def check_rows(self, rows: SurvivalData) -> None:
+        """Raise a DataError for rows that the model of each cause does not support."""
+        self.baseline.check_rows(rows.of_cause(1))
+
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
         """Fit a model of every cause."""
-        jumps = np.unique(train.time[train.event])
+        jumps = train.event_times
         models = [self.baseline.fit(train.of_cause(name), schema, seed) for name in train.cause_names]
 
         def values(X: object) -> FloatArray:

@@ -8,7 +8,7 @@ depths 1 and 2, SkSurv, RPART and CTree at depths 2 to 5, means over 5 folds x 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -44,13 +44,21 @@ _BY_REQUEST = frozenset({OBJECTIVE})
 
 
 def measure_of(name: str) -> Metric:
-    """The metric of a name; one that is not in the registry has no direction."""
-    return METRICS.get(name) or Metric(name, name, name, None)
+    """The metric of a name; one that is not in the registry has no direction.
+
+    A name such as ``"ibs:relapse"`` is that of a metric of one competing cause.
+    """
+    of, _, cause = name.partition(":")
+    known = METRICS.get(of) or Metric(of, of, of, None)
+    if not cause:
+        return known
+    return replace(known, name=name, title=f"{known.title}, {cause}", short=f"{known.short} {cause}")
 
 
 def in_order(names: set[str]) -> list[str]:
     """Names of metrics: those known here in their order, then the others by name."""
-    return [name for name in METRICS if name in names] + sorted(names - set(METRICS))
+    places = {name: place for place, name in enumerate(METRICS)}
+    return sorted(names, key=lambda name: (places.get(name.partition(":")[0], len(places)), name))
 
 
 def by_default(names: set[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The report of one run: rows, tree, groups, scores beside plain models, calibration, and a model card."""
+"""The report of one run: rows, tree, groups, scores of it and of other models, calibration, a model card."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import torch
 from matplotlib.figure import Figure
 
 from sstorch import metrics
-from sstorch._types import IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
-from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, SCORES, TREE, peer_table
+from sstorch.bench.cross_validation import Tree
+from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, TREE, peer_table
 from sstorch.bench.report.results import measure_of
+from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import (
@@ -36,9 +38,9 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
-from sstorch.plots import plot_calibration, plot_groups, plot_soft_tree
+from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
-from sstorch.soft import SoftSurvivalTree
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 from sstorch.soft.groups import interval_text
 from sstorch.soft.model_card import LIMITS
 
@@ -65,7 +67,7 @@ class Run:
 
     name: str
     data: SurvivalData
-    model: SoftSurvivalTree
+    model: Tree
     held_out: pd.DataFrame
     peers: pd.DataFrame | None
     config: Mapping[str, Any]
@@ -86,13 +88,25 @@ class Run:
         return f"{time:.4g}{self.in_unit}"
 
 
+def _kind(model: Tree) -> str:
+    """Depth and leaves of a tree, in words; of competing causes the leaves of each."""
+    families = [tree.module_.family.name for tree in _of_causes(model).values()]
+    named = families[0] if len(set(families)) == 1 else " and ".join(families)
+    return f"depth {depth_of(model)}, {named} leaves"
+
+
+def _of_causes(model: Tree) -> Mapping[str, SoftSurvivalTree]:
+    """The tree of each competing cause by name, or the tree of the one event."""
+    return model.trees_ if isinstance(model, CompetingRisksTree) else {"": model}
+
+
 def run_report(run: Run) -> Document:
     """The whole report; the same run gives the same report."""
     data, model = run.data, run.model
     share = 100 * data.n_events / len(data)
     subtitle = (
         f"{len(data)} rows, {data.n_events} events ({share:.0f} %), {len(data.feature_names)} columns; "
-        f"depth {model.module_.topology.depth}, {model.module_.family.name} leaves"
+        f"{_kind(model)}"
     )
     sections = [
         _summary(run),
@@ -111,21 +125,52 @@ def run_report(run: Run) -> Document:
 
 def _summary(run: Run) -> Section:
     """What a reader must know, in a few sentences."""
-    model, items = run.model, [_verdict_of_groups(run)]
+    items = [_verdict_of_groups(run)]
     if run.peers is not None:
-        items.append(_verdict_of_scores(run.peers))
-    return Section(
-        "In short", [Bullets(items), Paragraph("The groups:"), Bullets(model.describe().splitlines())]
-    )
+        items += _verdicts_of_scores(run.peers)
+    groups = Bullets(_group_lines(run.model))
+    return Section("In short", [Bullets(items), Paragraph("The groups:"), groups])
+
+
+def _group_lines(model: Tree) -> list[str]:
+    """A line for each group; where causes compete with the predicted incidence of each."""
+    if not isinstance(model, CompetingRisksTree):
+        return model.describe().splitlines()
+    lines = []
+    for leaf, counts, told in _group_cells(model):
+        values = ", ".join(f"{name} {number(mean)}" for name, (mean, _) in told.items())
+        lines.append(f"group {leaf}: {counts[0]} rows; predicted incidence {values}")
+    return lines
+
+
+def _group_cells(
+    model: CompetingRisksTree,
+) -> list[tuple[int, list[int], dict[str, tuple[float, float]]]]:
+    """Of each group its number, rows and events of each cause, and incidences, predicted and observed."""
+    table = model.group_table_
+    horizons = [name for name in table[model.causes_[0]].columns.astype(str) if name.startswith("F(")]
+    found = []
+    for place, leaf in enumerate(table.index):
+        rows, columns = [int(table["", "rows"].iloc[place])], {}
+        for cause in model.causes_:
+            own = table[cause].iloc[place]
+            rows.append(int(own["events"]))
+            for name in horizons:
+                columns[f"{cause} {name}"] = float(own[name]), float(own[f"AJ {name}"])
+        found.append((int(leaf), rows, columns))
+    return found
 
 
 def _verdict_of_groups(run: Run) -> str:
     found = vars(run.model).get("group_validation_")
+    if found is None and depth_of(run.model):
+        why = "causes compete" if run.data.causes is not None else "times are interval-censored"
+        return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
     if found is None:
         return "The tree is one leaf, a regression: it makes no groups."
     p = "p < .0001" if found.p_value < 1e-4 else f"p = {found.p_value:.4f}"
-    told = (
-        f"log-rank {p} over {found.n_folds} folds, concordance of the groups alone {number(found.c_groups)}"
+    told = f"log-rank {p} over {found.n_folds} folds" + (
+        "" if np.isnan(found.c_groups) else f", concordance of the groups alone {number(found.c_groups)}"
     )
     if found.differ:
         return f"On rows that the gates were not placed on, the groups differ: {told}."
@@ -134,17 +179,23 @@ def _verdict_of_groups(run: Run) -> str:
     )
 
 
-def _verdict_of_scores(peers: pd.DataFrame) -> str:
+def _verdicts_of_scores(peers: pd.DataFrame) -> list[str]:
+    """The main score of the tree and of the others: concordance, of each cause, or the Brier score."""
     table = peer_table(peers)
-    own = float(table["c_harrell"][TREE])
-    others = table["c_harrell"].drop(TREE).dropna()
-    best = others.sort_values(ascending=False, kind="stable")
-    beside = ", ".join(f"{name} {number(float(value))}" for name, value in best.items())
-    return (
-        f"Concordance on rows left out: {number(own)}; beside it {beside}."
-        if beside
-        else (f"Concordance on rows left out: {number(own)}.")
-    )
+    names = [str(name) for name in table]
+    headline = [name for name in names if "headline" in measure_of(name).tags]
+    main = [name for name in headline if measure_of(name).higher_is_better] or headline[:1]
+    texts = []
+    for name in main:
+        measure, cause = measure_of(name), name.partition(":")[2]
+        own, others = float(table[name][TREE]), table[name].drop(TREE).dropna()
+        best = others.sort_values(ascending=not measure.higher_is_better, kind="stable")
+        beside = ", ".join(f"{model} {number(float(value))}" for model, value in best.items())
+        title = "Concordance" if measure.higher_is_better else "Integrated Brier score"
+        title += f" of {cause}" * bool(cause)
+        text = f"{title} on rows left out: {number(own)}"
+        texts.append(f"{text}; beside it {beside}." if beside else f"{text}.")
+    return texts
 
 
 # ---------------------------------------------------------------------- the rows
@@ -152,23 +203,38 @@ def _verdict_of_scores(peers: pd.DataFrame) -> str:
 
 def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
-    reverse = None
-    if not data.event.all():
-        censored = Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)
-        reverse = KaplanMeierBand.fit(censored)
-    followed = math.inf if reverse is None else float(reverse.quantile().value)
-    median, *limits = (float(part) for part in _kaplan_meier(data).quantile())
-    survival = f"{interval_text(median, *limits)}{run.in_unit}" if math.isfinite(median) else "not reached"
+    survival = _median_text(data, run.in_unit)
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
-        ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
-        (
-            "median follow-up (reverse Kaplan-Meier)",
-            run.unit_of(followed) if math.isfinite(followed) else "not reached",
-        ),
-        ("median survival (Kaplan-Meier, 95 %)", survival),
     ]
+    if data.causes is not None:
+        counts = np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
+        facts += [
+            (f"events of {name}", str(count)) for name, count in zip(data.cause_names, counts, strict=True)
+        ]
+    if data.intervals is not None:
+        bounds = np.concatenate([data.intervals.lower, data.intervals.upper])
+        last = float(bounds[np.isfinite(bounds)].max())
+        facts += [
+            ("bounds", f"{bounds.min():.4g} to {run.unit_of(last)}"),
+            ("median survival (Turnbull)", survival),
+        ]
+    else:
+        followed = math.inf
+        if not data.event.all():
+            followed = float(
+                KaplanMeierBand.fit(Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)).quantile().value
+            )
+        until = "median survival" if data.causes is None else "median time to any event"
+        facts += [
+            ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
+            (
+                "median follow-up (reverse Kaplan-Meier)",
+                run.unit_of(followed) if math.isfinite(followed) else "not reached",
+            ),
+            (f"{until} (Kaplan-Meier, 95 %)", survival),
+        ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("rows that entered late", str(late)))
     if data.n_moved:
@@ -184,8 +250,27 @@ def _rows(run: Run) -> Section:
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
-    """Kaplan-Meier of some rows, with their weights and entry times."""
-    return KaplanMeierBand.fit(data.weighted_y)
+    """Kaplan-Meier of some rows, with their weights and entry times; of any event where causes compete."""
+    return KaplanMeierBand.fit(data.weighted_y.any_cause())
+
+
+def _median_text(data: SurvivalData, in_unit: str = "") -> str:
+    """Median by Kaplan-Meier with its limits of 95 %, or by Turnbull without; with the unit, if given."""
+    if data.intervals is not None:
+        middle = metrics.TurnbullCurve.fit(data.weighted_y).quantile()
+        text = f"{middle:.4g}"
+    else:
+        middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
+        text = interval_text(middle, *limits)
+    return f"{text}{in_unit}" if math.isfinite(middle) else "not reached"
+
+
+def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
+    """Survival at some times by Kaplan-Meier or Turnbull, nan after the follow-up."""
+    if data.intervals is not None:
+        curve = metrics.TurnbullCurve.fit(data.weighted_y)
+        return np.where(times <= curve.follow_up, curve.at(times), np.nan)
+    return np.where(times <= data.time.max(), _kaplan_meier(data).at(times).value, np.nan)
 
 
 def _columns_table(run: Run) -> Table:
@@ -221,7 +306,8 @@ def _columns_table(run: Run) -> Table:
             cells = (Cell(_share(int(others[part].sum()), int(part.sum()))) for part in parts)
             rows.append([Cell(label), *cells])
     header = ["column", f"all ({len(frame)})", *(f"group {k} ({(leaf == k).sum()})" for k in order)]
-    caption = "All rows, and those of each group of the tree, from the longest survival to the shortest."
+    order_text = "" if run.data.causes is not None else ", from the longest survival to the shortest"
+    caption = f"All rows, and those of each group of the tree{order_text}."
     return Table(caption if len(order) > 1 else "", header[: len(parts) + 1], rows)
 
 
@@ -237,9 +323,11 @@ def _share(count: int, total: int) -> str:
     return f"{count} ({100 * count / total:.0f} %)" if total else ABSENT
 
 
-def _by_survival(model: SoftSurvivalTree, leaf: IntArray) -> list[int]:
-    """The groups that have rows, as the tree's texts have them: those that live longest first."""
+def _by_survival(model: Tree, leaf: IntArray) -> list[int]:
+    """The groups that have rows, as the tree's texts have them: those with the longest survival first."""
     present = set(np.unique(leaf).tolist())
+    if isinstance(model, CompetingRisksTree):
+        return sorted(present)
     order = [int(line.split(":")[0].split()[1]) for line in model.describe().splitlines()]
     return [number for number in order if number in present]
 
@@ -251,6 +339,8 @@ def _tree(run: Run) -> Section:
     model, data = run.model, run.data
     leaf = model.apply(data.frame)
     gates = len(np.unique(leaf)) > 1
+    if isinstance(model, CompetingRisksTree):
+        return Section("The tree" if gates else "The model", [Code(model.summary())])
     picture = Picture(
         "tree",
         detached(plot_soft_tree(model, data.frame)),
@@ -263,15 +353,52 @@ def _tree(run: Run) -> Section:
     return Section("The tree", [picture, Code(model.export_text()), Section("In full", [whole], folded=True)])
 
 
-def _groups(run: Run) -> Section | None:
-    model, data = run.model, run.data
-    leaf = model.apply(data.frame)
+def _incidences(run: Run, model: CompetingRisksTree) -> Section:
+    """Incidences of the causes in each group."""
+    groups, data = _group_cells(model), run.data
     picture = Picture(
         "groups",
-        detached(plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)),
-        "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
-        "curves over it, and how many rows are still observed. The gates were placed on these rows, which "
-        "makes groups look further apart than they are.",
+        detached(plot_incidence(model, data.frame, data.y, sample_weight=data.sample_weight)),
+        "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines are "
+        "those of Aalen and Johansen. The gates were placed on these rows, which makes groups look further "
+        "apart than they are.",
+        f"Cumulative incidences in {len(groups)} groups",
+    )
+    rows = [
+        [
+            Cell(f"group {leaf}"),
+            *(Cell(str(count)) for count in counts),
+            *(Cell(number(mean), f"AJ {number(observed)}") for mean, observed in told.values()),
+        ]
+        for leaf, counts, told in groups
+    ]
+    header = ["", "rows", *model.causes_, *groups[0][2]]
+    caption = (
+        "Events of each cause; F(t) is predicted cumulative incidence, mean over the rows, with that of "
+        "Aalen and Johansen in small print."
+    )
+    return Section("The groups" if len(rows) > 1 else "Incidence", [picture, Table(caption, header, rows)])
+
+
+def _groups(run: Run) -> Section | None:
+    model, data = run.model, run.data
+    if isinstance(model, CompetingRisksTree):
+        return _incidences(run, model)
+    leaf = model.apply(data.frame)
+    curve = "Kaplan-Meier" if data.intervals is None else "Turnbull's curve"
+    if data.intervals is None:
+        figure = detached(plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight))
+        text = (
+            "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
+            "curves over it, and how many rows are still observed."
+        )
+    else:
+        figure = detached([plot_survival_by_leaf(model, data.frame)])
+        text = "Predicted survival of every row, in the colour of its group, and the mean of each group."
+    picture = Picture(
+        "groups",
+        figure,
+        f"{text} The gates were placed on these rows, which makes groups look further apart than they are.",
         f"Survival curves of {len(np.unique(leaf))} groups",
     )
     times = round_horizons(model.event_times_, model.time_unit_)
@@ -279,21 +406,22 @@ def _groups(run: Run) -> Section | None:
     rows = []
     for number_ in _by_survival(model, leaf):
         inside = leaf == number_
-        band = _kaplan_meier(data.subset(inside))
-        observed = np.where(times <= data.time[inside].max(), band.at(times).value, np.nan)
+        part = data.subset(inside)
+        observed, mark = _observed(part, times), "KM" if data.intervals is None else "NPMLE"
         means = np.average(predicted[inside], axis=0, weights=data.sample_weight[inside])
         cells = [
-            Cell(number(float(mean)), f"KM {number(float(value))}")
+            Cell(number(float(mean)), f"{mark} {number(float(value))}")
             for mean, value in zip(means, observed, strict=True)
         ]
-        median = interval_text(*(float(part) for part in band.quantile()))
+        median = _median_text(part)
         counts = str(inside.sum()), str(data.event[inside].sum())
         rows.append([Cell(f"group {number_}"), *map(Cell, (*counts, median)), *cells])
     median_name = f"median,{run.in_unit}" if run.in_unit else "median"
     header = ["", "rows", "events", median_name, *(f"S({time:g})" for time in times)]
+    limits_text = " with limits of 95 %" if data.intervals is None else ""
     caption = (
-        "Median by Kaplan-Meier with limits of 95 %; S(t) is predicted survival, mean over the rows, with "
-        "Kaplan-Meier in small print."
+        f"Median by {curve}{limits_text}; S(t) is predicted survival, mean over the rows, with {curve} in "
+        "small print."
     )
     return Section("The groups" if len(rows) > 1 else "Survival", [picture, Table(caption, header, rows)])
 
@@ -305,7 +433,7 @@ def _scores(run: Run) -> Section | None:
     if run.peers is None:
         return None
     table = peer_table(run.peers)
-    names = {name: measure_of(name) for name in SCORES}
+    names = {str(name): measure_of(str(name)) for name in table if name != "folds"}
     best = {
         name: (table[name].max() if measure.higher_is_better else table[name].min())
         for name, measure in names.items()
@@ -313,7 +441,7 @@ def _scores(run: Run) -> Section | None:
     rows = [
         [
             Cell("this tree" if model == TREE else str(model), _folds_note(int(row["folds"]), run)),
-            *(_score_cell(name, float(row[name]), best[name]) for name in SCORES),
+            *(_score_cell(name, float(row[name]), best[name]) for name in names),
         ]
         for model, row in table.iterrows()
     ]
@@ -327,7 +455,7 @@ def _scores(run: Run) -> Section | None:
         FOREST: "The random forest is that of scikit-survival, 100 trees.",
     }
     legend += [text for name, text in known.items() if name in table.index]
-    if FOREST not in table.index:
+    if FOREST not in table.index and run.data.causes is None and run.data.intervals is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
             "observed from time zero."
@@ -352,6 +480,8 @@ def _score_cell(name: str, value: float, best: float) -> Cell:
 def _calibration(run: Run) -> Section:
     """Observed against predicted survival of rows left out, at each time that they were predicted for."""
     data = run.data
+    if data.causes is not None or data.intervals is not None:
+        return _calibration_in_the_large(run)
     if data.entry.any():
         text = "Curves of calibration take every row as observed from time zero, and some entered later."
         return Section("Calibration on rows left out", [Paragraph(text)])
@@ -393,6 +523,24 @@ def _calibration(run: Run) -> Section:
     return Section("Calibration on rows left out", [picture, Bullets([*said, *undefined])])
 
 
+def _calibration_in_the_large(run: Run) -> Section:
+    """Mean predictions for rows left out and nonparametric estimates of the same rows."""
+    data, lines, predicted = run.data, list[str](), run.held_out
+    names = [str(name) for name in predicted if str(name).startswith(("S(", "F("))]
+    for name in names:
+        curve, _, cause = name.partition(":")
+        time = np.array([float(curve[2:-1])])
+        if data.causes is None:
+            estimate, what = float(_observed(data, time)[0]), "survival, Turnbull"
+        else:
+            place = data.causes.number(cause) - 1
+            found = metrics.aalen_johansen(data.weighted_y, time)
+            estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
+        mean = number(float(predicted[name].mean()))
+        lines.append(f"{run.unit_of(float(time[0]))}: {what} {number(estimate)}, mean predicted {mean}.")
+    return Section("Calibration on rows left out", [Bullets(lines)])
+
+
 # ---------------------------------------------------------------------- model card
 
 
@@ -401,11 +549,19 @@ def _card(run: Run) -> Section:
     model, data = run.model, run.data
     times = round_horizons(model.event_times_, model.time_unit_)
     last = run.unit_of(float(model.event_times_[-1]))
-    kind = f"depth {model.module_.topology.depth}, {model.module_.family.name} leaves"
     how = f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"
+    name, predicts = (
+        "soft survival tree",
+        "survival at any time, median and restricted mean time, risk, group",
+    )
+    if isinstance(model, CompetingRisksTree):
+        name, predicts = (
+            "competing risks tree",
+            "cumulative incidence of each cause at any time, survival, group",
+        )
     facts = [
-        ("model", f"soft survival tree, {kind}"),
-        ("predicts", "survival at any time, median and restricted mean time, risk, group"),
+        ("model", f"{name}, {_kind(model)}"),
+        ("predicts", predicts),
         ("trained on", f"{len(data)} rows of {run.name}, {data.n_events} events; {how}"),
         ("columns", ", ".join(data.feature_names)),
         ("times", f"up to {last}, the last event; beyond it curves are extrapolated"),
@@ -419,10 +575,13 @@ def _card(run: Run) -> Section:
     share = data.frame.isna().to_numpy().mean()
     if share:
         limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")
-    use = Code(
-        "from sstorch import SoftSurvivalTree\n"
-        'tree = SoftSurvivalTree.load("model")\n'
-        f"tree.predict_survival_function(rows, times={[float(f'{t:g}') for t in times]})\n\n"
-        "sstorch-predict RUN rows.csv --times " + " ".join(f"{t:g}" for t in times)
-    )
+    kind = type(model).__name__
+    grid = [float(f"{t:g}") for t in times]
+    lines = [f"from sstorch import {kind}", f'tree = {kind}.load("model")']
+    if isinstance(model, CompetingRisksTree):
+        lines.append(f"tree.predict_cumulative_incidence(rows, times={grid})")
+    else:
+        lines.append(f"tree.predict_survival_function(rows, times={grid})")
+        lines += ["", "sstorch-predict RUN rows.csv --times " + " ".join(f"{t:g}" for t in times)]
+    use = Code("\n".join(lines))
     return Section("Model card", [table, Section("Limits", [Bullets(limits)]), Section("Use", [use])])

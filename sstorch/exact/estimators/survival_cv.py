@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -14,7 +14,8 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer
-from sstorch.data import SurvivalData, stratified_folds
+from sstorch.data import Fold, SurvivalData, folds_of
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.search import answers
 from sstorch.exact.estimators.survival import (
@@ -143,20 +144,23 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         n_folds = check_integer("n_folds", self.n_folds, 2)
         seed = check_integer("random_state", self.random_state, 0)
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
-        self.folds_ = stratified_folds(data.event, n_folds, seed, data.person)
+        self.folds_ = folds_of(data, n_folds, seed)
         data = data.joined()
-        folds = stratified_folds(data.event, n_folds, seed, data.person)
-        searches = [settings.search(data.subset(folds != fold)) for fold in range(n_folds)]
-        candidates = _candidates(searches, self.choose)
-        scores, leaves = np.empty((len(candidates), n_folds)), np.empty((len(candidates), n_folds))
-        for fold, search in enumerate(searches):
-            rows = data.subset(folds == fold)
-            known: dict[tuple[int, int], tuple[float, int]] = {}
-            for number, candidate in enumerate(candidates):
-                size = _size(candidate, search)
-                if size not in known:
-                    known[size] = _score(search, size, rows, self.scoring)
-                scores[number, fold], leaves[number, fold] = known[size]
+        candidates = list[_Candidate]()
+
+        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
+            searches = [settings.search(rows) for rows in splits]
+            candidates.extend(_candidates(searches, self.choose))
+            yield from enumerate(searches)
+
+        def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
+            sizes = [_size(candidate, search) for candidate in candidates]
+            known = {size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(sizes)}
+            return [known[size] for size in sizes]
+
+        parts = split(data, folds_of(data, n_folds, seed))
+        found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
+        scores, leaves = np.ascontiguousarray(found[..., 0].T), np.ascontiguousarray(found[..., 1].T)
         best = self._choose(scores)
         chosen = candidates[best]
         penalty = 0.0 if chosen.penalty is None else chosen.penalty * _unit(settings, data)
@@ -237,7 +241,7 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._set_search(search, tree)
-        return float(scoring(fitted, rows.frame, rows.y.weighted(rows.uneven_weight))), tree.n_leaves
+        return float(scoring(fitted, rows.frame, rows.given_y)), tree.n_leaves
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":

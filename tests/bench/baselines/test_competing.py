@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sstorch import SurvivalData, metrics
+from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
 from sstorch.data import Schema
@@ -19,7 +19,7 @@ def data() -> SurvivalData:
     censored = rng.uniform(1, 40, 300)
     time = np.minimum(np.minimum(first, second), censored)
     cause = np.select([first <= time, second <= time], [1, 2], 0)
-    return SurvivalData(x, (time, cause), causes={1: "relapse", 2: "death"})
+    return SurvivalData(x, Surv(time, cause, causes={1: "relapse", 2: "death"}))
 
 
 def test_aalen_johansen_is_the_same_for_everybody(data: SurvivalData) -> None:

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SurvivalData
+from sstorch import Surv, SurvivalData
 from sstorch.bench import BASELINES, Baseline, make_baseline
 from sstorch.bench.baselines.base import Curves, Requirement
+from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -165,13 +166,15 @@ def test_settings_are_a_record(baseline: Baseline) -> None:
 def test_weights_and_entry_are_refused(data: SurvivalData) -> None:
     y = (data.time, data.event)
     weighted = SurvivalData(data.frame, y, sample_weight=np.arange(1.0, len(data) + 1))
-    late = SurvivalData(data.frame, y, entry=np.where(data.time > 5, 1.0, 0.0))
+    late = SurvivalData(data.frame, Surv(*y, entry=np.where(data.time > 5, 1.0, 0.0)))
+    causes = SurvivalData(data.frame, Surv(data.time, np.arange(len(data)) % 3, causes="auto"))
     for rows, message in (
-        (weighted, "no weights"),
+        (weighted, "does not support weights"),
         (late, "as observed from time zero, and some entered later"),
+        (causes, "y has competing causes"),
     ):
         with pytest.raises(DataError, match=message):
-            make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
+            RidgeCox().fit(rows, Schema.of(rows.frame))
 
 
 @pytest.mark.parametrize("name", ["cox", "deepsurv"])

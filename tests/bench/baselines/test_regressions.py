@@ -14,7 +14,7 @@ from lifelines import (
 )
 from lifelines.exceptions import ConvergenceError
 
-from sstorch import SurvivalData, interval
+from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench import make_baseline
 from sstorch.bench.baselines import regressions as cox
 from sstorch.bench.baselines.regressions import Cox, partial_log_likelihood
@@ -111,10 +111,10 @@ def test_aft_equals_lifelines(gbsg2: SurvivalData, name: str, fitter: type) -> N
 def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 3))
     entry, schema, table = 0.3 * data.time * (data.frame["age"] > 50), Schema.of(data.frame), encoded(data)
-    late = SurvivalData(data.frame, (data.time, data.event), entry=entry)
+    late = SurvivalData(data.frame, Surv(data.time, data.event, entry=entry))
     visit = np.ceil(data.time / 365) * 365
     bounds = np.where(data.event, visit - 365, data.time), np.where(data.event, visit, np.inf)
-    seen = SurvivalData(data.frame, interval(*bounds))
+    seen = SurvivalData(data.frame, Surv.interval(*bounds))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = WeibullAFTFitter(penalizer=0.02).fit(
@@ -126,7 +126,7 @@ def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalDa
     fitted = make_baseline("weibull_aft", penalizer=0.02).fit(late, schema)
     curves = peer.predict_survival_function(table, times=times).T
     np.testing.assert_allclose(fitted.falling_curves(data.frame, times), curves, atol=5e-4)
-    mean = fitted.log_likelihood(data.frame, (data.time, data.event), late.entry)
+    mean = fitted.log_likelihood(data.frame, late.y)
     with_entry = table.assign(entry=entry.to_numpy())
     assert mean == pytest.approx(peer.score(with_entry, scoring_method="log_likelihood"), abs=2e-4)
     fitted = make_baseline("weibull_aft", penalizer=0.02).fit(seen, schema)
@@ -148,9 +148,12 @@ def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) ->
     frame = pd.concat([data.frame, data.frame.assign(pnodes=data.frame["pnodes"] + 3.0)], ignore_index=True)
     rows = SurvivalData(
         frame,
-        (np.r_[half, data.time], np.r_[np.zeros(len(data), bool), data.event]),
-        entry=np.r_[np.zeros(len(data)), half],
-        id=np.tile(np.arange(len(data)), 2),
+        Surv(
+            np.r_[half, data.time],
+            np.r_[np.zeros(len(data), bool), data.event],
+            entry=np.r_[np.zeros(len(data)), half],
+            id=np.tile(np.arange(len(data)), 2),
+        ),
     )
     fitted = make_baseline("cox_time_varying").fit(rows, Schema.of(rows.frame))
     table = encoded(rows).assign(id=rows.person, start=rows.entry, stop=rows.time).drop(columns="time")
@@ -161,13 +164,34 @@ def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) ->
     np.testing.assert_allclose(fitted.falling_curves(frame, hazard.index), expected, atol=1e-6)
 
 
+def test_kaplan_meier_with_entry_and_weights_equals_lifelines(small_data: SurvivalData) -> None:
+    entry, weight = 0.4 * small_data.time, np.arange(len(small_data)) % 3 + 1.0
+    y = Surv(small_data.time, small_data.event, entry=entry, weight=weight)
+    rows = SurvivalData(small_data.frame, y)
+    fitted = make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
+    times = np.unique(rows.time)
+    peer = KaplanMeierFitter().fit(rows.time, rows.event, entry=entry, weights=weight.astype(int))
+    expected = peer.survival_function_at_times(times)
+    np.testing.assert_allclose(fitted.falling_curves(rows.frame[:1], times)[0], expected, rtol=1e-9)
+
+
+def test_kaplan_meier_of_intervals_is_turnbull(small_data: SurvivalData) -> None:
+    lower = 10 * np.floor(small_data.time / 10)
+    y = Surv.interval(lower, np.where(small_data.event, lower + 10, np.inf))
+    rows = SurvivalData(small_data.frame, y)
+    fitted = make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
+    times = np.array([5.0, 10.0, 33.0])
+    expected = metrics.TurnbullCurve.fit(y).at(times)
+    np.testing.assert_array_equal(fitted.falling_curves(rows.frame[:1], times)[0], expected)
+
+
 def test_others_refuse_late_entries_and_intervals(small_data: SurvivalData) -> None:
     schema, n = Schema.of(small_data.frame), len(small_data)
-    target = small_data.time, small_data.event
-    late = SurvivalData(small_data.frame, target, entry=0.5 * small_data.time)
+    y = Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
+    late = SurvivalData(small_data.frame, y)
     with pytest.raises(DataError, match=r"takes every row as observed from time zero.*cox_time_varying"):
         make_baseline("cox").fit(late, schema)
-    seen = SurvivalData(small_data.frame, interval(np.zeros(n), small_data.time))
+    seen = SurvivalData(small_data.frame, Surv.interval(np.zeros(n), small_data.time))
     with pytest.raises(DataError, match="intervals, which are not known here"):
         make_baseline("cox_time_varying").fit(seen, schema)
 

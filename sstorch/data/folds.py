@@ -1,0 +1,169 @@
+"""Folds of cross-validation: which rows are in which, and training outside with scores inside."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import StratifiedKFold
+
+from sstorch._types import BoolArray, IntArray
+from sstorch.data.survival_data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+def stratified_folds(
+    event: npt.ArrayLike, n_folds: int, seed: int, person: IntArray | None = None
+) -> IntArray:
+    """Split rows at random into folds of equal size with equal shares of events.
+
+    Args:
+        event: Boolean or 0/1, 1 = event observed (n,).
+        n_folds: Number of folds, at least 2.
+        seed: Seed of the shuffle; equal seeds give equal folds.
+        person: Subject of each row (n,), 0 .. P - 1, where some have several rows: all rows of a subject are
+            then in one fold, and subjects with and without an event are spread evenly. None if each row is a
+            subject.
+
+    Returns:
+        Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are the test rows of the model that is
+        trained on the others.
+
+    Raises:
+        DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
+        ConfigError: `n_folds` below 2, or `seed` out of range.
+    """
+    values = np.asarray(event)
+    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
+        _check_folds(n_folds, seed)
+        raise DataError("event must be one boolean (or 0/1) for each row")
+    return _spread(values.astype(np.int64), n_folds, seed, person)
+
+
+def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
+    """Folds of some rows: by subject, stratified by event, or by cause where causes compete.
+
+    Args:
+        data: Rows.
+        n_folds: Number of folds, at least 2.
+        seed: Seed of the shuffle; equal seeds give equal folds.
+
+    Returns:
+        Fold (n,) of each row, 0 to n_folds - 1.
+
+    Raises:
+        DataError: An event, or a cause, is observed less often than there are folds.
+        ConfigError: `n_folds` below 2, or `seed` out of range.
+    """
+    if data.causes is None:
+        return stratified_folds(data.event, n_folds, seed, data.person)
+    return _spread(data.cause, n_folds, seed, data.person, data.cause_names)
+
+
+def _spread(
+    stratum: IntArray, n_folds: int, seed: int, person: IntArray | None, names: Sequence[str] = ()
+) -> IntArray:
+    """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
+    _check_folds(n_folds, seed)
+    if person is not None:
+        own = np.zeros(int(person.max()) + 1, dtype=np.int64)
+        np.maximum.at(own, person, stratum)
+        return _spread(own, n_folds, seed, None, names)[person]
+    counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
+    if (few := counts < n_folds).any():
+        rare = int(few.argmax())
+        found = f"{counts[rare]} events in {len(stratum)} rows"
+        found = f"cause {names[rare]} has {found}," if names else f"{found} are"
+        raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
+    fold = np.zeros(len(stratum), dtype=np.int64)
+    splitter = StratifiedKFold(n_splits=n_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        # Raised when fewer rows than folds are censored, which does no harm: every fold has an event.
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        for k, (_, test) in enumerate(splitter.split(np.zeros((len(stratum), 1)), stratum)):
+            fold[test] = k
+    return fold
+
+
+def _check_folds(n_folds: int, seed: int) -> None:
+    if n_folds < 2:
+        raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold of a cross-validation.
+
+    Attributes:
+        number: Its number, from 0.
+        inside: Whether each of all rows is a test row (n,).
+        train: Training rows, those outside.
+        test: Test rows, those inside.
+    """
+
+    number: int
+    inside: BoolArray
+    train: SurvivalData
+    test: SurvivalData
+
+    @property
+    def parts(self) -> dict[str, SurvivalData]:
+        """Training and test rows by name, ``train`` and ``test``."""
+        return {"train": self.train, "test": self.test}
+
+
+def split(data: SurvivalData, folds: IntArray) -> list[Fold]:
+    """Training and test rows of every fold.
+
+    Args:
+        data: All rows.
+        folds: Fold of each row (n,), 0 .. K - 1.
+    """
+    inside = [folds == number for number in range(int(folds.max()) + 1)]
+    return [Fold(k, rows, data.subset(~rows), data.subset(rows)) for k, rows in enumerate(inside)]
+
+
+def train_outside_score_inside(
+    folds: Sequence[Fold],
+    train: Callable[[list[SurvivalData]], Iterable[tuple[int, M]]],
+    score: Callable[[Fold, M], R],
+) -> Iterator[R]:
+    """Train models on the rows outside each fold and score them on the rows inside.
+
+    Nothing of the test rows reaches the training: `train` is given the training rows alone.
+
+    Args:
+        folds: The folds, :func:`split`.
+        train: Called once with the training rows of all folds, which it may train as one batch or one after
+            the other, see :func:`one_by_one`; yields the number of the fold and a fitted model, in any order,
+            any number of models a fold.
+        score: Called with the fold and each of its models.
+
+    Yields:
+        What `score` returns, in the order of the models.
+    """
+    for number, model in train([fold.train for fold in folds]):
+        yield score(folds[number], model)
+
+
+def one_by_one(
+    fit: Callable[[SurvivalData], M],
+) -> Callable[[list[SurvivalData]], Iterator[tuple[int, M]]]:
+    """Fit one model a fold, one fold after the other.
+
+    Args:
+        fit: From training rows to a fitted model.
+    """
+
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, M]]:
+        for number, rows in enumerate(splits):
+            yield number, fit(rows)
+
+    return train
