@@ -192,7 +192,7 @@ def score_predictor(
         grids = thinned_together(_steps(rows, train), len(rows))
     else:
         grids = default_grids(rows.time, train.time, conventions)
-    events = thinned(np.unique(rows.time[rows.event]), len(rows))
+    events = thinned(rows.event_times, len(rows))
     scored = _predicted(predictor, rows, train, grids, events)
     scores = {}
     for name in names:

@@ -228,7 +228,7 @@ class CompetingRisksTree(IncidenceEstimator):
             name: estimators[name].fit_data(part, schema, gates=gates) for name, part in parts.items()
         }
         self._set_causes(data)
-        self.event_times_ = np.unique(data.time[data.event])
+        self.event_times_ = data.event_times
         self.zero_time_ = data.zero_time
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)

@@ -155,7 +155,7 @@ def held_out_groups(
 
 def _area_under_survival(train: SurvivalData, group: IntArray, n_groups: int) -> FloatArray:
     """Area under the Kaplan-Meier estimate of each group, (n_groups,)."""
-    times = np.unique(train.time[train.event])
+    times = train.event_times
     table = risk_table(train.time, train.event, group, n_groups, times, train.sample_weight, train.entry)
     width = np.diff(times, append=train.time.max())
     return np.asarray(times[0] + table.survival() @ width)

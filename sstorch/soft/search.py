@@ -129,7 +129,7 @@ def _curve_score(
 ) -> float:
     weight = rows.sample_weight
     if scoring == "c_harrell":
-        times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows))
+        times = metrics.thinned(rows.event_times, len(rows))
         if len(times) == 0:
             raise DataError(
                 "no row left out has an event, so no two rows can be compared: choose fewer folds"

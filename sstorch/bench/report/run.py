@@ -490,9 +490,7 @@ def _calibration(run: Run) -> Section:
     for name in times:
         time, predicted = float(name[2:-1]), run.held_out[name].to_numpy(np.float64)
         try:
-            panels.append(
-                (time, metrics.calibration_curve((data.time, data.event), predicted, t=time), predicted)
-            )
+            panels.append((time, metrics.calibration_curve(data.y, predicted, t=time), predicted))
         except DataError as error:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
     if len(data) < _LEAST_ROWS:
@@ -512,7 +510,7 @@ def _calibration(run: Run) -> Section:
         f"{run.unit_of(time)}: mean predicted "
         f"{number(float(np.average(predicted, weights=data.sample_weight)))}, Kaplan-Meier "
         f"{number(float(survival))}, mean distance of the curve from the diagonal "
-        f"{number(metrics.integrated_calibration_index((data.time, data.event), predicted, t=time))}."
+        f"{number(metrics.integrated_calibration_index(data.y, predicted, t=time))}."
         for (time, _, predicted), survival in zip(panels, observed, strict=True)
     ]
     caption = (
