@@ -37,6 +37,7 @@ from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
 from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.soft.batch import with_heats
+from sstorch.soft.competing_group_validation import held_out_groups_of_causes
 from sstorch.soft.group_validation import held_out_groups
 
 ACCURACY = tuple(names_of("event", "accuracy"))
@@ -231,17 +232,23 @@ def cross_validate(
     _score_leaves([(rows, leaves) for rows, leaves, _ in found if leaves is not None], data, folds)
     table = pd.DataFrame([row for rows, _, _ in found for row in rows])
     trees = [tree for _, tree in chosen]
+    groups = [leaves for leaves, _ in chosen if leaves is not None]
     if isinstance(estimator, CompetingRisksTree):
-        return CrossValidation(table, trees, clone(estimator).fit_data(data, schema), None, folds)
+        whole = clone(estimator).fit_data(data, schema)
+        if groups:
+            try:
+                whole.group_validation_ = held_out_groups_of_causes(data, folds, np.stack(groups))
+            except DataError as error:
+                warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
+        return CrossValidation(table, trees, whole, None, folds)
     (batch,) = batches
     model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
     model.warn_of_step_curves(data)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
-    if estimator.depth and data.intervals is None:
-        groups = np.stack([leaves for leaves, _ in chosen if leaves is not None])
-        model.group_validation_ = held_out_groups(data, folds, groups)
+    if groups and data.intervals is None:
+        model.group_validation_ = held_out_groups(data, folds, np.stack(groups))
     return CrossValidation(table, trees, model, batch, folds)
 
 

@@ -131,6 +131,8 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
         for name in ("c_wolbers", "c_cause_specific", "ibs"):
             assert own[f"{name}:{cause}"] == pytest.approx(expected[cause, name], rel=1e-9)
     assert own["log_likelihood"] == pytest.approx(tree.log_likelihood(test.frame, test.y), rel=1e-9)
+    validated = CompetingRisksTree(1, "exponential").fit(data.frame, data.y)
+    assert result.model.group_validation_ == validated.validate_groups(data.frame, data.y, n_folds=2)
     peers = peer_table(score_run(result, estimator, data))
     assert (peers.loc[AALEN_JOHANSEN, ["c_wolbers:relapse", "c_wolbers:death"]] == 0.5).all()
     table_of_rows = result.held_out(data)

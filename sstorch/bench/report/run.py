@@ -40,7 +40,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
+from sstorch.soft import CompetingRisksTree, GroupValidation, SoftSurvivalTree
 from sstorch.soft.groups import interval_text
 from sstorch.soft.model_card import LIMITS
 
@@ -163,11 +163,13 @@ def _group_cells(
 
 def _verdict_of_groups(run: Run) -> str:
     found = vars(run.model).get("group_validation_")
-    if found is None and depth_of(run.model):
-        why = "causes compete" if run.data.causes is not None else "times are interval-censored"
-        return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
-    if found is None:
+    if not depth_of(run.model):
         return "The tree is one leaf, a regression: it makes no groups."
+    if found is None:
+        why = "a fold is too small" if run.data.intervals is None else "times are interval-censored"
+        return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
+    if not isinstance(found, GroupValidation):
+        return ". ".join(str(found).splitlines())
     p = "p < .0001" if found.p_value < 1e-4 else f"p = {found.p_value:.4f}"
     told = f"log-rank {p} over {found.n_folds} folds" + (
         "" if np.isnan(found.c_groups) else f", concordance of the groups alone {number(found.c_groups)}"
@@ -223,9 +225,8 @@ def _rows(run: Run) -> Section:
     else:
         followed = math.inf
         if not data.event.all():
-            followed = float(
-                KaplanMeierBand.fit(Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)).quantile().value
-            )
+            censored = Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)
+            followed = float(KaplanMeierBand.fit(censored).quantile().value)
         until = "median survival" if data.causes is None else "median time to any event"
         facts += [
             ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
