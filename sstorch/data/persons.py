@@ -127,7 +127,9 @@ def check_no_roles_left(
             if late and np.array_equal(values, entry):
                 raise DataError(f"column {str(name)!r} of X holds the entry times; drop it from X")
         if subjects is None:
-            identifies = _follows_subjects(values, entry, time)
+            # A measurement with decimals can be another one for each subject, too.
+            whole = bool((values == np.round(values)).all())
+            identifies = whole and _follows_subjects(values, entry, time)
         else:
             identifies = np.array_equal(labels(column), subjects)
         if identifies:

@@ -326,9 +326,9 @@ class SurvivalData:
         """
         if self.intervals is not None:
             raise DataError(
-                f"{int(self.intervals.censored.sum())} of {len(self)} times are intervals, which are not "
-                "known here: SoftSurvivalTree learns from them, sstorch.metrics.evaluate scores "
-                "them, and data.at_middles() takes their middles for exact times"
+                f"{int(self.intervals.censored.sum())} of {len(self)} times are interval-censored, and exact "
+                "or right-censored ones are needed here: SoftSurvivalTree is fitted to intervals, "
+                "log_likelihood and sstorch.metrics.evaluate score them"
             )
 
     @property

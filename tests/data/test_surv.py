@@ -391,6 +391,9 @@ def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:
     X = frame[["x"]].assign(sex=frame["pid"] % 2, one=1.0)
     assert len(SurvivalData(X, Surv(stop, event, entry=frame["start"], id=frame["pid"]))) == 90
     assert len(SurvivalData(X, Surv(stop, event, entry=frame["start"]))) == 90
+    measured = X.assign(bmi=20 + frame["pid"] / 7)  # another one for each subject
+    assert len(SurvivalData(measured, Surv(stop, event, entry=frame["start"]))) == 90
+    assert len(SurvivalData(measured, Surv(stop, event, entry=frame["start"], id=frame["pid"]))) == 90
 
 
 def test_columns_named_in_the_outcome_are_no_roles_left() -> None:

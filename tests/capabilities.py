@@ -1,0 +1,528 @@
+"""What each estimator does with each kind of outcome: cells that are run, and the table of the documentation.
+
+``python -m tests.capabilities`` writes ``docs/capabilities.md``; ``tests/test_capabilities.py`` runs every
+cell and compares the page. A cell that works is checked against the same data in another form, from which
+the same numbers must come: integer weights and repeated rows, start-stop rows and whole rows. A cell that
+does not work raises, for the reason that the page gives.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+
+from sstorch import (
+    CompetingRisksTree,
+    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
+    OptimalSurvivalTreeCV,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+    Surv,
+    SurvivalData,
+    load_dataset,
+    metrics,
+    recalibrate,
+    validate,
+)
+from sstorch.bench import cross_validate
+
+PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows in one form.
+
+    Attributes:
+        X: features.
+        y: outcome.
+        weight: of each row, or None.
+        new: rows to predict.
+        times: to predict at.
+        sensitive: group of each row, or None.
+    """
+
+    X: pd.DataFrame
+    y: Any
+    new: pd.DataFrame
+    times: Numbers
+    weight: Numbers | None = None
+    sensitive: Any = None
+
+    @property
+    def outcome(self) -> Any:
+        """The outcome with its weights, for what takes no weights beside it."""
+        if self.weight is None:
+            return self.y
+        parts = {name: getattr(self.y, name) for name in ("time", "event", "entry", "id")}
+        return Surv(**parts, weight=self.weight)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of outcome: the same data in two forms, of which all numbers are the same.
+
+    Attributes:
+        title: in the table.
+        forms: the two; the second may be another one for operations that draw or split rows.
+        resampled: the second form for those, if it is another.
+    """
+
+    title: str
+    forms: Callable[[], tuple[Case, Case]]
+    resampled: Callable[[], tuple[Case, Case]] | None = None
+
+
+# ---------------------------------------------------------------------- kinds of outcomes
+
+
+@functools.cache
+def _patients() -> tuple[pd.DataFrame, Numbers, npt.NDArray[np.bool_]]:
+    """160 patients of GBSG2: age, hormone therapy, nodes; years to recurrence."""
+    data = load_dataset("gbsg2")
+    rows = np.flatnonzero(data.frame["age"].notna())[:160]
+    X = data.frame.iloc[rows][["age", "horTh", "pnodes"]].reset_index(drop=True)
+    return X, data.time[rows] / 365.25, data.event[rows]
+
+
+def _case(X: pd.DataFrame, y: Any, **parts: Any) -> Case:
+    new, time, event = _patients()
+    return Case(X, y, new[:8], np.quantile(time[event], [0.25, 0.5, 0.75]), **parts)
+
+
+def _right() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    named = X.assign(years=time, recurrence=event)
+    return _case(X, Surv(time, event)), _case(named, Surv.of(named, time="years", event="recurrence"))
+
+
+def _counts() -> npt.NDArray[np.int64]:
+    return np.random.default_rng(0).integers(1, 4, len(_patients()[0]))
+
+
+def _weighted() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    again = np.repeat(np.arange(len(X)), _counts())
+    repeated = _case(X.iloc[again].reset_index(drop=True), Surv(time[again], event[again]))
+    return _case(X, Surv(time, event), weight=_counts().astype(float)), repeated
+
+
+def _scaled() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    weight = _counts().astype(float)
+    y = Surv(time, event)
+    return _case(X, y, weight=weight), _case(X, y, weight=7.0 * weight)
+
+
+def _cuts(time: Numbers) -> tuple[npt.NDArray[np.int64], Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Rows cut at a random time each: row, begin and end of each part, and whether it is the last."""
+    cut = time * np.random.default_rng(1).uniform(0.2, 0.8, len(time))
+    row = np.repeat(np.arange(len(time)), 2)
+    last = np.arange(len(row)) % 2 == 1
+    return row, np.where(last, cut[row], 0.0), np.where(last, time[row], cut[row]), last
+
+
+def _late() -> Numbers:
+    _, time, _ = _patients()
+    return np.where(np.arange(len(time)) % 3 == 0, 0.4 * time, 0.0)
+
+
+def _left_truncated() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    named = X.assign(years=time, recurrence=event, entered=_late())
+    y = Surv.of(named, time="years", event="recurrence", entry="entered")
+    return _case(X, Surv(time, event, entry=_late())), _case(named, y)
+
+
+def _start_stop() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    row, begin, end, last = _cuts(time)
+    whole = Surv(time, event, entry=np.zeros(len(time)), id=np.arange(len(time)))
+    parts = Surv(end, event[row] & last, entry=begin, id=row)
+    return _case(X, whole), _case(X.iloc[row].reset_index(drop=True), parts)
+
+
+def _interval() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    # Visits every half year.
+    lower, upper = np.floor(2 * time) / 2, np.where(event, np.ceil(2 * time + 1e-9) / 2, np.inf)
+    lower = np.where(event, lower, time)
+    bounds = X.assign(low=lower, high=upper)
+    return _case(X, Surv.interval(lower, upper)), _case(bounds, Surv.of(bounds, lower="low", upper="high"))
+
+
+@functools.cache
+def _causes() -> npt.NDArray[np.int64]:
+    _, _, event = _patients()
+    return np.where(event, np.random.default_rng(2).choice([1, 2], len(event), p=[0.6, 0.4]), 0)
+
+
+def _competing() -> tuple[Case, Case]:
+    X, time, _ = _patients()
+    words = np.array(["none", "relapse", "death"])[_causes()]
+    y = Surv(time, _causes(), causes=("relapse", "death"))
+    return _case(X, y), _case(X, Surv(time, words, causes={"relapse": "relapse", "death": "death"}))
+
+
+def _competing_counting() -> tuple[Case, Case]:
+    X, time, _ = _patients()
+    names = ("relapse", "death")
+    row, begin, end, last = _cuts(time)
+    whole = Surv(time, _causes(), entry=np.zeros(len(time)), id=np.arange(len(time)), causes=names)
+    parts = Surv(end, np.where(last, _causes()[row], 0), entry=begin, id=row, causes=names)
+    return _case(X, whole), _case(X.iloc[row].reset_index(drop=True), parts)
+
+
+KINDS = {
+    "right": Kind("right-censored", _right),
+    "weights": Kind("weights", _weighted, _scaled),
+    "entry": Kind("left truncation", _left_truncated),
+    "start-stop": Kind("start-stop rows", _start_stop),
+    "interval": Kind("interval-censored", _interval),
+    "competing": Kind("competing risks", _competing),
+    "competing start-stop": Kind("competing risks, start-stop rows", _competing_counting),
+}
+
+
+# ---------------------------------------------------------------------- operations
+
+# Results by name; equal names of two forms of the same rows are to be equal.
+Result = dict[str, Numbers]
+
+
+def _after(model: Any) -> dict[str, float]:
+    """What predictions of a model with time-varying covariates ask for."""
+    return {"after": 0.0} if getattr(model, "time_varying_", False) else {}
+
+
+def _named(**values: Any) -> Result:
+    return {name: np.asarray(value, dtype=np.float64).ravel() for name, value in values.items()}
+
+
+def _of_table(table: pd.DataFrame, names: Sequence[str] = ()) -> Result:
+    """The finite values of a table of metrics, by metric and cause; each that is missing has a reason."""
+    value = table["value"].to_numpy(dtype=np.float64)
+    missing = np.isnan(value)
+    assert not missing.all(), table
+    assert (table["reason"].to_numpy()[missing] != "").all(), table
+    kept = ~missing & ~np.isin([str(name) for name in table.index], names)
+    return {str(name): value[[row]] for row, name in enumerate(table.index) if kept[row]}
+
+
+def _groups(found: Any) -> Result:
+    """Numbers of a validation of groups, of one event or of each cause."""
+    each = getattr(found, "causes", {"": found})
+    parts = {name: getattr(one, "hazard", one) for name, one in each.items()}
+    return _named(**{f"of {name}": [part.c_groups, part.p_value, part.ari] for name, part in parts.items()})
+
+
+def fit(model: Any, case: Case) -> Result:
+    """The risks that the fitted model predicts."""
+    return _named(risk=model.predict(case.new))
+
+
+def predict(model: Any, case: Case) -> Result:
+    """Survival or cumulative incidences of eight rows."""
+    if hasattr(model, "predict_cumulative_incidence"):
+        return _named(curves=model.predict_cumulative_incidence(case.new, case.times, **_after(model)))
+    return _named(curves=model.predict_survival_function(case.new, case.times, **_after(model)))
+
+
+def score(model: Any, case: Case) -> Result:
+    """The estimator's score of the rows."""
+    return _named(score=model.score(case.X, case.y, sample_weight=case.weight))
+
+
+def evaluate(model: Any, case: Case) -> Result:
+    """The table of metrics.
+
+    Left out are the mean negative log-likelihood, which is that of a row, and pseudo-observations, which
+    leave a row out, whatever its weight.
+    """
+    rows = (case.X, case.outcome)
+    table = metrics.evaluate(model, rows, rows)
+    return _of_table(table, ("negative_log_likelihood", "mae_pseudo"))
+
+
+def validate_model(model: Any, case: Case) -> Result:
+    """The table of a validation at the median event time.
+
+    Left out is the calibration by a Cox model, in which equal rows are ties, and rows of weight 2 are not.
+    """
+    report = validate(model, case.X, case.outcome, horizon=float(case.times[1]), n_resamples=0)
+    tied = ("calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max")
+    return _of_table(report.to_frame(), tied if case.weight is not None else ())
+
+
+def group_table(model: Any, case: Case) -> Result:
+    """Estimates of the groups: medians, survival or incidences, predicted and observed."""
+    table = model.group_table(case.X, case.y, horizons=case.times, sample_weight=case.weight)
+    other = {"rows", "events", "lower", "upper"}
+    return _named(table=table[[name for name in table.columns if not other & set(name)]])
+
+
+def stability(model: Any, case: Case) -> Result:
+    """Agreement of the groups of resamples."""
+    found = model.stability(case.X, case.y, n_resamples=3, sample_weight=case.weight)
+    return _named(moves=found.moves.mean())
+
+
+def validate_groups(model: Any, case: Case) -> Result:
+    """Concordance, p-value and agreement of the groups of held-out rows."""
+    return _groups(model.validate_groups(case.X, case.y, n_folds=3, sample_weight=case.weight))
+
+
+def recalibration(model: Any, case: Case) -> Result:
+    """Predictions of the model recalibrated on the rows."""
+    return predict(recalibrate(model, case.X, case.y, sample_weight=case.weight), case)
+
+
+def export_code(model: Any, case: Case) -> Result:
+    """Survival of a row by the exported Python program."""
+    program: dict[str, Any] = {}
+    exec(model.export_code("python", **_after(model)), program)
+    found = [program["survival"](case.new.iloc[0].to_dict(), float(time)) for time in case.times]
+    expected = model.predict_survival_function(case.new[:1], case.times, **_after(model))[0]
+    assert np.allclose(found, expected, atol=1e-9)
+    return _named(survival=found)
+
+
+def calculator(model: Any, case: Case) -> Result:
+    """The observed curve of the first group in the calculator's page."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        model.export_calculator(page, case.X, case.outcome, **_after(model))
+        text = page.read_text()
+    curves = re.search(r'"survival": ?\[[^\]]*\]', text)
+    assert curves is not None
+    return _named(curve=[float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", curves[0])])
+
+
+def cross_validated(model: Any, case: Case) -> Result:
+    """Scores of a cross-validation as the command and studies make it."""
+    data = SurvivalData(case.X, case.y, sample_weight=case.weight)
+    scores = cross_validate(clone(model), data, n_folds=2).scores
+    scores = scores[scores["part"] == "test"]
+    names = [name for name in ("c_harrell", "c_cause_specific") if name in scores]
+    assert names or scores["log_likelihood"].notna().all()
+    return _named(**{name: scores[name] for name in names})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the table.
+
+    Attributes:
+        title: in the table.
+        run: results of a fitted model and rows.
+        resamples: whether rows are drawn or split at random, so that their form matters.
+    """
+
+    title: str
+    run: Callable[[Any, Case], Result]
+    resamples: bool = False
+
+
+OPERATIONS = {
+    "fit": Operation("`fit`", fit),
+    "predict": Operation("`predict_survival_function` or `predict_cumulative_incidence`", predict),
+    "score": Operation("`score`", score),
+    "evaluate": Operation("`metrics.evaluate`", evaluate),
+    "validate": Operation("`validate`", validate_model),
+    "group_table": Operation("`group_table`", group_table),
+    "stability": Operation("`stability`", stability, resamples=True),
+    "validate_groups": Operation("`validate_groups`", validate_groups, resamples=True),
+    "recalibrate": Operation("`recalibrate`", recalibration),
+    "export_code": Operation("`export_code`", export_code),
+    "calculator": Operation("`export_calculator`", calculator),
+    "bench": Operation("command line and studies", cross_validated, resamples=True),
+}
+
+# ---------------------------------------------------------------------- estimators
+
+ESTIMATORS: dict[str, Any] = {
+    "SoftSurvivalTree": SoftSurvivalTree(depth=1, numeric="linear", gate_features=1),
+    "SoftSurvivalTreeCV": SoftSurvivalTreeCV(
+        depth=(0, 1), leaf="weibull", numeric="linear", cv=2, trainer="leaves", search="grid"
+    ),
+    "CompetingRisksTree": CompetingRisksTree(depth=1, leaf="weibull", numeric="linear", gate_features=1),
+    "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
+    "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),
+    "OptimalCompetingRisksTree": OptimalCompetingRisksTree(max_depth=1, min_leaf=20),
+}
+# Estimators that split the rows when they are fitted.
+SPLITTING = ("SoftSurvivalTreeCV", "OptimalSurvivalTreeCV")
+OF_CAUSES = ("CompetingRisksTree", "OptimalCompetingRisksTree")
+CAUSES = ("competing", "competing start-stop")
+
+# ---------------------------------------------------------------------- what cannot be
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some cells do not work.
+
+    Attributes:
+        text: of the documentation.
+        message: of the error, a regular expression; None where there is no such method.
+        cells: estimators, kinds of outcome and operations; an empty one stands for all.
+    """
+
+    text: str
+    message: str | None
+    estimators: tuple[str, ...]
+    kinds: tuple[str, ...]
+    operations: tuple[str, ...]
+
+    def covers(self, estimator: str, kind: str, operation: str) -> bool:
+        """Whether it is the reason of a cell."""
+        pairs = ((self.estimators, estimator), (self.kinds, kind), (self.operations, operation))
+        return all(not names or name in names for names, name in pairs)
+
+
+REASONS = [
+    Reason(
+        "The model has one event; `CompetingRisksTree` and `OptimalCompetingRisksTree` take competing "
+        "causes.",
+        "has competing causes",
+        tuple(name for name in ESTIMATORS if name not in OF_CAUSES),
+        CAUSES,
+        (),
+    ),
+    Reason(
+        "The model has competing causes; the other estimators take one event.",
+        r"needs Surv\(time, cause, causes=",
+        OF_CAUSES,
+        tuple(name for name in KINDS if name not in CAUSES),
+        (),
+    ),
+    Reason(
+        "An exact search needs sums over rows from which the loss of a leaf follows. Of interval-censored "
+        "times there are none: the likelihood of a leaf has no closed form.",
+        "interval-censored",
+        ("OptimalSurvivalTree", "OptimalSurvivalTreeCV"),
+        ("interval",),
+        (),
+    ),
+    Reason(
+        "Which of two subjects had the event first is unknown where their intervals overlap, so that no "
+        "concordance is defined; `log_likelihood` and `metrics.evaluate` score them.",
+        "interval-censored",
+        (),
+        ("interval",),
+        ("score", "validate_groups"),
+    ),
+    Reason(
+        "Measures at a horizon need the status of each row at the horizon, which an interval around it "
+        "leaves open.",
+        "interval-censored",
+        (),
+        ("interval",),
+        ("validate",),
+    ),
+    Reason(
+        "The nonparametric estimate of interval-censored times (Turnbull) has no standard error: it "
+        "converges with the cube root of the number of rows, so that a table with limits cannot be given.",
+        "interval-censored",
+        (),
+        ("interval",),
+        ("group_table", "calculator"),
+    ),
+    Reason(
+        "Observed events by a time cannot be counted where times are intervals, so that observed over "
+        "expected is undefined; train a model on the new rows.",
+        "interval-censored",
+        (),
+        ("interval",),
+        ("recalibrate",),
+    ),
+    Reason(
+        "The exports hold the survival function of one event. That of any cause is no cumulative incidence.",
+        None,
+        OF_CAUSES,
+        CAUSES,
+        ("export_code", "calculator"),
+    ),
+]
+
+
+def reason_of(estimator: str, kind: str, operation: str) -> Reason | None:
+    """Why a cell does not work; None if it does."""
+    found = (reason for reason in REASONS if reason.covers(estimator, kind, operation))
+    return next(found, None)
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def _fitted(estimator: str, case: Case) -> Any:
+    return clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=case.weight)
+
+
+def forms(estimator: str, kind: str, operation: str) -> tuple[Case, Case]:
+    """The two forms of the rows that a cell is run on."""
+    splits = OPERATIONS[operation].resamples or estimator in SPLITTING
+    chosen = KINDS[kind]
+    return (chosen.resampled or chosen.forms)() if splits else chosen.forms()
+
+
+def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
+    """Results of a cell on both forms of its rows."""
+    first, second = (
+        OPERATIONS[operation].run(_fitted(estimator, case), case)
+        for case in forms(estimator, kind, operation)
+    )
+    return first, second
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def page() -> str:
+    """``docs/capabilities.md``."""
+    notes: list[Reason] = []
+    lines = [
+        "# Outcome types and what works with them",
+        "",
+        "Every cell below is run by `tests/test_capabilities.py` on 160 patients of GBSG2 and compared with "
+        "the same data in another form: integer weights with repeated rows, start-stop rows with whole rows, "
+        "columns of a frame with arrays. A number instead of a tick is the reason why a cell cannot be.",
+        "",
+        "Outcomes are made with [`Surv`](fitting.md): `Surv(time, event)`, with `entry=` for left truncation "
+        "and `entry=`, `id=` for start-stop rows, `Surv.interval(lower, upper)` for interval-censored times, "
+        "and `Surv(time, cause, causes=...)` for competing risks. Weights are `sample_weight` or the "
+        "`weight` of a `Surv`.",
+        "",
+    ]
+    for estimator in ESTIMATORS:
+        kinds = [name for name in KINDS if (name in CAUSES) == (estimator in OF_CAUSES)]
+        lines += [f"## {estimator}", "", "| | " + " | ".join(KINDS[name].title for name in kinds) + " |"]
+        lines.append("|---" * (len(kinds) + 1) + "|")
+        for operation, item in OPERATIONS.items():
+            cells = []
+            for kind in kinds:
+                reason = reason_of(estimator, kind, operation)
+                if reason is not None and reason not in notes:
+                    notes.append(reason)
+                cells.append("✓" if reason is None else f"{notes.index(reason) + 1}")
+            lines.append(f"| {item.title} | " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += [REASONS[0].text, REASONS[1].text, "", "## Reasons", ""]
+    lines += [f"{number}. {reason.text}" for number, reason in enumerate(notes, 1)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

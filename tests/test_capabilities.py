@@ -1,0 +1,64 @@
+"""Every estimator with every kind of outcome: what works is compared, what does not says why."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sstorch.exceptions import ConfigError, DataError
+from tests.capabilities import (
+    CAUSES,
+    ESTIMATORS,
+    KINDS,
+    OF_CAUSES,
+    OPERATIONS,
+    PAGE,
+    forms,
+    page,
+    reason_of,
+    run,
+)
+from tests.conftest import nightly
+
+# Of these estimators, whose cells are those of another one, the nightly run has all.
+LIKE_OTHERS = ("SoftSurvivalTreeCV", "OptimalSurvivalTreeCV")
+CELLS = [
+    nightly(*cell) if cell[0] in LIKE_OTHERS else cell
+    for cell in product(ESTIMATORS, KINDS, OPERATIONS)
+    if (cell[1] in CAUSES) == (cell[0] in OF_CAUSES)
+]
+
+
+@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
+@pytest.mark.parametrize(("estimator", "kind", "operation"), CELLS)
+def test_cell_works_or_says_why(estimator: str, kind: str, operation: str) -> None:
+    reason = reason_of(estimator, kind, operation)
+    if reason is None:
+        first, second = run(estimator, kind, operation)
+        shared = first.keys() & second.keys()
+        assert shared
+        for name in shared:
+            np.testing.assert_allclose(first[name], second[name], rtol=1e-6, atol=1e-8, err_msg=name)
+    elif reason.message is None:
+        assert not hasattr(ESTIMATORS[estimator], "export_code")
+    else:
+        with pytest.raises((DataError, ConfigError), match=reason.message):
+            run(estimator, kind, operation)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_one_event_and_causes_are_not_taken_for_each_other(estimator: str) -> None:
+    kind = "right" if estimator in OF_CAUSES else "competing"
+    reason, (case, _) = reason_of(estimator, kind, "fit"), forms(estimator, kind, "fit")
+    assert reason is not None
+    assert reason.message is not None
+    with pytest.raises(DataError, match=reason.message):
+        clone(ESTIMATORS[estimator]).fit(case.X, case.y)
+
+
+def test_the_page_is_the_table() -> None:
+    assert PAGE.read_text() == page(), "run python -m tests.capabilities"
+    body = page().split("## Reasons")[0]
+    assert not re.search(r"\| +\|", body.replace("| | ", "")), "a cell is blank"
