@@ -1,6 +1,7 @@
 """The soft survival tree: estimators, their batch, their search and their reading."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.competing_group_validation import CauseGroupValidation, CompetingGroupValidation
 from sstorch.soft.competing_risks_tree import CompetingRisksTree
 from sstorch.soft.group_validation import GroupValidation
 from sstorch.soft.groups import Stability
@@ -17,7 +18,9 @@ from sstorch.soft.uncertainty import bootstrap_trees, start_trees
 __all__ = [
     "Band",
     "BatchSettings",
+    "CauseGroupValidation",
     "Coefficients",
+    "CompetingGroupValidation",
     "CompetingRisksTree",
     "Explanation",
     "GroupValidation",

@@ -13,7 +13,8 @@ from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, me
 from sstorch.base import incidence_limits
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.soft.competing_group_validation import CompetingGroupValidation, held_out_groups_of_causes
+from sstorch.soft import CompetingGroupValidation
+from sstorch.soft.competing_group_validation import held_out_groups_of_causes
 from sstorch.soft.group_validation import held_out_groups
 
 CAUSES = ("relapse", "death")
@@ -163,6 +164,21 @@ def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None
     y = Surv(data.time, single.event.astype(int), causes={1: "relapse"})
     found = held_out_groups_of_causes(SurvivalData(data.frame, y), folds, groups)
     assert found.causes["relapse"].hazard == held_out_groups(single, folds, groups)
+
+
+def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(data))
+    model = clone(TREE).set_params(depth=1)
+    one, other = (
+        clone(model).fit(data.frame, data.y, w).validate_groups(data.frame, data.y, 2, w)
+        for w in (weight, 100 * weight)
+    )
+    for cause in CAUSES:
+        first, second = one.causes[cause], other.causes[cause]
+        assert first.gray_p_value == pytest.approx(second.gray_p_value, rel=1e-6)
+        assert first.hazard.p_value == pytest.approx(second.hazard.p_value, rel=1e-6)
+        assert first.hazard.c_groups == pytest.approx(second.hazard.c_groups, rel=1e-6)
+        assert first.c_incidence is None
 
 
 def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
