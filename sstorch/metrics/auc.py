@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import blocks, check_same_unit, check_survival, check_times, check_vector
+from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
+from sstorch.metrics.checks import check_same_unit, check_survival, check_times
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the AUC"

@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import (
-    blocks,
+from sstorch.checks import blocks
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
+from sstorch.metrics.checks import (
     check_convention,
     check_grid_unit,
     check_same_unit,
     check_survival,
     check_times,
 )
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 # Of one (rows x times) block: 4 MB of float64 an array.

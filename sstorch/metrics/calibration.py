@@ -10,19 +10,16 @@ import pandas as pd
 from scipy.stats import chi2, norm
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import (
-    check_choice,
-    check_grid_unit,
-    check_horizon,
-    check_observed_horizon,
-    check_probability,
-    check_share,
-    check_survival,
-    check_times,
-    is_number_of,
-)
+from sstorch.checks import check_choice, check_horizon, check_share, is_number_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.checks import (
+    check_grid_unit,
+    check_observed_horizon,
+    check_probability,
+    check_survival,
+    check_times,
+)
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.outcome import Outcome, read_rows
 

@@ -7,14 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    as_numbers,
-    check_choice,
-    check_event,
-    check_share,
-    check_time,
-)
+from sstorch.checks import as_numbers, check_choice, check_share
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_event, check_time
 from sstorch.metrics.outcome import Outcome, read_rows, training
 
 

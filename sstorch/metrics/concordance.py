@@ -19,18 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    blocks,
-    check_choice,
-    check_grid_unit,
-    check_horizon,
-    check_same_unit,
-    check_survival,
-    check_times,
-    check_vector,
-)
+from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
+from sstorch.metrics.checks import check_grid_unit, check_same_unit, check_survival, check_times
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 TiedTime = Literal["exclude", "censored_later"]

@@ -10,16 +10,14 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch.checks import (
     check_choice,
-    check_event,
     check_horizon,
     check_same_order,
-    check_survival,
-    check_times,
     check_vector,
     check_weight,
     name_rows,
 )
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_event, check_survival, check_times
 
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:

@@ -13,19 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    check_horizon,
-    check_observed_horizon,
-    check_same_order,
-    check_survival,
-    check_times,
-)
+from sstorch.checks import check_horizon, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.brier import kaplan_meier_curves
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
 from sstorch.metrics.censoring import count_beyond, count_floored
+from sstorch.metrics.checks import check_observed_horizon, check_survival, check_times
 from sstorch.metrics.concordance import concordance_harrell, concordance_uno
 from sstorch.metrics.curves import median_survival_time, predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together

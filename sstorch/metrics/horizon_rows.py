@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_horizon, check_observed_horizon, check_probability
+from sstorch.checks import check_horizon
 from sstorch.data import Surv
 from sstorch.data.persons import parse_persons
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_observed_horizon, check_probability
 from sstorch.metrics.outcome import (
     Observed,
     ObservedCauses,

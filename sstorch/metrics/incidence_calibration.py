@@ -6,17 +6,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch.checks import (
+from sstorch.checks import check_horizon, check_share
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.calibration import groups_of_equal_size
+from sstorch.metrics.checks import (
     check_grid_unit,
-    check_horizon,
     check_incidence,
     check_observed_horizon,
     check_probability,
-    check_share,
     check_times,
 )
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.calibration import groups_of_equal_size
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.outcome import Outcome, cause_number, read_causes
 

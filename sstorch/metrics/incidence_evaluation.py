@@ -9,15 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import (
-    as_numbers,
-    check_horizon,
-    check_incidence,
-    check_observed_horizon,
-    check_times,
-    name_rows,
-)
+from sstorch.checks import as_numbers, check_horizon, name_rows
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
 from sstorch.metrics.incidence_scores import (

@@ -14,19 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import (
-    blocks,
-    check_choice,
-    check_grid_unit,
-    check_horizon,
-    check_incidence,
-    check_same_unit,
-    check_times,
-    check_vector,
-)
+from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import BLOCK_ELEMENTS
 from sstorch.metrics.censoring import Ipcw, censoring_distribution, censoring_floor, ipcw_weights
+from sstorch.metrics.checks import check_grid_unit, check_incidence, check_same_unit, check_times
 from sstorch.metrics.concordance import (
     ComparablePairs,
     TiedRisk,

@@ -38,15 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import (
-    blocks,
-    check_convention,
-    check_grid_unit,
-    check_same_unit,
-    check_survival,
-    check_time,
-    check_times,
-)
+from sstorch.checks import blocks
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import (
     BLOCK_ELEMENTS,
@@ -56,6 +48,14 @@ from sstorch.metrics.brier import (
     kaplan_meier_curves,
 )
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.checks import (
+    check_convention,
+    check_grid_unit,
+    check_same_unit,
+    check_survival,
+    check_time,
+    check_times,
+)
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the integrated Brier score"

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_survival, check_times, check_vector
+from sstorch.checks import check_vector
 from sstorch.data import Surv
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.outcome import Outcome, bounds_of

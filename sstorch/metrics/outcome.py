@@ -13,16 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    check_cause,
-    check_event,
-    check_integer,
-    check_same_order,
-    check_time,
-    check_weight,
-)
+from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_cause, check_event, check_time
 
 
 class Observed(NamedTuple):

@@ -10,18 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import (
-    check_choice,
+from sstorch.checks import check_choice, check_horizon, check_vector
+from sstorch.exceptions import DataError
+from sstorch.metrics.censoring import Ipcw, ipcw_weights, risk_sets
+from sstorch.metrics.checks import (
     check_grid_unit,
-    check_horizon,
     check_observed_horizon,
     check_predicted_unit,
     check_same_unit,
     check_times,
-    check_vector,
 )
-from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, ipcw_weights, risk_sets
 from sstorch.metrics.curves import restricted_mean_survival_time
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 

@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import blocks, check_probability, check_weight
+from sstorch.checks import blocks, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
 from sstorch.data.persons import check_histories, join_rows, parse_persons
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.evaluation import PredictsSurvival
 from sstorch.metrics.horizon_rows import HorizonRows

@@ -14,13 +14,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sstorch._types import IntArray
-from sstorch.checks import check_after, check_horizon, check_integer, check_observed_horizon, check_share
+from sstorch.checks import check_after, check_horizon, check_integer, check_share
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import check_same_order, target_parts
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics.calibration_errors import curve_of
+from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.comparison import bootstrap_difference
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.evaluation import PredictsSurvival

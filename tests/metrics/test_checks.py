@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch.checks import check_probability, check_survival, name_rows
+from sstorch.checks import name_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeier,
@@ -19,6 +19,7 @@ from sstorch.metrics import (
     paired_bootstrap,
     rmst_error,
 )
+from sstorch.metrics.checks import check_probability, check_survival
 
 TIME, EVENT, TIMES = [1.0, 2.0, 3.0], [1, 1, 0], [1.0, 2.0]
 CURVES = np.array([[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]])

@@ -1,0 +1,307 @@
+"""Checks of what metrics take: times, events, grids, curves and probabilities.
+
+What is returned has the shape, the type and the range that the formulas assume; what cannot be used raises
+with the first offending row numbers, which count from 0.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import as_numbers, blocks, check_choice, check_vector, name_rows
+from sstorch.exceptions import DataError
+
+# Samples smaller than this have no tails to tell a unit by.
+_MIN_ROWS_FOR_UNITS = 20
+# Medians that a model prolongs beyond the follow-up may lie far beyond it; those in another unit lie further.
+_PROLONGED = 100.0
+# Rounding of probabilities in float64, and the largest that is accepted.
+_ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
+# Between the machine epsilons of float32 and of 16-bit types.
+_COARSEST = 1e-6
+
+
+def check_convention(convention: str) -> str:
+    """The name of a convention of the Brier score.
+
+    Raises:
+        ConfigError: an unknown name; the message lists the known ones.
+    """
+    return check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
+
+
+def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
+    """Observed times as float64, shape (n,).
+
+    Raises:
+        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
+    """
+    array = check_vector(time, name)
+    wrong = ~np.isfinite(array) | (array < 0.0)
+    if wrong.any():
+        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
+    return array
+
+
+def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
+    """Event indicators as booleans, shape (n,), True where the event was observed.
+
+    Raises:
+        DataError: not a vector of that length, or a value other than 0 and 1.
+    """
+    array = check_vector(event, name, n_rows)
+    wrong = (array != 0.0) & (array != 1.0)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
+            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
+        )
+    return array > 0.0
+
+
+def check_cause(
+    cause: npt.ArrayLike, name: str = "cause", n_rows: int | None = None, n_causes: int | None = None
+) -> IntArray:
+    """Causes of events as integers, shape (n,): 0 where the row was censored, else 1 .. K.
+
+    Raises:
+        DataError: not a vector of that length, or a value that is no such integer; without ``n_causes`` K is
+            not limited.
+    """
+    array = check_vector(cause, name, n_rows)
+    wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
+    if wrong.any():
+        known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
+        raise DataError(
+            f"{name}: expected 0 (censored) or the number of a cause, {known}; got {array[wrong][0]:g} in "
+            f"{name_rows(wrong)}. Are time and cause in the order (time, cause)?"
+        )
+    return array.astype(np.int64)
+
+
+def check_times(times: npt.ArrayLike) -> FloatArray:
+    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
+
+    Raises:
+        DataError: not such a vector; positions in the message count from 0.
+    """
+    grid = check_vector(times, "times")
+    wrong = ~np.isfinite(grid) | (grid < 0.0)
+    if wrong.any():
+        raise DataError(
+            f"times: expected finite times >= 0; got {grid[wrong][0]:g} at position {wrong.argmax()}."
+        )
+    falls = np.diff(grid) <= 0.0
+    if falls.any():
+        k = int(falls.argmax())
+        raise DataError(
+            f"times: expected strictly increasing times; got {grid[k]:g} then {grid[k + 1]:g} at positions "
+            f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
+        )
+    return grid
+
+
+def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
+    """Refuse a horizon outside the observed times, shape (n,).
+
+    Raises:
+        DataError: no row was observed that long, or nothing had happened yet.
+    """
+    if not time.min() <= horizon <= time.max():
+        raise DataError(
+            f"{name}: expected a time within the observed ones, {time.min():g} to {time.max():g}; got "
+            f"{horizon:g}. Are both in one unit?"
+        )
+
+
+def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
+    """Refuse two samples of times that cannot be in one unit, such as days and years.
+
+    Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
+    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be told from data.
+
+    Raises:
+        DataError: the ranges do not overlap.
+    """
+    if _all_below(time, other) or _all_below(other, time):
+        _refuse_units(time, other, names)
+
+
+def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> None:
+    """Refuse a grid of curves that cannot be in the unit of the rows.
+
+    A grid of any size has to overlap the observed times. One of at least 20 times must not end before all but
+    5 % of the events, nor have all but 5 % of its times beyond the last observed one.
+
+    Raises:
+        DataError: such a grid.
+    """
+    if grid[0] > time.max() or grid[-1] < time.min():
+        raise DataError(
+            f"times: expected a grid within the observed times, {time.min():g} to {time.max():g}; "
+            f"got {grid[0]:g} to {grid[-1]:g}, where nothing was observed. Are both in one unit?"
+        )
+    # Before rare events a grid may well end where most rows are still under observation.
+    if _all_below(grid, time[event]) or _all_below(time, grid):
+        _refuse_units(time, grid, ("time", "times"))
+
+
+def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
+    """Refuse predicted times that cannot be in the unit of the observed ones; infinite ones are passed over.
+
+    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
+    beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
+
+    Raises:
+        DataError: such predictions.
+    """
+    finite = predicted[np.isfinite(predicted)]
+    enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
+    if _all_below(finite, time) or (enough and np.median(finite) > _PROLONGED * time.max()):
+        _refuse_units(time, finite, ("time", "predicted_time"))
+
+
+def _all_below(low: FloatArray, high: FloatArray) -> bool:
+    if min(low.size, high.size) < _MIN_ROWS_FOR_UNITS:
+        return False
+    return bool(low.max() < np.quantile(high, 0.05))
+
+
+def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
+    raise DataError(
+        f"{names[0]} and {names[1]}: expected times in one unit; got {time.min():g} to {time.max():g} and "
+        f"{other.min():g} to {other.max():g}, which hardly overlap. Are these days and years?"
+    )
+
+
+def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
+    """Survival curves S_i(t_k) on a grid as float64, shape (n_rows, n_times).
+
+    A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
+    epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5. Curves of 16 bits are
+    refused: their rounding is as large as differences between models.
+
+    Raises:
+        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that rise.
+    """
+    curves = as_numbers(survival, "survival")
+    if curves.shape != (n_rows, n_times):
+        hint = " It looks transposed: rows come first." if curves.shape == (n_times, n_rows) else ""
+        raise DataError(
+            f"survival: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
+            f"got {curves.shape}.{hint}"
+        )
+    rounding = _rounding_of(survival, "survival")
+    lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
+    missing = np.isnan(lowest)
+    if missing.any():
+        raise DataError(f"survival: NaN in {name_rows(missing)}.")
+    outside = (lowest < -rounding) | (highest > 1.0 + rounding)
+    if outside.any():
+        i = int(outside.argmax())
+        raise DataError(
+            f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
+            f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
+        )
+    rises = np.zeros(n_rows, dtype=bool)
+    for rows in blocks(n_rows, n_times):
+        part = curves[rows]
+        suspect = np.flatnonzero((part[:, 1:] > part[:, :-1]).any(axis=1))
+        if suspect.size:  # steps within the rounding must not add up to a rise
+            part = part[suspect]
+            rises[rows.start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
+    if rises.any():
+        raise DataError(
+            f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
+            "survival, not risk and not 1 - survival, with columns in the order of times."
+        )
+    return curves
+
+
+def check_incidence(
+    incidence: npt.ArrayLike, n_rows: int, n_times: int, *, rising: bool = True
+) -> FloatArray:
+    """Cumulative incidences F_i(t_k) of a cause on a grid as float64, shape (n_rows, n_times).
+
+    Rounding is treated as by `check_survival`.
+
+    Args:
+        incidence: the curves, shape (n_rows, n_times).
+        n_rows: number of rows.
+        n_times: number of times.
+        rising: False where each time is looked at alone, and curves may fall.
+
+    Raises:
+        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
+    """
+    curves = as_numbers(incidence, "incidence")
+    if curves.shape != (n_rows, n_times):
+        hint = " Pass the curves of one cause." if curves.ndim == 3 else ""
+        raise DataError(
+            f"incidence: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
+            f"got {curves.shape}.{hint}"
+        )
+    rounding = _rounding_of(incidence, "incidence")
+    wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
+    if wrong.any():
+        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {name_rows(wrong)}.")
+    if rising:
+        falls = np.zeros(n_rows, dtype=bool)
+        for rows in blocks(n_rows, n_times):
+            part = curves[rows]
+            falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
+        if falls.any():
+            raise DataError(
+                f"incidence: expected curves that do not fall with t; they fall in {name_rows(falls)}. Pass "
+                "cumulative incidences, not survival, with columns in the order of times."
+            )
+    return curves
+
+
+def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
+    """One probability per row as float64, cut to [0, 1], shape (n_rows,).
+
+    Values may leave [0, 1] by rounding, as those of `check_survival`.
+
+    Raises:
+        DataError: not such a vector.
+    """
+    array = check_vector(values, name, n_rows)
+    rounding = _rounding_of(values, name)
+    wrong = (array < -rounding) | (array > 1.0 + rounding)
+    if wrong.any():
+        raise DataError(
+            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
+            f"{name}, not risk, not a time and not a cumulative hazard."
+        )
+    return np.clip(array, 0.0, 1.0)
+
+
+def _rounding_of(values: Any, name: str) -> float:
+    """Rounding of probabilities of this floating type.
+
+    Raises:
+        DataError: a type of 16 bits or less.
+    """
+    epsilon = _machine_epsilon(values)
+    if epsilon > _COARSEST:
+        raise DataError(
+            f"{name}: expected float32 or float64; got 16 bits or less, with a rounding of {epsilon:.1g}, "
+            "as large as differences between models. Predict in float32, conversion afterwards is too late."
+        )
+    return min(_LARGEST_ROUNDING, max(_ROUNDING, 16.0 * epsilon))
+
+
+def _machine_epsilon(values: Any) -> float:
+    """That of the coarsest floating type of the values; 0 where they have none."""
+    if isinstance(values, torch.Tensor):
+        return float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
+    given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
+    types = [getattr(dtype, "numpy_dtype", dtype) for dtype in given]  # pandas has floating types of its own
+    return max(
+        (float(np.finfo(t).eps) for t in types if isinstance(t, np.dtype) and t.kind == "f"), default=0.0
+    )
