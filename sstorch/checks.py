@@ -1,8 +1,8 @@
 """Checks of arguments, and the words of their messages.
 
-What is returned has the shape, the type and the range that is assumed, and what cannot be used raises with the
-first offending row numbers, which count from 0. In all checks `name` is the argument's name for the message, and `n_rows` the
-length that the other arguments have.
+What is returned has the shape, the type and the range that is assumed, and what cannot be used raises with
+the first offending row numbers, which count from 0. In all checks `name` is the argument's name for the
+message, and `n_rows` the length that the other arguments have.
 """
 
 import datetime

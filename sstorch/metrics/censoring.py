@@ -157,7 +157,7 @@ def censoring_distribution(
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
 
     Raises:
-        DataError: see `sstorch.checks.check_time_event`.
+        DataError: an outcome that cannot be used.
         ConfigError: an unknown `tied_events`.
 
     References:

@@ -133,10 +133,8 @@ def test_scores_of_groups_by_hand(cohort: DatasetConfig, tmp_path: Path) -> None
     for (fold, start), leaf in leaves.items():
         rows = table[(table["fold"] == fold) & (table["start"] == start) & (table["part"] == "test")]
         found, inside = rows.set_index("metric")["value"], folds == fold
-        train = data.time[~inside], data.event[~inside], leaf[~inside]
-        expected = metrics.concordance_of_groups(
-            data.time[inside], data.event[inside], leaf[inside], train=train
-        )
+        train = data.y[~inside], leaf[~inside]
+        expected = metrics.concordance_of_groups(data.y[inside], leaf[inside], train=train)
         assert found["c_groups"] == expected
         assert found["n_groups"] == sum((leaf[inside] == k).mean() >= 0.05 for k in range(4))
         others = [adjusted_rand_score(leaf, chosen[k]) for k in range(3) if k != fold]
