@@ -45,7 +45,6 @@ def test_no_metric_takes_entry_loose() -> None:
     # Constructors of outcomes and tasks apart, these take checked arrays, or say what they support.
     inner = [
         "metrics/censoring.py:risk_sets",
-        "metrics/cox.py:fit_cox",
         "metrics/groups.py:risk_table",
         "metrics/outcome.py:read_rows",
         "metrics/outcome.py:read_causes",
