@@ -47,11 +47,11 @@ def peers_of(data: SurvivalData, estimator: Tree, forest: bool = False) -> list[
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
     leaf = [ONE_LEAF] if estimator.depth else []
     if data.causes is not None:
-        return [AALEN_JOHANSEN, *leaf, *([CAUSE_COX] if plain and even else [])]
+        return [AALEN_JOHANSEN, *leaf, CAUSE_COX]
     if data.intervals is not None:
         installed = importlib.util.find_spec("lifelines") is not None
         return [*([TURNBULL] if plain else []), *leaf, *([AFT] if even and installed else [])]
-    names = [KAPLAN_MEIER, *leaf, *([COX] if plain and even else [])]
+    names = [KAPLAN_MEIER, *leaf, COX]
     small = len(data) <= MOST_FOREST_ROWS
     if forest and plain and even and small and importlib.util.find_spec("sksurv") is not None:
         names.append(FOREST)

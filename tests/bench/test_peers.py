@@ -41,6 +41,39 @@ def test_cox_is_that_of_scikit_survival(gbsg2: SurvivalData) -> None:
     np.testing.assert_array_equal(fitted.falling_curves(gbsg2.frame, at), expected)
 
 
+def test_cox_with_entry_and_weights(small_data: SurvivalData) -> None:
+    x, time, event = small_data.frame.to_numpy(), small_data.time, small_data.event
+    plain = fit_ridge_cox(x, time, event, 0.5)
+    # Rows split at a time within their follow-up say the same.
+    cut = 0.6 * time
+    parts = np.r_[cut, time], np.r_[np.zeros(len(x), bool), event], np.r_[np.zeros(len(x)), cut]
+    split = fit_ridge_cox(np.r_[x, x], parts[0], parts[1], 0.5, entry=parts[2])
+    np.testing.assert_allclose(split, plain, rtol=1e-8)
+    # Integer weights are repeated rows.
+    count = np.arange(len(x)) % 3 + 1
+    repeated = fit_ridge_cox(np.repeat(x, count, 0), np.repeat(time, count), np.repeat(event, count), 0.5)
+    np.testing.assert_allclose(fit_ridge_cox(x, time, event, 0.5, weight=count * 1.0), repeated, rtol=1e-8)
+    # Late entry: lifelines, whose ties are Efron's, where there are none.
+    lifelines = pytest.importorskip("lifelines")
+    distinct = time + 1e-3 * np.arange(len(x))
+    entry = np.where(np.arange(len(x)) % 2, 0.5 * distinct, 0.0)
+    frame = pd.DataFrame(x).assign(time=distinct, event=event, entry=entry)
+    peer = lifelines.CoxPHFitter().fit(frame, "time", "event", entry_col="entry")
+    own = fit_ridge_cox(x, distinct, event, 1e-6, entry=entry)
+    np.testing.assert_allclose(own, peer.params_, rtol=1e-4)
+    # Breslow's baseline by its definition: those at risk have entered before, and end at or after.
+    weight = count * 1.0
+    rows = SurvivalData(small_data.frame, Surv(distinct, event, entry=entry, weight=weight))
+    fitted = RidgeCox().fit(rows, Schema.of(rows.frame))
+    risk = np.exp(fitted.encoder(rows.frame) @ fitted.coefficients)
+    hazard = sum(
+        weight[k] / (weight * risk)[(entry < distinct[k]) & (distinct >= distinct[k])].sum()
+        for k in np.flatnonzero(event & (distinct <= 60.0))
+    )
+    found = fitted.falling_curves(rows.frame, [60.0])[:, 0]
+    np.testing.assert_allclose(found, np.exp(-hazard * risk), rtol=1e-9)
+
+
 def test_cox_where_a_column_separates_all_events_and_where_newton_cannot() -> None:
     time = np.arange(1.0, 41.0)
     x = (time <= 20).astype(float)[:, None]
@@ -93,7 +126,7 @@ def test_which_models_can_stand_beside(small_data: SurvivalData, monkeypatch: py
     late = SurvivalData(
         small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
     )
-    assert peers_of(late, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF]
+    assert peers_of(late, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF, COX]
     many = small_data.subset(np.arange(5001) % len(small_data))
     assert FOREST not in peers_of(many, tree, forest=True)
     with monkeypatch.context() as patch:

@@ -118,7 +118,7 @@ class Baseline(ABC):
         """
         rows.check_causes(False)
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
-            raise DataError("the baseline does not support weights; kaplan_meier does")
+            raise DataError("the baseline does not support weights; kaplan_meier does, and Cox in a run")
         if rows.entry.any() and "entry" not in self.knows:
             raise DataError(
                 "the baseline takes every row as observed from time zero, and some entered later; "
@@ -262,11 +262,18 @@ class BreslowBaseline:
     largest: float  # log risk of that row
 
     @classmethod
-    def of(cls, log_risk: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> Self:
-        """Estimate it from log risks, times and events of the training rows, each (n,)."""
-        largest = float(log_risk.max())
-        sets = risk_sets(time, event, np.exp(log_risk - largest))
-        n_events = np.bincount(sets.position, weights=event)
+    def of(
+        cls,
+        log_risk: FloatArray,
+        time: FloatArray,
+        event: npt.NDArray[np.bool_],
+        weight: FloatArray | None = None,
+        entry: FloatArray | None = None,
+    ) -> Self:
+        """Estimate it from log risks, times, events, weights and entry of the training rows, each (n,)."""
+        largest, each = float(log_risk.max()), 1.0 if weight is None else weight
+        sets = risk_sets(time, event, each * np.exp(log_risk - largest), entry)
+        n_events = np.bincount(sets.position, weights=event * each)
         share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
         return cls(sets.times, np.cumsum(share), largest)
 

@@ -33,6 +33,7 @@ class RidgeCox(Baseline):
     """
 
     name: ClassVar[str] = "ridge_cox"
+    knows: ClassVar = ("entry", "weights")
 
     penalty: float = 1.0
 
@@ -41,8 +42,9 @@ class RidgeCox(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
         encoder = Encoder(schema, train)
-        beta = fit_ridge_cox(encoder.x, train.time, train.event, self.penalty)
-        baseline = BreslowBaseline.of(encoder.x @ beta, train.time, train.event)
+        weight, entry = train.uneven_weight, train.entry if train.entry.any() else None
+        beta = fit_ridge_cox(encoder.x, train.time, train.event, self.penalty, weight, entry)
+        baseline = BreslowBaseline.of(encoder.x @ beta, train.time, train.event, weight, entry)
         return ProportionalHazards(encoder, beta, baseline)
 
 
@@ -60,7 +62,12 @@ class ProportionalHazards:
 
 
 def fit_ridge_cox(
-    x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penalty: float
+    x: FloatArray,
+    time: FloatArray,
+    event: npt.NDArray[np.bool_],
+    penalty: float,
+    weight: FloatArray | None = None,
+    entry: FloatArray | None = None,
 ) -> FloatArray:
     """Coefficients of least negative partial log-likelihood plus half the penalty times their squares.
 
@@ -69,6 +76,8 @@ def fit_ridge_cox(
         time: (n,).
         event: (n,).
         penalty: > 0.
+        weight: of each row, >= 0, (n,); None is one each.
+        entry: time from which each row was at risk, (n,); None is zero.
 
     Raises:
         TrainingError: Newton's method ends without a minimum.
@@ -76,8 +85,10 @@ def fit_ridge_cox(
     order = np.argsort(time, kind="stable")
     x, at, event = x[order] - x.mean(axis=0), risk_sets(time[order], event[order]).position, event[order]
     first = np.searchsorted(at, at)  # of the rows with the same time
+    each = np.ones(len(x)) if weight is None else weight[order]
+    late = None if entry is None else _Late.of(time[order], entry[order])
     beta = np.zeros(x.shape[1])
-    value, gradient, hessian = _derivatives(beta, x, event, at, first, penalty)
+    value, gradient, hessian = _derivatives(beta, x, event, at, first, penalty, each, late)
     for _ in range(_STEPS):
         step = -np.linalg.solve(hessian, gradient)
         decrement = float(-gradient @ step)
@@ -85,13 +96,39 @@ def fit_ridge_cox(
             return np.asarray(beta + step)
         for halving in range(_HALVINGS):
             tried = beta + 0.5**halving * step
-            found = _derivatives(tried, x, event, at, first, penalty)
+            found = _derivatives(tried, x, event, at, first, penalty, each, late)
             if found[0] <= value - 1e-4 * 0.5**halving * decrement:
                 break
         else:
             break
         beta, (value, gradient, hessian) = tried, found
     raise TrainingError("Cox regression does not converge; give a larger penalty")
+
+
+@dataclass(frozen=True)
+class _Late:
+    """Which rows are not yet at risk; rows are sorted by time.
+
+    Attributes:
+        order: rows in the order of their entry, (n,).
+        first: place in that order of the first row that enters at or after the time of each row, (n,).
+        before: number of distinct times up to the entry of each row, (n,).
+    """
+
+    order: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, time: FloatArray, entry: FloatArray) -> _Late:
+        order = np.argsort(entry, kind="stable")
+        first = np.searchsorted(entry[order], time, side="left")
+        return cls(order, first, np.searchsorted(np.unique(time), entry, side="right"))
+
+    def missing(self, values: FloatArray) -> FloatArray:
+        """Sum of values over the rows that enter at or after the time of each row, (n, ...)."""
+        sums = np.cumsum(values[self.order][::-1], axis=0)[::-1]
+        return np.concatenate([sums, np.zeros_like(sums[:1])])[self.first]
 
 
 def _derivatives(
@@ -101,15 +138,25 @@ def _derivatives(
     at: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
     penalty: float,
+    weight: FloatArray,
+    late: _Late | None,
 ) -> tuple[float, FloatArray, FloatArray]:
     """Value, gradient and Hessian of the penalised negative partial log-likelihood; rows sorted by time."""
     score = x @ beta
     largest = float(score.max())
-    risk = np.exp(score - largest)
-    at_risk = np.cumsum(risk[::-1])[::-1][first]
-    means = np.cumsum((risk[:, None] * x)[::-1], axis=0)[::-1][first][event] / at_risk[event, None]
-    steps = np.cumsum(np.bincount(at, weights=event / at_risk))[at]  # cumulative hazard of a risk of one
-    value = float(np.sum(np.log(at_risk[event]) + largest - score[event]) + 0.5 * penalty * beta @ beta)
-    gradient = x.T @ (risk * steps - event) + penalty * beta
-    hessian = x.T @ ((risk * steps)[:, None] * x) - means.T @ means + penalty * np.eye(len(beta))
-    return value, gradient, hessian
+    risk = weight * np.exp(score - largest)
+    at_risk, sums = (np.cumsum(v[::-1], axis=0)[::-1][first] for v in (risk, risk[:, None] * x))
+    if late is not None:
+        # Who leaves at a time is at risk there, whatever rounding leaves of the difference.
+        at_risk = np.maximum(at_risk - late.missing(risk), risk)
+        sums = sums - late.missing(risk[:, None] * x)
+    means = sums[event] / at_risk[event, None]
+    hazard = np.cumsum(np.bincount(at, weights=event * weight / at_risk))  # of a risk of one
+    steps = hazard[at]
+    if late is not None:
+        steps = steps - np.append(0.0, hazard)[late.before]
+    own = weight[event]
+    value = float(own @ (np.log(at_risk[event]) + largest - score[event]) + 0.5 * penalty * beta @ beta)
+    gradient = x.T @ (risk * steps - weight * event) + penalty * beta
+    hessian = x.T @ ((risk * steps)[:, None] * x) - (own[:, None] * means).T @ means
+    return value, gradient, hessian + penalty * np.eye(len(beta))

@@ -12,7 +12,6 @@ import torch
 from sstorch import Surv, SurvivalData
 from sstorch.bench import BASELINES, Baseline, make_baseline
 from sstorch.bench.baselines.base import Curves, Requirement
-from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -174,7 +173,7 @@ def test_weights_and_entry_are_refused(data: SurvivalData) -> None:
         (causes, "y has competing causes"),
     ):
         with pytest.raises(DataError, match=message):
-            RidgeCox().fit(rows, Schema.of(rows.frame))
+            make_baseline("surtree").fit(rows, Schema.of(rows.frame))
 
 
 @pytest.mark.parametrize("name", ["cox", "deepsurv"])
