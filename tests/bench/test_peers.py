@@ -30,7 +30,7 @@ def test_cox_is_that_of_scikit_survival(gbsg2: SurvivalData) -> None:
     for penalty in (1e-3, 1.0, 50.0):
         peer = linear_model.CoxPHSurvivalAnalysis(alpha=penalty, ties="breslow", tol=1e-14)
         peer.fit(x, util.Surv.from_arrays(gbsg2.event, time))
-        found = fit_ridge_cox(x, time, gbsg2.event, penalty)
+        found = fit_ridge_cox(x, (time, gbsg2.event), penalty)
         np.testing.assert_allclose(found, peer.coef_, rtol=1e-6, atol=1e-9)
     fitted = RidgeCox(50.0).fit(gbsg2, Schema.of(gbsg2.frame))
     # Breslow's baseline of the baselines, whose curves it has at any time.
@@ -43,23 +43,24 @@ def test_cox_is_that_of_scikit_survival(gbsg2: SurvivalData) -> None:
 
 def test_cox_with_entry_and_weights(small_data: SurvivalData) -> None:
     x, time, event = small_data.frame.to_numpy(), small_data.time, small_data.event
-    plain = fit_ridge_cox(x, time, event, 0.5)
+    plain = fit_ridge_cox(x, (time, event), 0.5)
     # Rows split at a time within their follow-up say the same.
     cut = 0.6 * time
     parts = np.r_[cut, time], np.r_[np.zeros(len(x), bool), event], np.r_[np.zeros(len(x)), cut]
-    split = fit_ridge_cox(np.r_[x, x], parts[0], parts[1], 0.5, entry=parts[2])
+    split = fit_ridge_cox(np.r_[x, x], Surv(parts[0], parts[1], entry=parts[2]), 0.5)
     np.testing.assert_allclose(split, plain, rtol=1e-8)
     # Integer weights are repeated rows.
     count = np.arange(len(x)) % 3 + 1
-    repeated = fit_ridge_cox(np.repeat(x, count, 0), np.repeat(time, count), np.repeat(event, count), 0.5)
-    np.testing.assert_allclose(fit_ridge_cox(x, time, event, 0.5, weight=count * 1.0), repeated, rtol=1e-8)
+    repeated = fit_ridge_cox(np.repeat(x, count, 0), (np.repeat(time, count), np.repeat(event, count)), 0.5)
+    weighted = fit_ridge_cox(x, Surv(time, event, weight=count), 0.5)
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-8)
     # Late entry: lifelines, whose ties are Efron's, where there are none.
     lifelines = pytest.importorskip("lifelines")
     distinct = time + 1e-3 * np.arange(len(x))
     entry = np.where(np.arange(len(x)) % 2, 0.5 * distinct, 0.0)
     frame = pd.DataFrame(x).assign(time=distinct, event=event, entry=entry)
     peer = lifelines.CoxPHFitter().fit(frame, "time", "event", entry_col="entry")
-    own = fit_ridge_cox(x, distinct, event, 1e-6, entry=entry)
+    own = fit_ridge_cox(x, Surv(distinct, event, entry=entry), 1e-6)
     np.testing.assert_allclose(own, peer.params_, rtol=1e-4)
     # Breslow's baseline by its definition: those at risk have entered before, and end at or after.
     weight = count * 1.0
@@ -77,14 +78,14 @@ def test_cox_with_entry_and_weights(small_data: SurvivalData) -> None:
 def test_cox_where_a_column_separates_all_events_and_where_newton_cannot() -> None:
     time = np.arange(1.0, 41.0)
     x = (time <= 20).astype(float)[:, None]
-    beta = fit_ridge_cox(x, time, time <= 20, 1e-6)
+    beta = fit_ridge_cox(x, (time, time <= 20), 1e-6)
     gradient = 1e-6 * beta - _score(beta, x, time, time <= 20)
     assert 5 < beta[0] < 30
     np.testing.assert_allclose(gradient, 0, atol=1e-5)
     with pytest.raises(ConfigError, match="penalty"):
         RidgeCox(0.0)
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(TrainingError, match="larger penalty"):
-        fit_ridge_cox(1e200 * x, time, time <= 20, 1e-6)
+        fit_ridge_cox(1e200 * x, (time, time <= 20), 1e-6)
 
 
 def _score(beta: np.ndarray, x: np.ndarray, time: np.ndarray, event: np.ndarray) -> np.ndarray:

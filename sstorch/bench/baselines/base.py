@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.base import check_times
-from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
+from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.installing import install_extra, pip_install
 from sstorch.metrics.censoring import risk_sets
@@ -262,17 +262,12 @@ class BreslowBaseline:
     largest: float  # log risk of that row
 
     @classmethod
-    def of(
-        cls,
-        log_risk: FloatArray,
-        time: FloatArray,
-        event: npt.NDArray[np.bool_],
-        weight: FloatArray | None = None,
-        entry: FloatArray | None = None,
-    ) -> Self:
-        """Estimate it from log risks, times, events, weights and entry of the training rows, each (n,)."""
-        largest, each = float(log_risk.max()), 1.0 if weight is None else weight
-        sets = risk_sets(time, event, each * np.exp(log_risk - largest), entry)
+    def of(cls, log_risk: FloatArray, y: Surv | tuple[FloatArray, npt.NDArray[np.bool_]]) -> Self:
+        """Estimate it from log risks (n,) and the outcome of the training rows."""
+        outcome = as_surv(y)
+        time, event, _ = outcome.right_censored("a baseline hazard")
+        largest, each = float(log_risk.max()), 1.0 if outcome.weight is None else outcome.weight
+        sets = risk_sets(time, event, each * np.exp(log_risk - largest), outcome.entry)
         n_events = np.bincount(sets.position, weights=event * each)
         share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
         return cls(sets.times, np.cumsum(share), largest)

@@ -125,7 +125,7 @@ class DeepSurv(NeuralBaseline):
         )
         model = pycox.models.CoxPH(net, _adamw(net, self), device="cpu")
         self._run(model, (x[kept], (rank[kept], event[kept])), (x[~kept], (rank[~kept], event[~kept])))
-        baseline = BreslowBaseline.of(_predict(model, x), train.time, train.event)
+        baseline = BreslowBaseline.of(_predict(model, x), train.y)
 
         def values(X: object) -> FloatArray:
             return baseline.survival(_predict(model, _float32(encoder(X))))

@@ -164,7 +164,7 @@ class GradientBoosting(ScikitSurvivalModel):
     def _curves(
         self, model: Any, encoder: Encoder, time: FloatArray, event: npt.NDArray[np.bool_]
     ) -> StepCurves:
-        baseline = BreslowBaseline.of(model.predict(encoder.x), time, event)
+        baseline = BreslowBaseline.of(model.predict(encoder.x), (time, event))
         return StepCurves(baseline.jumps, lambda X: baseline.survival(model.predict(encoder(X))))
 
 
@@ -218,7 +218,7 @@ class Cox(Baseline):
         else:
             raise TrainingError("Cox regression converges with none of the ridge penalties; give larger ones")
 
-        baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.time, train.event)
+        baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.y)
 
         def values(X: object) -> FloatArray:
             return baseline.survival(encoder(X) @ model.coef_)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, check_range
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Schema, Surv, SurvivalData, as_surv
 from sstorch.exceptions import TrainingError
 from sstorch.metrics.censoring import risk_sets
 
@@ -42,9 +42,9 @@ class RidgeCox(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
         encoder = Encoder(schema, train)
-        weight, entry = train.uneven_weight, train.entry if train.entry.any() else None
-        beta = fit_ridge_cox(encoder.x, train.time, train.event, self.penalty, weight, entry)
-        baseline = BreslowBaseline.of(encoder.x @ beta, train.time, train.event, weight, entry)
+        y = train.y.weighted(train.uneven_weight)
+        beta = fit_ridge_cox(encoder.x, y, self.penalty)
+        baseline = BreslowBaseline.of(encoder.x @ beta, y)
         return ProportionalHazards(encoder, beta, baseline)
 
 
@@ -62,30 +62,24 @@ class ProportionalHazards:
 
 
 def fit_ridge_cox(
-    x: FloatArray,
-    time: FloatArray,
-    event: npt.NDArray[np.bool_],
-    penalty: float,
-    weight: FloatArray | None = None,
-    entry: FloatArray | None = None,
+    x: FloatArray, y: Surv | tuple[FloatArray, npt.NDArray[np.bool_]], penalty: float
 ) -> FloatArray:
     """Coefficients of least negative partial log-likelihood plus half the penalty times their squares.
 
     Args:
         x: features, (n, p).
-        time: (n,).
-        event: (n,).
+        y: right-censored outcome of n rows, with entry times and weights where it has them.
         penalty: > 0.
-        weight: of each row, >= 0, (n,); None is one each.
-        entry: time from which each row was at risk, (n,); None is zero.
 
     Raises:
         TrainingError: Newton's method ends without a minimum.
     """
+    outcome = as_surv(y)
+    (time, event, _), entry = outcome.right_censored("Cox regression"), outcome.entry
     order = np.argsort(time, kind="stable")
     x, at, event = x[order] - x.mean(axis=0), risk_sets(time[order], event[order]).position, event[order]
     first = np.searchsorted(at, at)  # of the rows with the same time
-    each = np.ones(len(x)) if weight is None else weight[order]
+    each = np.ones(len(x)) if outcome.weight is None else outcome.weight[order]
     late = None if entry is None else _Late.of(time[order], entry[order])
     beta = np.zeros(x.shape[1])
     value, gradient, hessian = _derivatives(beta, x, event, at, first, penalty, each, late)
