@@ -138,7 +138,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         self._schema = Schema.of(data.frame)
         held = self._calibration_rows(data.event)
         train, rows = data.subset(~held), data.subset(held)
-        self.estimator_ = clone(self.estimator).fit(train.frame, (train.time, train.event))
+        self.estimator_ = clone(self.estimator).fit(train.frame, train.y)
         self.censoring_ = self._fit_censoring(train)
         self.cutoff_ = self._cutoff(train)
         self._warn_if_far(train)
@@ -217,7 +217,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
     def _fit_censoring(self, train: SurvivalData) -> KaplanMeier | SurvivalEstimator:
         if self.censoring == "kaplan_meier" or train.event.all():
-            return censoring_distribution((train.time, train.event))
+            return censoring_distribution(train.y)
         # Somebody with an event is at no more risk of censoring then, and G is wanted just before each time.
         time = np.where(train.event, train.time, train.time * (1 + _LATER))
         model: SurvivalEstimator = clone(self.censoring).fit(train.frame, (time, ~train.event))
@@ -228,7 +228,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.censoring_, KaplanMeier):
             return
         at = np.array([self.cutoff_])
-        known = float(censoring_distribution((train.time, train.event)).before(at)[0])
+        known = float(censoring_distribution(train.y).before(at)[0])
         rows = train.frame.iloc[: _CHUNK_ELEMENTS // 2]
         modelled = float(self.censoring_.falling_curves(rows, at).mean())
         # About the standard error of Kaplan-Meier, from those who are still observed.
@@ -251,7 +251,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
                     "nothing is known of censoring: choose a smaller one"
                 )
             return float(self.cutoff)
-        censoring, times = censoring_distribution((train.time, train.event)), np.unique(train.time)
+        censoring, times = censoring_distribution(train.y), np.unique(train.time)
         return float(times[censoring.before(times) >= self.uncensored].max())
 
     def _calibration_rows(self, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -140,7 +140,7 @@ def _curve_score(
         rows.y,
         curves(grid),
         grid,
-        train=(train.time, train.event),
+        train=train.y,
         convention="graf",
         sample_weight=weight,
     )

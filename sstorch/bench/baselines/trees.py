@@ -198,7 +198,7 @@ class ExactTreeBaseline(Baseline):
             device=self.device,
             time_limit=self.time_limit,
         )
-        return tree.fit(frame, (train.time, train.event))
+        return tree.fit(frame, train.y)
 
 
 @dataclass(frozen=True)

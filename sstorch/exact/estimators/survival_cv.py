@@ -258,10 +258,10 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     curves = leaf_curves(leaf, tree.n_leaves, search.rows, settings.leaf_curve)
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "osst"), len(rows.time))
     score = metrics.integrated_brier_score(
-        (rows.time, rows.event),
+        rows.y,
         curves.survival_at(grid)[here],
         grid,
-        train=(train.time, train.event),
+        train=train.y,
         convention="osst",
         sample_weight=rows.sample_weight,
     )
