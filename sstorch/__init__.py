@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         OptimalTreeClassifier,
         OptimalTreeRegressor,
     )
-    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV, recalibrate
+    from sstorch.groups import recalibrate
+    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV
     from sstorch.validation import validate
 
 __all__ = [
@@ -43,9 +44,8 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
-    **dict.fromkeys(
-        ("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV", "recalibrate"), "sstorch.soft"
-    ),
+    **dict.fromkeys(("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
+    "recalibrate": "sstorch.groups",
     "validate": "sstorch.validation",
 }
 

@@ -13,8 +13,8 @@ import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import Schema, stratified_folds
+from sstorch.groups.validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
 from sstorch.soft import TreeSample, train_batch
-from sstorch.soft.group_validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
 
 N_FOLDS = 5
 # Rows, and what the log time changes by over the range of one of the five columns.

@@ -32,13 +32,13 @@ from sstorch.data import Fold, Schema, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.groups.competing_validation import held_out_groups_of_causes
+from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
 from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.soft.batch import with_heats
-from sstorch.soft.competing_group_validation import held_out_groups_of_causes
-from sstorch.soft.group_validation import held_out_groups
 
 ACCURACY = tuple(names_of("event", "accuracy"))
 Tree = SoftSurvivalTree | CompetingRisksTree

@@ -13,6 +13,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.groups.validation import concordance_of_groups, count_groups
 from sstorch.metrics.evaluation import (
     Scored,
     ScoredRows,
@@ -26,7 +27,6 @@ from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.objective import L2Parity
 from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
-from sstorch.soft.group_validation import concordance_of_groups, count_groups
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = tuple(names_of("event", "study"))

@@ -174,7 +174,7 @@ def _number_at_risk(
 
 
 class Resampled(Protocol):
-    """Groups of resamples, as :class:`sstorch.soft.Stability`."""
+    """Groups of resamples, as :class:`sstorch.groups.Stability`."""
 
     @property
     def groups(self) -> Any:

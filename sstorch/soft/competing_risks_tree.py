@@ -28,30 +28,27 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.files import checksum, read_folder, reading, write_folder
+from sstorch.groups.competing_validation import CompetingGroupValidation
+from sstorch.groups.estimators import RESULTS, CauseGroups, LeafOf
+from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.resampling import Partition, resamples
 from sstorch.metrics.weights import WeightKind
 from sstorch.nn import GateParameters, HazardFamily, Topology, make_family
 from sstorch.optim import Engine, distil_gates
 from sstorch.soft.batch import TrainedBatch, fit_preprocessors, gate_columns, train_batch, training_rows
-from sstorch.soft.competing_group_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.group_validation import groups_of_folds
-from sstorch.soft.groups import Stability, stability
 from sstorch.soft.incidence import cumulative_incidence, log_time_panels
 from sstorch.soft.reading import rules_text, shown_leaves, slope_lines
-from sstorch.soft.recalibration import Recalibrate, Recalibration
 from sstorch.soft.rules import Explanation, explain_row
 from sstorch.soft.settings import MIN_EVENTS
 from sstorch.soft.tree import SoftSurvivalTree
-from sstorch.soft.tree_sample import TreeSample
-from sstorch.soft.uncertainty import resamples
+from sstorch.soft.tree_sample import TreeSample, leaves_of_splits
 
 FORMAT, FORMAT_VERSION = "sstorch.competing_risks_tree", 1
 # Of rows whose hazard underflows.
 _LEAST_HAZARD = 1e-12
 # Terms of a rule that a summary writes out.
 _SUMMARY_TERMS = 4
-# Results that a new fit and a recalibration drop.
-_OF_OTHER_ROWS = ("group_validation_", "stability_")
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class CauseExplanation(Explanation):
         return f"hazard of {self.cause}; predicted incidence of {'; of '.join(parts)}{self._condition}"
 
 
-class CompetingRisksTree(IncidenceEstimator):
+class CompetingRisksTree(CauseGroups, IncidenceEstimator):
     """Soft tree for competing risks: one set of gates, and in each leaf a hazard for every cause.
 
     Its gates divide people into groups that differ in what happens to them, and its leaves say how fast each
@@ -148,9 +145,6 @@ class CompetingRisksTree(IncidenceEstimator):
     """
 
     trees_: dict[str, SoftSurvivalTree]
-    group_table_: pd.DataFrame
-    group_validation_: CompetingGroupValidation
-    stability_: Stability
 
     def __init__(
         self,
@@ -233,7 +227,7 @@ class CompetingRisksTree(IncidenceEstimator):
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
-        for name in _OF_OTHER_ROWS:
+        for name in RESULTS:
             self.__dict__.pop(name, None)
         self.group_table_ = self._group_table(data, self._horizons())
         return self
@@ -358,74 +352,23 @@ class CompetingRisksTree(IncidenceEstimator):
 
     # ------------------------------------------------------------------ trust
 
-    def stability(
-        self, X: object, y: object, n_resamples: int = 50, sample_weight: object = None
-    ) -> Stability:
-        """Stability of the groups and of the columns of the gates over resamples of the subjects.
+    @property
+    def _can_divide(self) -> bool:
+        return self._each[0].depth > 0
 
-        As :meth:`SoftSurvivalTree.stability <sstorch.SoftSurvivalTree.stability>`: regressions of all causes
-        and gates are trained anew on each resample. ``print`` shows the result, as does :meth:`summary`, and
-        :func:`~sstorch.plots.plot_stability` draws it.
+    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        return self._each[0]._leaf_of(frame)
 
-        Args:
-            X: training rows.
-            y: their outcome, as in ``fit``.
-            n_resamples: number of resamples.
-            sample_weight: (n,), >= 0, as in ``fit``.
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        return self._each[0]._partition(frame)
 
-        Raises:
-            DataError: the data cannot be used, or a resample has no event of a cause.
-            ConfigError: ``n_resamples`` is no number >= 1.
-        """
-        data = self._rows(X, y, sample_weight)
+    def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         splits, draws = resamples(data, n_resamples, self._each[0].settings().seed)
         batch = self._train_splits(data, splits, Schema.of(data.frame))
-        sample = TreeSample.of_splits(batch, "hbp", draws)
-        self.stability_ = stability(self._fitted[0], data.frame, sample)
-        return self.stability_
+        return TreeSample.of_splits(batch, "hbp", draws)
 
-    def validate_groups(
-        self,
-        X: object,
-        y: object,
-        n_folds: int = 5,
-        sample_weight: object = None,
-        random_state: int = 0,
-        weights: WeightKind = "sampling",
-    ) -> CompetingGroupValidation:
-        """Whether groups made as these differ on held-out rows: hazards and cumulative incidences by cause.
-
-        Trees with the parameters of the estimator are trained outside each fold; folds keep the rows of a
-        subject together and are stratified by cause. The held-out rows then get their groups, whose
-        cause-specific hazards are compared by a log-rank test and whose cumulative incidences by Gray's test,
-        both stratified by fold. :meth:`summary` shows the result, and it is saved with the tree.
-
-        Args:
-            X: training rows.
-            y: their outcome, as in ``fit``.
-            n_folds: number of folds.
-            sample_weight: (n,), >= 0, as in ``fit``.
-            random_state: seed of the folds.
-            weights: as in :meth:`group_table`.
-
-        Raises:
-            DataError: the data cannot be used, a cause has fewer events than there are folds, or frequency
-                weights are no integers.
-            ConfigError: the tree has depth 0, or an argument is out of range.
-
-        References:
-            Gray (1988), Annals of Statistics 16, 1141-1154. Simon, Subramanian, Li and Menezes (2011),
-            Briefings in Bioinformatics 12, 203-214.
-        """
-        data = self._rows(X, y, sample_weight).joined()
-
-        def train(splits: list[SurvivalData], schema: Schema) -> TrainedBatch:
-            return self._train_splits(data, splits, schema)
-
-        depth = self._each[0].depth
-        folds, groups = groups_of_folds(train, depth, "hbp", data, n_folds, random_state, weights)
-        self.group_validation_ = held_out_groups_of_causes(data, folds, groups, weights)
-        return self.group_validation_
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+        return leaves_of_splits(self._train_splits(data, splits, Schema.of(data.frame)), "hbp")
 
     def recalibrated(
         self,
@@ -438,7 +381,7 @@ class CompetingRisksTree(IncidenceEstimator):
         """See :func:`sstorch.recalibrate`."""
         data = self._rows(X, y, sample_weight).joined()
         new = copy.copy(self)
-        for name in _OF_OTHER_ROWS:
+        for name in RESULTS:
             new.__dict__.pop(name, None)
         new.trees_ = {}
         for name, tree in self.trees_.items():
@@ -495,7 +438,7 @@ class CompetingRisksTree(IncidenceEstimator):
             lines.append(f"F(t) is from time zero {CONSTANT_COVARIATES}")
         for name in self.causes_:
             lines += [name, _cause_text(table[[name]].droplevel(0, axis=1))]
-        for result in ("group_validation_", "stability_"):
+        for result in RESULTS:
             if result in vars(self):
                 lines += ["", str(vars(self)[result])]
         if is_recalibrated:

@@ -147,6 +147,10 @@ class FittedTree:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
         return self._by_chunk(self.module.apply_leaf, self._n_leaves, x).astype(np.int64)
 
+    def leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        """:meth:`apply` to rows that were read and are not encoded yet."""
+        return self.apply(self.encode(frame))
+
     def quantile(self, x: Tensor, q: float, after: FloatArray | None = None) -> FloatArray:
         """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
 

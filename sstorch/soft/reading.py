@@ -18,10 +18,10 @@ from sstorch.checks import check_after
 from sstorch.data import SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES, Paths
 from sstorch.data.time_unit import round_horizons
+from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.soft.effects import effects
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.groups import interval_text
 from sstorch.soft.merging import MergedLeaves, merge_leaves
 from sstorch.soft.path_table import path_table
 from sstorch.soft.rules import (

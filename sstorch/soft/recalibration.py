@@ -1,85 +1,19 @@
-"""A fitted tree for another place: who is in which group stays, how long they live is estimated anew."""
+"""Recalibration of the leaves of a soft tree by maximum likelihood."""
 
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError
+from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events, check_how
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import minimize_small
 from sstorch.soft.fitted import FittedTree
-
-Recalibrate = Literal["intercept", "slope", "baseline"]
-# Events for each parameter below which a warning says that there are few.
-_EVENTS_EACH = 10
-
-
-@dataclass(frozen=True)
-class Recalibration:
-    """What was changed in a tree, and what it has become.
-
-    With g the linear predictor of a leaf, the new one is ``intercept + slope g``.
-
-    Attributes:
-        how: ``"intercept"``, ``"slope"`` (both), or ``"baseline"`` (the intercept and every shape parameter).
-        rows, events: it was estimated from.
-        intercept: what was added to the linear predictor.
-        slope: what it was multiplied with.
-        shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors, robust to leaves of a wrong family, and for sampling
-            weights not dependent on their scale; None where they were not estimated.
-        observed_expected: observed events over those expected by the tree, before and after.
-        log_likelihood: mean log-likelihood of a row, before and after.
-    """
-
-    how: Recalibrate
-    rows: int
-    events: int
-    intercept: float
-    slope: float
-    shape: Mapping[str, float]
-    intercept_error: float | None
-    slope_error: float | None
-    observed_expected: tuple[float, float]
-    log_likelihood: tuple[float, float]
-
-    def __str__(self) -> str:
-        def number(value: float, error: float | None) -> str:
-            return f"{value:+.3g}" + ("" if error is None else f" (standard error {error:.2g})")
-
-        lines = [
-            f"Recalibrated ({self.how}) on {self.rows} rows, {self.events} events; groups as they were",
-            f"linear predictor {number(self.intercept, self.intercept_error)}",
-        ]
-        if self.how == "slope":
-            lines[-1] += f", times {number(self.slope, self.slope_error).lstrip('+')}"
-        if self.shape:
-            lines.append(", ".join(f"{name} {value:+.3g}" for name, value in self.shape.items()))
-        before, after = self.observed_expected
-        lines.append(f"observed / expected events {before:.3f} before, {after:.3f} after")
-        before, after = self.log_likelihood
-        lines.append(f"log-likelihood of a row {before:.4f} before, {after:.4f} after")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its numbers by name, as JSON holds them."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild it from :meth:`to_dict`; what an altered state raises is of any kind."""
-        pairs = {name: tuple(state[name]) for name in ("observed_expected", "log_likelihood")}
-        return cls(**{**state, **pairs})
 
 
 def recalibrated(
@@ -97,27 +31,15 @@ def recalibrated(
         ConfigError: ``how`` or the kind of weights does not exist, or curves of the leaves can rise.
         DataError: fewer events than parameters, or frequency weights that are no integers.
     """
-    if how not in get_args(Recalibrate):
-        raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
+    check_how(how)
     module, family = tree.module, tree.module.family
     if family.can_rise:
         raise ConfigError("recalibration needs curves that cannot rise: use leaves with monotone=True")
-    n_events, n_shape = int(data.event.sum()), len(family.shape_names)
+    n_shape = len(family.shape_names)
     weighting = check_weighting(data.sample_weight, len(data), weights)
-    n_parameters = {"intercept": 1, "slope": 2, "baseline": 1 + n_shape}[how]
-    if n_events < n_parameters:
-        raise DataError(
-            f"how={how!r} estimates {n_parameters} numbers, and {n_events} of {len(data)} rows have events; "
-            "give more rows" + ("" if how == "intercept" else ", or take how='intercept'")
-        )
-    effective = float(weighting.counts(data.event.astype(np.int64), 2)[1])
-    if effective < _EVENTS_EACH * n_parameters:
-        warnings.warn(
-            f"numbers estimated from {effective:.3g} events: {n_parameters}; "
-            f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable",
-            DataWarning,
-            stacklevel=5,
-        )
+    n_events = check_events(
+        data.event, weighting, how, {"intercept": 1, "slope": 2, "baseline": 1 + n_shape}[how], stacklevel=6
+    )
     loss = _Loss(tree, data, weighting)
     before = torch.zeros(2 + n_shape, dtype=torch.float64)
     before[1] = 1.0

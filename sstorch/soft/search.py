@@ -19,17 +19,12 @@ from sstorch._types import FloatArray
 from sstorch.data import Fold, Preprocessor, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataError, TrainingError
+from sstorch.groups.validation import GroupValidation, concordance_of_groups, held_out_groups
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
 from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
 from sstorch.soft.fitted import FittedTree
-from sstorch.soft.group_validation import (
-    GroupValidation,
-    concordance_of_groups,
-    groups_of,
-    held_out_groups,
-)
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tree import SoftSurvivalTree
 
@@ -336,7 +331,7 @@ class FoldSearch:
         Raises:
             DataError: a fold has no comparable pairs.
         """
-        groups = [groups_of(tree, self._data) for tree in scores.trees[place] if tree is not None]
+        groups = [tree.leaf_of(self._data.frame) for tree in scores.trees[place] if tree is not None]
         return held_out_groups(self._data, self._place, np.stack(groups))
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,46 +18,48 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, Times, check_alive, check_times
-from sstorch.checks import check_after, check_device, check_integer
+from sstorch.base import CurveKind, Times, check_alive, check_times
+from sstorch.checks import check_after, check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.encodings import ColumnEncodings, NumericEncodings
 from sstorch.data.oddities import tell
 from sstorch.data.preprocessing import Categorical, Numeric, Preprocessor
-from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.time_unit import check_time_unit
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
+from sstorch.groups.estimators import RESULTS, LeafOf, SurvivalGroups
+from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.resampling import Partition
+from sstorch.groups.stability import Stability
+from sstorch.groups.table import groups_text
+from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import GateParameters, HazardFamily, Prediction, SoftTree, Spline, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Checkpoint, Engine, Nodec, Trainer
-from sstorch.soft.batch import TrainedBatch, train_encoded, training_rows
+from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.fitted import FittedTree, leaf_of_state
 from sstorch.soft.formula import deployed, tree_formula
-from sstorch.soft.group_validation import GroupValidation, cross_validated_groups
-from sstorch.soft.groups import Stability, group_table, groups_text, stability
 from sstorch.soft.html import tree_html
 from sstorch.soft.reading import ReadableTree
-from sstorch.soft.recalibration import Recalibrate, Recalibration, recalibrated
+from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import SETTINGS, BatchSettings, GateRidgeUnits, as_json, from_json
 from sstorch.soft.split_test import SplitTest, Tested, split_test
 from sstorch.soft.step_curves import step_curves
-from sstorch.soft.tree_sample import TreeSample
+from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 from sstorch.soft.uncertainty import bootstrap_trees
 
-Recalibrated = TypeVar("Recalibrated", covariant=True)
 FORMAT = "sstorch.soft_survival_tree"
 FORMAT_VERSION = 4
 CARD = "MODEL_CARD.md"
 
 
-class SoftEstimator(SurvivalEstimator, DeployableTree):
+class SoftEstimator(SurvivalGroups, DeployableTree):
     """Base class of the estimators that predict with a soft tree."""
 
     @property
@@ -195,177 +197,6 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
 
     # ------------------------------------------------------------------ trust
 
-    def group_table(
-        self,
-        X: object,
-        y: object,
-        horizons: npt.ArrayLike | None = None,
-        n_resamples: int = 0,
-        confidence: float = 0.95,
-        sample_weight: object = None,
-        sample: TreeSample | None = None,
-        weights: WeightKind = "sampling",
-    ) -> pd.DataFrame:
-        """How the groups fare: Kaplan-Meier medians and survival of the rows of each leaf, with intervals.
-
-        On rows that the tree was not trained on the estimates are honest as they are. On its training rows
-        they are not: gates were placed where these rows differ, so the groups look further apart than they
-        are. With ``n_resamples`` they are corrected. Each resample trains the tree anew; the difference
-        between Kaplan-Meier of its groups in the rows that were drawn and in those that were not, times .632,
-        is its optimism, as in Efron's estimate of prediction error. Groups of different trees correspond by
-        their place in the order of risk (mean of their curves): a group takes the optimism of those that hold
-        the same shares of all rows. The mean over resamples, at each time, is taken off the curve, and
-        medians are read from what is left. Limits are those of the corrected curve on the scale of log(-log
-        S), widened on both sides by the correction itself: they allow for an optimism between none and twice
-        what was estimated.
-
-        The naive intervals are pointwise: log(-log S) with Greenwood's variance; that of the median holds the
-        times at which the band holds 1/2 (Brookmeyer and Crowley).
-
-        Corrected intervals are about this tree's groups as wholes, not about each person in them, and hold at
-        each time, not at all at once. In simulations those of 95 % covered 96 to 99 % of the true medians,
-        the naive ones 58 to 82 % (``experiments/groups``); where the groups do not differ at all, a part of
-        the bias stays in the corrected estimates. Resamples do not see what was chosen before, such as
-        parameters; for that keep test rows.
-
-        Args:
-            X: rows; with ``n_resamples`` those of training.
-            y: their outcome, as in ``fit``.
-            horizons: times at which survival is given; if None two round times that divide the training event
-                times into about three.
-            n_resamples: for the correction, 50 or more; 0 for none.
-            confidence: of the intervals.
-            sample_weight: (n,), >= 0.
-            sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
-                already, instead of ``n_resamples``.
-            weights: ``"sampling"``: intervals do not depend on the scale of the weights, and unequal weights
-                widen them (infinitesimal jackknife, :class:`~sstorch.metrics.KaplanMeierBand`);
-                ``"frequency"``: how often each row was observed, as integers. Resamples draw rows with their
-                weights in both cases.
-
-        Returns:
-            A row for each leaf with rows, indexed by ``group``; columns of two levels: numbers of ``rows``
-            and ``events``, unweighted; ``median`` with ``estimate``, ``lower`` and ``upper``, +inf where it
-            is not reached; ``S(t)`` with these and ``model``, the weighted mean of the predicted curves, nan
-            beyond the last row observed. With resamples also ``corrected``, ``corrected lower`` and
-            ``corrected upper``.
-
-        Raises:
-            DataError: the data cannot be used, hold too few events, or frequency weights are no integers.
-            ConfigError: an argument is out of range.
-
-        References:
-            Efron (1983), "Estimating the error rate of a prediction rule", Journal of the American
-            Statistical Association 78, 316-331. Harrell (2015), Regression Modeling Strategies, 2nd edition,
-            section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
-            American Statistical Association 88, 457-467, who correct split statistics likewise.
-        """
-        data = self._rows(X, y, sample_weight)
-        if horizons is None:
-            horizons = round_horizons(self.event_times_, self._tree.time_unit, (1 / 3, 2 / 3))
-        if sample is None and check_integer("n_resamples", n_resamples, 0):
-            sample = self._resampled(data, n_resamples)
-        table = group_table(self._tree, data, horizons, confidence, sample, weights)
-        if sample is not None:
-            self._alike.group_table_ = table
-        return table
-
-    def concordance_of_groups(self, X: object, y: object, train: tuple[object, object]) -> float:
-        """Concordance of a model that knows only the leaf of a row: what the groups alone tell of survival.
-
-        It predicts Kaplan-Meier of the training rows of the leaf; 0.5 means that the groups separate nobody.
-        Whether they differ at all on these rows says ``metrics.logrank_test(y, tree.apply(X))``.
-
-        Args:
-            X: rows, best others than those of training.
-            y: their outcome, as in ``fit``, with its weights and entry times.
-            train: X and y of the training rows.
-
-        Raises:
-            DataError: the data cannot be used, or no two rows can be compared.
-        """
-        rows, training = self._rows(X, y), self._rows(*train)
-        leaf, known = (self._tree.apply(self._encode(data.frame)) for data in (rows, training))
-        return metrics.concordance_of_groups(rows.weighted_y, leaf, train=(training.weighted_y, known))
-
-    def stability(
-        self,
-        X: object,
-        y: object,
-        n_resamples: int = 50,
-        sample_weight: object = None,
-        sample: TreeSample | None = None,
-    ) -> Stability:
-        """Whether trees of resampled rows make the same groups of the rows, by the same columns.
-
-        ``print`` shows the result, :func:`~sstorch.plots.plot_stability` draws it. The other trees are
-        trained with the parameters of the estimator; those of a loaded one say nothing of its trainer.
-
-        Args:
-            X: training rows.
-            y: their outcome, as in ``fit``.
-            n_resamples: number of resamples.
-            sample_weight: (n,), >= 0, as in ``fit``.
-            sample: :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows, if they are there
-                already, instead of ``n_resamples``.
-
-        Raises:
-            DataError: the data cannot be used, or hold too few events for a resample.
-            ConfigError: ``n_resamples`` is no number >= 1.
-
-        References:
-            Hubert and Arabie (1985), "Comparing partitions", Journal of Classification 2, 193-218. Philipp,
-            Rusch, Hornik and Strobl (2018), "Measuring the stability of results from supervised statistical
-            learning", Journal of Computational and Graphical Statistics 27, 685-700.
-        """
-        data = self._rows(X, y, sample_weight)
-        sample = self._resampled(data, n_resamples) if sample is None else sample
-        self._alike.stability_ = stability(self._tree, data.frame, sample)
-        return self._alike.stability_
-
-    def validate_groups(
-        self,
-        X: object,
-        y: object,
-        n_folds: int = 5,
-        sample_weight: object = None,
-        random_state: int = 0,
-        weights: WeightKind = "sampling",
-    ) -> GroupValidation:
-        """Whether groups that are made as these are differ on rows that they were not made on.
-
-        Trees with the parameters of the estimator are trained outside each fold, as one batch; the rows of
-        the fold then join their groups. The result says how well these separate, and whether they differ at
-        all. :meth:`summary` shows it, and it is saved with the tree. Trees of a loaded estimator say nothing
-        of its trainer, and folds nothing of choices that were made before, such as of parameters.
-
-        Args:
-            X: training rows.
-            y: their outcome, as in ``fit``.
-            n_folds: number of folds, stratified by event.
-            sample_weight: (n,), >= 0, as in ``fit``.
-            random_state: seed of the folds.
-            weights: ``"sampling"``: the log-rank test has the robust variance, which does not depend on the
-                scale of the weights (:func:`~sstorch.metrics.logrank_test`); ``"frequency"``: how often each
-                row was observed, as integers.
-
-        Raises:
-            DataError: the data cannot be used, hold too few events for so many folds, or frequency weights
-                are no integers.
-            ConfigError: the tree has depth 0, or an argument is out of range.
-
-        References:
-            Simon, Subramanian, Li and Menezes (2011), "Using cross-validation to evaluate predictive accuracy
-            of survival risk classifiers based on high-dimensional data", Briefings in Bioinformatics 12,
-            203-214.
-        """
-        data = self._rows(X, y, sample_weight)
-        tree = self._alike
-        tree.group_validation_ = cross_validated_groups(
-            tree.settings(), tree.prediction, data, n_folds, random_state, weights
-        )
-        return tree.group_validation_
-
     def recalibrated(
         self,
         X: object,
@@ -375,15 +206,44 @@ class SoftEstimator(SurvivalEstimator, DeployableTree):
         weights: WeightKind = "sampling",
     ) -> SoftSurvivalTree:
         """See :func:`sstorch.recalibrate`."""
-        return self._alike.with_recalibrated_leaves(self._rows(X, y, sample_weight), how, weights)
+        return self._alike.with_recalibrated_leaves(self._rows(X, y, sample_weight).joined(), how, weights)
 
     @property
     @abstractmethod
     def _alike(self) -> SoftSurvivalTree:
         """The estimator with the parameters of the tree, by which resamples are trained."""
 
+    @property
+    def _chosen(self) -> SoftSurvivalTree:
+        return self._alike
+
+    @property
+    def _can_divide(self) -> bool:
+        return self._alike.settings().depth > 0
+
+    @property
+    def _n_groups(self) -> int:
+        return len(self._tree.module.topology.leaves)
+
+    @property
+    def _unit_of_time(self) -> str | None:
+        return self._tree.time_unit
+
+    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        return self._tree.leaf_of(frame)
+
+    def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        return self._tree.curves(self._tree.encode(frame), times)
+
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        return partition(self._tree, self._tree.encode(frame))
+
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         return bootstrap_trees(self._alike, data.frame, data.y, n_resamples, data.sample_weight)
+
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+        batch = train_batch(splits, self._alike.settings(), Schema.of(data.frame))
+        return leaves_of_splits(batch, self._alike.prediction)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
@@ -810,12 +670,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in (
-            "group_validation_",
-            "group_table_",
-            "stability_",
-            "recalibration_",
-        ):  # those of another tree
+        for name in (*RESULTS, "group_table_", "recalibration_"):  # those of another tree
             self.__dict__.pop(name, None)
         self._read_later(data)
         return self
@@ -827,7 +682,7 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         module, report = recalibrated(self._tree, data, how, weights)
         new = copy.copy(self)
         rules = self._gate_rules
-        for name in ("group_validation_", "group_table_", "stability_"):
+        for name in (*RESULTS, "group_table_"):
             new.__dict__.pop(name, None)
         new.module_, new.recalibration_ = module, report
         new._read_later(data)
@@ -1007,65 +862,6 @@ class SoftSurvivalTree(SoftEstimator, ReadableTree):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
-
-
-class Recalibratable(Protocol[Recalibrated]):
-    """Fitted tree that :func:`recalibrate` takes; ``Recalibrated`` is the class of the result."""
-
-    def recalibrated(
-        self, X: object, y: object, how: Recalibrate, sample_weight: object, weights: WeightKind
-    ) -> Recalibrated:
-        """The recalibrated tree."""
-
-
-def recalibrate(
-    tree: Recalibratable[Recalibrated],
-    X: object,
-    y: object,
-    how: Recalibrate = "intercept",
-    sample_weight: object = None,
-    weights: WeightKind = "sampling",
-) -> Recalibrated:
-    """A fitted soft tree for another place: groups are unchanged, survival in them is estimated anew.
-
-    By maximum likelihood of the new rows, all leaves being changed alike: ``"intercept"`` adds a number to
-    the linear predictors, ``"slope"`` multiplies them as well, ``"baseline"`` adds numbers to the intercept
-    and to every shape parameter. What was changed is in ``recalibration_`` of the new tree, in its
-    ``summary()`` and in its file; its tables of nodes are of the new rows. The tree that was given stays as
-    it is. Of a tree for competing causes the hazard of each cause is recalibrated, other causes being
-    censored, and ``recalibration_`` has a report by cause.
-
-    Args:
-        tree: fitted :class:`~sstorch.SoftSurvivalTree` or :class:`~sstorch.CompetingRisksTree`, or a search,
-            whose chosen tree is taken.
-        X: rows of the new place, with the columns of the tree.
-        y: their outcome, as in ``fit``.
-        how: see above.
-        sample_weight: (n,), >= 0.
-        weights: ``"sampling"``: standard errors are sandwiches with w^2, which do not depend on the scale of
-            the weights; ``"frequency"``: how often each row was observed, as integers.
-
-    Raises:
-        ConfigError: ``how`` or the kind of weights does not exist, or the curves of the leaves can rise.
-        DataError: the rows cannot be used, have fewer events than there are numbers to estimate, or frequency
-            weights are no integers.
-
-    References:
-        Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
-        of Clinical Epidemiology 61, 76-86, on updating methods.
-
-    Examples:
-        >>> from sstorch import SoftSurvivalTree, load_dataset, recalibrate
-        >>> data = load_dataset("gbsg2")
-        >>> tree = SoftSurvivalTree().fit(data.frame, (data.time, data.event))
-        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
-        >>> print(elsewhere.recalibration_)
-        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
-        linear predictor +0.693 (standard error 0.042)
-        observed / expected events 0.427 before, 0.975 after
-        log-likelihood of a row -4.2268 before, -4.0009 after
-    """
-    return tree.recalibrated(X, y, how, sample_weight, weights)
 
 
 def _split_table(table: pd.DataFrame) -> dict[str, Any]:

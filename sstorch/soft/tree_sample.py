@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from torch import Tensor
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError
+from sstorch.groups.resampling import Partition
 from sstorch.nn import Prediction
 from sstorch.soft.batch import TrainedBatch
 from sstorch.soft.fitted import FittedTree
+from sstorch.soft.rules import Score, to_numbers
 
 
 class Band(NamedTuple):
@@ -67,6 +70,11 @@ class TreeSample:
         """Leaf of each row in all trees, 0 .. L - 1 from left to right, shape (K, n)."""
         return np.stack([tree.apply(x) for tree, x in self.trees(X)])
 
+    def partitions(self, X: object) -> Iterator[Partition]:
+        """Groups that each tree makes of rows, and the columns of its gates."""
+        for tree, x in self.trees(X):
+            yield partition(tree, x)
+
     def trees(self, X: object) -> Iterator[tuple[FittedTree, Tensor]]:
         """Each tree, with the rows as it encodes them, (n, p)."""
         frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
@@ -102,3 +110,21 @@ class TreeSample:
         if len(self) < 2:
             raise ConfigError("the spread of one tree alone is not defined: use more resamples or starts")
         return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
+
+
+def partition(tree: FittedTree, x: Tensor) -> Partition:
+    """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""
+    topology, leaf = tree.module.topology, tree.apply(x)
+    names = list(tree.preprocessor.schema.columns)
+
+    def columns(node: int) -> BoolArray:
+        score = Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight))
+        return (score.effect_by_column(pd.Index(names)) != 0).to_numpy()
+
+    return Partition(leaf, leaf, topology.depth, tuple(topology.branches), columns)
+
+
+def leaves_of_splits(batch: TrainedBatch, prediction: Prediction) -> list[Callable[[pd.DataFrame], IntArray]]:
+    """Of the tree of each split, from its best start, the function that gives the leaves of rows."""
+    splits = range(len(batch.preprocessors))
+    return [batch.fitted(k, batch.best_start(k), prediction=prediction).leaf_of for k in splits]

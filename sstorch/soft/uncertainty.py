@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
-from sstorch._types import IntArray
-from sstorch.checks import check_integer
-from sstorch.data import Schema, SurvivalData
-from sstorch.exceptions import DataError
+from sstorch.data import Schema
+from sstorch.groups.resampling import resamples
 from sstorch.nn import Prediction
 from sstorch.soft.batch import train_batch, training_rows
 from sstorch.soft.settings import BatchSettings
@@ -34,8 +30,9 @@ def bootstrap_trees(
 ) -> TreeSample:
     """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
 
-    How often a row, or a person with all rows, is drawn is its weight. Everything is done anew on each
-    resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
+    How often a row, or a subject with all rows, is drawn is its weight; consecutive rows of a subject with
+    equal covariates are one row. Everything is done anew on each resample: preprocessing, starts and the
+    choice of the start. What is imputed, scaled and where knots are
     comes from the different rows that were drawn, each counted once. So a band of the sample tells how far
     the fitted curve would move with other rows of the same population, by training and starts too, and
     nothing of the bias of penalties or leaf.
@@ -60,47 +57,10 @@ def bootstrap_trees(
     True
     """
     settings = estimator.settings()
-    data = training_rows(X, y, sample_weight)
+    data = training_rows(X, y, sample_weight).joined()
     splits, draws = resamples(data, n_resamples, settings.seed)
     batch = train_batch(splits, settings, Schema.of(data.frame))
     return TreeSample.of_splits(batch, estimator.prediction, draws)
-
-
-def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
-    """Rows drawn with replacement, by subject where a subject has several rows.
-
-    Args:
-        data: rows of positive weight.
-        n_resamples: number of resamples.
-        seed: of the draws.
-
-    Returns:
-        The rows of each resample, weighted by how often they were drawn, and these numbers, (K, n).
-
-    Raises:
-        DataError: a resample has no event, or no event of one of the causes.
-        ConfigError: ``n_resamples`` is no number >= 1.
-    """
-    count = check_integer("n_resamples", n_resamples, 1)
-    generator = np.random.default_rng((seed, count))
-    n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
-    shares = np.full(n_drawn, 1 / n_drawn)
-    counts = np.stack([generator.multinomial(len(shares), shares) for _ in range(count)])
-    if data.person is not None:
-        counts = counts[:, data.person]
-    splits = [data.reweighted(drawn) for drawn in counts]
-    if not all(split.event.any() for split in splits):
-        raise DataError(
-            f"a resample of {len(data)} rows with {data.n_events} events has none: a bootstrap needs more "
-            "events"
-        )
-    for number, name in enumerate(() if data.causes is None else data.cause_names, 1):
-        if not all((split.cause == number).any() for split in splits):
-            raise DataError(
-                f"a resample of {len(data)} rows with {(data.cause == number).sum()} events of cause {name} "
-                "has none: a bootstrap needs more events"
-            )
-    return splits, counts
 
 
 def start_trees(estimator: Trainable, X: object, y: object, sample_weight: object = None) -> TreeSample:

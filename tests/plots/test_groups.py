@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.exceptions import DataError
+from sstorch.groups import Stability
 from sstorch.plots import plot_groups, plot_stability
 from sstorch.plots.figures import COLOURS
-from sstorch.soft import Stability
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, me
 from sstorch.base import incidence_limits
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.soft import CompetingGroupValidation
-from sstorch.soft.competing_group_validation import held_out_groups_of_causes
-from sstorch.soft.group_validation import held_out_groups
+from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
+from sstorch.groups.validation import held_out_groups
 
 CAUSES = ("relapse", "death")
 TREE = CompetingRisksTree(leaf="weibull", numeric="linear", gate_features=1)

@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, load_dataset, metrics
 from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.soft import GroupValidation
-from sstorch.soft.group_validation import count_groups, held_out_groups
+from sstorch.groups import GroupValidation
+from sstorch.groups.validation import count_groups, held_out_groups
 
 VERDICT = "These groups do not differ"
 

@@ -10,8 +10,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.exceptions import ConfigError
+from sstorch.groups.stability import _matched, _turned
+from sstorch.groups.table import _over_places, groups_text
 from sstorch.soft import bootstrap_trees
-from sstorch.soft.groups import _matched, _over_places, _turned, groups_text
 
 TREE = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
 
@@ -126,7 +127,7 @@ def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     assert stable.table()["rows"].sum() == 686
     text = str(stable)
     assert f"adjusted Rand index: {stable.ari:.2f} between resamples" in text
-    assert "gate [1] uses 8 columns, always" in text
+    assert "node [1] uses 8 columns, always" in text
     sparse = clone(TREE).set_params(depth=1, gate_sparsity=0.02)
     few = sparse.fit(gbsg2.frame, _y(gbsg2)).stability(gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (few.columns < 1).any(axis=None)

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset
+from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset, recalibrate
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
-from sstorch.soft import recalibrate
 from tests.conftest import nightly
 
 # scripts and values: tests/soft/intervals.R

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from sstorch import SoftSurvivalTree, Surv, recalibrate
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.soft import Recalibration
+from sstorch.groups import Recalibration
 
 
 def elsewhere(data: SurvivalData, seed: int = 0) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@ import torch
 from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, recalibrate
 from sstorch.data import stratified_folds
 from sstorch.exceptions import DataError
+from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand, concordance_of_groups
-from sstorch.soft.group_validation import held_out_groups
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:

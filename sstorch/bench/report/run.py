@@ -37,11 +37,12 @@ from sstorch.document import (
     number,
 )
 from sstorch.exceptions import DataError
+from sstorch.groups import GroupValidation
+from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
-from sstorch.soft import CompetingRisksTree, GroupValidation, SoftSurvivalTree
-from sstorch.soft.groups import interval_text
+from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
 from sstorch.soft.model_card import LIMITS
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -10,16 +10,10 @@ import numpy as np
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_integer
-from sstorch.data import Schema, SurvivalData, folds_of
-from sstorch.data.folds import split, train_outside_score_inside
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.data import SurvivalData
+from sstorch.exceptions import DataError
 from sstorch.metrics.groups import risk_table
-from sstorch.metrics.weights import WeightKind, check_weighting
-from sstorch.nn import Prediction
-from sstorch.soft.batch import TrainedBatch, train_batch
-from sstorch.soft.fitted import FittedTree
-from sstorch.soft.settings import BatchSettings
+from sstorch.metrics.weights import WeightKind
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
@@ -176,79 +170,3 @@ def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArra
     ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]
     place[present[np.argsort(-time_without_event[present], kind="stable")]] = ranks
     return place
-
-
-def cross_validated_groups(
-    settings: BatchSettings,
-    prediction: Prediction,
-    data: SurvivalData,
-    n_folds: int,
-    seed: int,
-    weights: WeightKind = "sampling",
-) -> GroupValidation:
-    """Train trees on the rows outside each fold, all as one batch, and validate their groups.
-
-    Args:
-        settings: of the trees.
-        prediction: how they predict.
-        data: rows of positive weight.
-        n_folds: folds, stratified by event.
-        seed: of the folds.
-        weights: what the weights of the rows are.
-
-    Raises:
-        ConfigError: trees of depth 0 have no groups, a number is out of range, or the kind of weights does
-            not exist.
-        DataError: too few rows or events for so many folds, or frequency weights that are no integers.
-    """
-
-    def train(splits: list[SurvivalData], schema: Schema) -> TrainedBatch:
-        return train_batch(splits, settings, schema)
-
-    folds, groups = groups_of_folds(train, settings.depth, prediction, data, n_folds, seed, weights)
-    return held_out_groups(data, folds, groups, weights)
-
-
-def groups_of_folds(
-    train: Callable[[list[SurvivalData], Schema], TrainedBatch],
-    depth: int,
-    prediction: Prediction,
-    data: SurvivalData,
-    n_folds: int,
-    seed: int,
-    weights: WeightKind,
-) -> tuple[IntArray, IntArray]:
-    """Folds of the rows, (n,), and the group of each row in the tree trained outside each fold, (K, n).
-
-    Args:
-        train: from the training rows of all folds to their trees.
-        depth: of the trees.
-        prediction: how they predict.
-        data: rows of positive weight.
-        n_folds: folds by subject, stratified by event or cause.
-        seed: of the folds.
-        weights: what the weights of the rows are.
-
-    Raises:
-        ConfigError: as :func:`cross_validated_groups`.
-        DataError: as :func:`cross_validated_groups`.
-    """
-    data.refuse_intervals()
-    check_weighting(data.sample_weight, len(data), weights)  # before any work
-    if depth == 0:
-        raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
-    count = check_integer("n_folds", n_folds, 2)
-    folds = folds_of(data, count, check_integer("random_state", seed, 0))
-
-    def trees(splits: list[SurvivalData]) -> Iterator[tuple[int, FittedTree]]:
-        batch = train(splits, Schema.of(data.frame))
-        for fold in range(count):
-            yield fold, batch.fitted(fold, batch.best_start(fold), prediction=prediction)
-
-    groups = train_outside_score_inside(split(data, folds), trees, lambda _, tree: groups_of(tree, data))
-    return folds, np.stack(list(groups))
-
-
-def groups_of(tree: FittedTree, data: SurvivalData) -> IntArray:
-    """Leaf of each row's most probable path, 0 .. L - 1 from left to right, (n,)."""
-    return tree.apply(tree.encode(data.frame))

@@ -12,8 +12,8 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
+from sstorch.groups.validation import GroupValidation, held_out_groups, p_text, places_of_groups
 from sstorch.metrics.weights import WeightKind
-from sstorch.soft.group_validation import GroupValidation, held_out_groups, p_text, places_of_groups
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,192 @@
+"""Recalibration of a fitted tree for another place: groups stay, survival in them is estimated anew."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args
+
+import numpy as np
+
+from sstorch._types import BoolArray
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.metrics.weights import Weighting, WeightKind
+
+Recalibrated = TypeVar("Recalibrated", covariant=True)
+Recalibrate = Literal["intercept", "slope", "baseline"]
+# Events for each parameter below which a warning says that there are few.
+_EVENTS_EACH = 10
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """Recalibration of a fitted tree: coefficients and fit before and after.
+
+    With g the linear predictor of a leaf, in an exact tree its log hazard ratio, the new one is
+    ``intercept + slope g``.
+
+    Attributes:
+        how: ``"intercept"``, ``"slope"`` (both), or ``"baseline"`` (the intercept and every shape parameter;
+            in an exact tree the curves of the leaves).
+        rows, events: it was estimated from.
+        intercept: what was added to the linear predictor; None where curves were estimated.
+        slope: what it was multiplied with; None where curves were estimated.
+        shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
+        intercept_error, slope_error: standard errors, robust to leaves of a wrong family, and for sampling
+            weights not dependent on their scale; None where they were not estimated.
+        observed_expected: observed events over those expected by the tree, before and after.
+        log_likelihood: mean log-likelihood of a row, before and after; None for exact trees, whose curves are
+            steps.
+    """
+
+    how: Recalibrate
+    rows: int
+    events: int
+    intercept: float | None
+    slope: float | None
+    shape: Mapping[str, float]
+    intercept_error: float | None
+    slope_error: float | None
+    observed_expected: tuple[float, float]
+    log_likelihood: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        def number(value: float, error: float | None) -> str:
+            return f"{value:+.3g}" + ("" if error is None else f" (standard error {error:.2g})")
+
+        lines = [f"Recalibrated ({self.how}) on {self.rows} rows, {self.events} events; groups as they were"]
+        if self.intercept is None or self.slope is None:
+            lines.append("curves of the leaves estimated from these rows")
+        else:
+            lines.append(f"linear predictor {number(self.intercept, self.intercept_error)}")
+            if self.how == "slope":
+                lines[-1] += f", times {number(self.slope, self.slope_error).lstrip('+')}"
+        if self.shape:
+            lines.append(", ".join(f"{name} {value:+.3g}" for name, value in self.shape.items()))
+        before, after = self.observed_expected
+        lines.append(f"observed / expected events {before:.3f} before, {after:.3f} after")
+        if self.log_likelihood is not None:
+            before, after = self.log_likelihood
+            lines.append(f"log-likelihood of a row {before:.4f} before, {after:.4f} after")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its numbers by name, as JSON holds them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild it from :meth:`to_dict`; what an altered state raises is of any kind."""
+        pairs = {
+            name: None if state[name] is None else tuple(state[name])
+            for name in ("observed_expected", "log_likelihood")
+        }
+        return cls(**{**state, **pairs})
+
+
+def check_how(how: str) -> None:
+    """Require a kind of recalibration.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    if how not in get_args(Recalibrate):
+        raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
+
+
+def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
+    """Number of events, which has to be at least that of the parameters; a DataWarning says if it is small.
+
+    Args:
+        event: shape (n,).
+        weighting: of the rows; the warning is about the effective number of events.
+        how: kind of recalibration, for texts.
+        n_parameters: numbers, or curves of leaves, that are estimated.
+        stacklevel: of the warning.
+
+    Raises:
+        DataError: fewer events than parameters.
+    """
+    n_events = int(event.sum())
+    if n_events < n_parameters:
+        raise DataError(
+            f"how={how!r} estimates {n_parameters} numbers, and {n_events} of {len(event)} rows have events; "
+            "give more rows" + ("" if how == "intercept" else ", or take how='intercept'")
+        )
+    effective = float(weighting.counts(event.astype(np.int64), 2)[1])
+    if effective < _EVENTS_EACH * n_parameters:
+        warnings.warn(
+            f"numbers estimated from {effective:.3g} events: {n_parameters}; "
+            f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable",
+            DataWarning,
+            stacklevel=stacklevel,
+        )
+    return n_events
+
+
+class Recalibratable(Protocol[Recalibrated]):
+    """Fitted tree that :func:`recalibrate` takes; ``Recalibrated`` is the class of the result."""
+
+    def recalibrated(
+        self, X: object, y: object, how: Recalibrate, sample_weight: object, weights: WeightKind
+    ) -> Recalibrated:
+        """The recalibrated tree."""
+
+
+def recalibrate(
+    tree: Recalibratable[Recalibrated],
+    X: object,
+    y: object,
+    how: Recalibrate = "intercept",
+    sample_weight: object = None,
+    weights: WeightKind = "sampling",
+) -> Recalibrated:
+    """A fitted tree for another place: groups are unchanged, survival in them is estimated anew.
+
+    Of a soft tree by maximum likelihood of the new rows, all leaves being changed alike: ``"intercept"`` adds
+    a number to the linear predictors, ``"slope"`` multiplies them as well, ``"baseline"`` adds numbers to the
+    intercept and to every shape parameter.
+
+    Of an exact tree ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed
+    to expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
+    multiplies the log hazard ratios of the leaves, which ``objective="log_likelihood"`` has; ``"baseline"``
+    estimates the curves of the leaves from the new rows.
+
+    What was changed is in ``recalibration_`` of the new tree, in its ``summary()`` and in its file; its
+    tables of nodes or leaves count the new rows. The tree that was given stays as
+    it is. Of a tree for competing causes the hazard of each cause is recalibrated, other causes being
+    censored, and ``recalibration_`` has a report by cause.
+
+    Args:
+        tree: fitted soft or exact tree of survival or of competing risks, or a search, whose chosen tree is
+            taken.
+        X: rows of the new place, with the columns of the tree.
+        y: their outcome, as in ``fit``.
+        how: see above.
+        sample_weight: (n,), >= 0.
+        weights: ``"sampling"``: standard errors are sandwiches with w^2, which do not depend on the scale of
+            the weights; ``"frequency"``: how often each row was observed, as integers.
+
+    Raises:
+        ConfigError: ``how`` or the kind of weights does not exist, the curves of the leaves can rise, or an
+            exact tree has no hazard ratios for ``"slope"``.
+        DataError: the rows cannot be used, have fewer events than there are numbers to estimate or, for
+            ``"baseline"`` of an exact tree, none in a leaf; or frequency weights are no integers.
+
+    References:
+        Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
+        of Clinical Epidemiology 61, 76-86, on updating methods.
+
+    Examples:
+        >>> from sstorch import SoftSurvivalTree, load_dataset, recalibrate
+        >>> data = load_dataset("gbsg2")
+        >>> tree = SoftSurvivalTree().fit(data.frame, (data.time, data.event))
+        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
+        >>> print(elsewhere.recalibration_)
+        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
+        linear predictor +0.693 (standard error 0.042)
+        observed / expected events 0.427 before, 0.975 after
+        log-likelihood of a row -4.2268 before, -4.0009 after
+    """
+    return tree.recalibrated(X, y, how, sample_weight, weights)

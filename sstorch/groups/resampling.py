@@ -1,0 +1,92 @@
+"""Resamples of subjects, and the groups that trees trained on them make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sstorch._types import BoolArray, IntArray
+from sstorch.checks import check_integer
+from sstorch.data import SurvivalData
+from sstorch.exceptions import DataError
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Groups that a tree makes of some rows.
+
+    Attributes:
+        leaf: of each row, 0 .. L - 1, shape (n,).
+        place: of its leaf in the complete tree of the same depth, 0 .. 2^depth - 1, shape (n,).
+        depth: of the tree.
+        branches: nodes that have a gate or a question, by heap number: root 1, children 2k and 2k + 1.
+        columns: which of the p columns of the rows a node uses, by heap number, (p,) bool; none for a node
+            that the tree does not have.
+    """
+
+    leaf: IntArray
+    place: IntArray
+    depth: int
+    branches: tuple[int, ...]
+    columns: Callable[[int], BoolArray]
+
+    def place_at(self, depth: int) -> IntArray:
+        """Place in a complete tree that is at least as deep, (n,): the first leaf below the own one."""
+        return self.place << (depth - self.depth)
+
+
+class Resamples(Protocol):
+    """Trees that were trained on resamples of some rows."""
+
+    @property
+    def draws(self) -> IntArray | None:
+        """How often each row was drawn for each tree, shape (K, n)."""
+
+    def __len__(self) -> int:
+        """Number of trees."""
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row in all trees, shape (K, n)."""
+
+    def partitions(self, X: object) -> Iterator[Partition]:
+        """Groups that each tree makes of rows."""
+
+
+def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
+    """Rows drawn with replacement, by subject where a subject has several rows.
+
+    Args:
+        data: rows of positive weight.
+        n_resamples: number of resamples.
+        seed: of the draws.
+
+    Returns:
+        The rows of each resample, weighted by how often they were drawn, and these numbers, (K, n).
+
+    Raises:
+        DataError: a resample has no event, or no event of one of the causes.
+        ConfigError: ``n_resamples`` is no number >= 1.
+    """
+    count = check_integer("n_resamples", n_resamples, 1)
+    generator = np.random.default_rng((seed, count))
+    n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
+    shares = np.full(n_drawn, 1 / n_drawn)
+    counts = np.stack([generator.multinomial(len(shares), shares) for _ in range(count)])
+    if data.person is not None:
+        counts = counts[:, data.person]
+    splits = [data.reweighted(drawn) for drawn in counts]
+    if not all(split.event.any() for split in splits):
+        raise DataError(
+            f"a resample of {len(data)} rows with {data.n_events} events has none: a bootstrap needs more "
+            "events"
+        )
+    for number, name in enumerate(() if data.causes is None else data.cause_names, 1):
+        if not all((split.cause == number).any() for split in splits):
+            raise DataError(
+                f"a resample of {len(data)} rows with {(data.cause == number).sum()} events of cause {name} "
+                "has none: a bootstrap needs more events"
+            )
+    return splits, counts

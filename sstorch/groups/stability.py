@@ -1,0 +1,139 @@
+"""Stability of the groups of a tree over trees of resampled subjects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.groups.resampling import Partition, Resamples
+from sstorch.metrics.groups import adjusted_rand_index
+
+# Columns that the text names for each node.
+_NAMED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """Whether trees of resampled rows make the same groups.
+
+    Attributes:
+        groups: group of each row in the tree, 0 .. L - 1, shape (n,). Consecutive rows of a subject with
+            equal covariates are one row here, so that nothing depends on where the follow-up is split.
+        resampled: group of each row in each of the K trees of resamples, numbered as the groups of the tree
+            that they share the most rows with, shape (K, n); numbers from L on are those of groups beyond.
+        ari: adjusted Rand index of the groups of two resamples, mean over their pairs: 1 if all trees make
+            the same groups, 0 on average if they agree no more than by chance.
+        ari_of_tree: the same of the tree and a resample, mean over resamples.
+        moves: share of the resamples in which a row is in another group than in the tree, shape (n,).
+        columns: share of the resamples in which a node, its gate or its question, uses a column; indexed by
+            node (root 1, children of node k: 2k and 2k + 1, no and yes of a question), a column for each
+            column of the rows. Nodes of resamples are turned so that their sides are those of the tree; a
+            node that a resample does not have uses none.
+    """
+
+    groups: IntArray
+    resampled: IntArray
+    ari: float
+    ari_of_tree: float
+    moves: FloatArray
+    columns: pd.DataFrame
+
+    def table(self) -> pd.DataFrame:
+        """One row for each group: how many rows it has, how often they move, and how many mostly stay.
+
+        Returns:
+            Indexed by group: ``rows``, ``moves`` (mean), and ``stay``, the share of the rows that more than
+            half of the resamples leave in the group.
+        """
+        grouped = pd.DataFrame({"group": self.groups, "moves": self.moves}).groupby("group")["moves"]
+        parts = {"rows": grouped.size(), "moves": grouped.mean()}
+        return pd.DataFrame(parts | {"stay": grouped.apply(lambda moves: (moves < 0.5).mean())})
+
+    def __str__(self) -> str:
+        lines = [
+            f"Stability of the groups over {len(self.resampled)} resamples",
+            f"adjusted Rand index: {self.ari:.2f} between resamples, {self.ari_of_tree:.2f} with the tree",
+            f"a row changes its group in {100 * self.moves.mean():.0f} % of the resamples",
+        ]
+        for group, row in self.table().iterrows():
+            lines.append(
+                f"  group {group}: {int(row['rows'])} rows, change in {100 * row['moves']:.0f} %; "
+                f"{100 * row['stay']:.0f} % of them stay in most resamples"
+            )
+        for node, shares in self.columns.iterrows():
+            lines.append(f"  node [{node}] uses {_columns_text(shares)}")
+        return "\n".join(lines)
+
+
+def _columns_text(shares: pd.Series) -> str:
+    used = shares[shares > 0].sort_values(ascending=False, kind="stable")
+    if len(used) > _NAMED and used.min() == 1:
+        return f"{len(used)} columns, always"
+    named = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in used[:_NAMED].items())
+    return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
+
+
+def stability(own: Partition, sample: Resamples, frame: pd.DataFrame) -> Stability:
+    """Compare the groups of a tree with those of trees of resamples.
+
+    Args:
+        own: groups that the tree makes of the rows.
+        sample: trees of resamples.
+        frame: the rows, read.
+    """
+    used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=list(frame.columns))
+    others = list(sample.partitions(frame))
+    for other in others:
+        depth = max(own.depth, other.depth)
+        for node, theirs in _turned(own.place_at(depth), other.place_at(depth), depth).items():
+            if node in used.index:
+                used.loc[node] += other.columns(theirs)
+    leaves = np.stack([other.leaf for other in others])
+    n_groups = int(max(own.leaf.max(), leaves.max())) + 1
+    matched = np.stack([_matched(own.leaf, leaf, n_groups) for leaf in leaves])
+    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves]))
+    pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
+    return Stability(
+        groups=own.leaf,
+        resampled=matched,
+        ari=float(pairs.mean()) if len(pairs) else float("nan"),
+        ari_of_tree=float(between[0, 1:].mean()),
+        moves=(matched != own.leaf).mean(axis=0),
+        columns=used / len(leaves),
+    )
+
+
+def _overlap(first: IntArray, second: IntArray, n_groups: int) -> IntArray:
+    """Rows by their groups in two partitions, (n_groups, n_groups)."""
+    return np.bincount(first * n_groups + second, minlength=n_groups**2).reshape(n_groups, n_groups)
+
+
+def _matched(group: IntArray, leaf: IntArray, n_groups: int) -> IntArray:
+    """Leaves renumbered one to one, so that as many rows as possible have the number of their group."""
+    groups, leaves = linear_sum_assignment(-_overlap(group, leaf, n_groups))
+    number = np.empty(n_groups, dtype=np.int64)
+    number[leaves] = groups
+    return number[leaf]
+
+
+def _turned(group: IntArray, leaf: IntArray, depth: int) -> dict[int, int]:
+    """Node of another tree that corresponds to each branch of a tree, sides exchanged where it fits better.
+
+    Both are complete trees of the same rows; at each node, from the root on, the sides are set against each
+    other so that as many rows as possible agree.
+    """
+    own, nodes = {1: 1}, 2**depth
+    for node in range(1, nodes // 2):
+        shift = depth - node.bit_length()
+        sides, others = (group + nodes) >> shift, (leaf + nodes) >> shift
+        left, right = 2 * own[node], 2 * own[node] + 1
+        agreement = np.count_nonzero((sides == 2 * node) & (others == left))
+        agreement += np.count_nonzero((sides == 2 * node + 1) & (others == right))
+        crossed = np.count_nonzero((sides == 2 * node) & (others == right))
+        crossed += np.count_nonzero((sides == 2 * node + 1) & (others == left))
+        own[2 * node], own[2 * node + 1] = (left, right) if agreement >= crossed else (right, left)
+    return {node: own[node] for node in range(1, nodes)}
