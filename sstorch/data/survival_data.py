@@ -258,8 +258,18 @@ class SurvivalData:
         Rows of a person that follow each other without a gap or an event, with the same columns, weight and
         group, say what one row says, and become one. So it does not matter where a life was cut.
         """
+        return self if (runs := self._runs()) is None else self._of_runs(*runs)
+
+    @property
+    def run_ends(self) -> IntArray:
+        """Positions (m,) of the rows that stand for those of :meth:`joined`, in its order."""
+        runs = self._runs()
+        return np.arange(len(self)) if runs is None else runs[1]
+
+    def _runs(self) -> tuple[IntArray, IntArray] | None:
+        """First and last of the rows that become one, (m,) each; None where no rows do."""
         if self.person is None:
-            return self
+            return None
         same = [self.person, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
         for name in self.frame.columns:
             column = self.frame[name]
@@ -267,14 +277,16 @@ class SurvivalData:
             same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
         order, begins = join_rows(same, self.entry, self.given_time, self.event)
         if begins.all():
-            return self
+            return None
         ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
         first, last = order[begins], order[ends]
         # Where the first of the rows that became one was given.
         place = np.argsort(np.minimum.reduceat(order, np.flatnonzero(begins)))
-        part = self.subset(last[place])
-        part.entry = self.entry[first[place]]
-        part.person = np.unique(self.person[first[place]], return_inverse=True)[1]
+        return first[place], last[place]
+
+    def _of_runs(self, first: IntArray, last: IntArray) -> Self:
+        part = self.subset(last)
+        part.entry = self.entry[first]
         return part
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:

@@ -105,6 +105,15 @@ class BinaryTree:
         number: IntArray = np.where(self.is_leaf, np.cumsum(self.is_leaf) - 1, -1)
         return number
 
+    @property
+    def heap_number(self) -> IntArray:
+        """(n_all,), number of each node in a complete tree: root 1, children of k 2k (0) and 2k + 1 (1)."""
+        number = np.ones(len(self.feature), dtype=np.int64)
+        for node in np.flatnonzero(~self.is_leaf):  # preorder: a node comes before its children
+            number[self.absent[node]] = 2 * number[node]
+            number[self.present[node]] = 2 * number[node] + 1
+        return number
+
     def apply(self, features: npt.ArrayLike) -> IntArray:
         """The leaf of each row of a binary matrix (n, p), 0 .. n_leaves - 1, shape (n,).
 
@@ -184,6 +193,16 @@ class LeafCurves:
     def cumulative_hazard_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
         """H_l at any times, shape (L, n_times); or that of the leaf of each row, as :meth:`survival_at`."""
         return self._read(self.cumulative_hazard, 0.0, grid, leaf)
+
+    def exposure(self, leaf: IntArray, time: FloatArray, entry: FloatArray) -> FloatArray:
+        """H(time) - H(entry) of the leaf of each row, (n,); that from time zero where entry is 0."""
+        at = self.cumulative_hazard_at(np.stack([entry, time], axis=1), leaf)
+        return np.asarray(at[:, 1] - at[:, 0])
+
+    def scaled(self, factor: FloatArray) -> LeafCurves:
+        """Cumulative hazards times a factor of each leaf, (L,): H becomes c H, and S becomes S^c."""
+        power = factor[:, None]
+        return LeafCurves(self.times, self.survival**power, self.cumulative_hazard * power)
 
     def quantile(self, q: float) -> FloatArray:
         """First time at which S_l <= 1 - q, +inf where there is none, shape (L,).

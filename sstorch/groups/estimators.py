@@ -114,9 +114,9 @@ class TreeGroups(SurvivalEstimator, Generic[Validation]):
             Rusch, Hornik and Strobl (2018), "Measuring the stability of results from supervised statistical
             learning", Journal of Computational and Graphical Statistics 27, 685-700.
         """
-        data = self._rows(X, y, sample_weight).joined()
-        sample = self._resampled(data, n_resamples) if sample is None else sample
-        self._chosen.stability_ = stability(self._partition(data.frame), sample, data.frame)
+        data = self._rows(X, y, sample_weight)
+        sample = self._resampled(data.joined(), n_resamples) if sample is None else sample
+        self._chosen.stability_ = stability(self._partition(data.frame), sample, data.frame, data.run_ends)
         return self._chosen.stability_
 
     def validate_groups(
@@ -235,9 +235,9 @@ class SurvivalGroups(TreeGroups[GroupValidation]):
         times .632, is its optimism, as in Efron's estimate of prediction error. Groups of different trees
         correspond by their place in the order of risk (mean of their curves): a group takes the optimism of
         those that hold the same shares of all rows. The mean over resamples, at each time, is taken off the
-        curve, and medians are read from what is left. Limits are those of the corrected curve on the scale of log(-log
-        S), widened on both sides by the correction itself: they allow for an optimism between none and twice
-        what was estimated.
+        curve, and medians are read from what is left. Limits are those of the corrected curve on the scale of
+        log(-log S), widened on both sides by the correction itself: they allow for an optimism between none
+        and twice what was estimated.
 
         The naive intervals are pointwise: log(-log S) with Greenwood's variance; that of the median holds the
         times at which the band holds 1/2 (Brookmeyer and Crowley).

@@ -35,7 +35,8 @@ class Recalibration:
         shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
         intercept_error, slope_error: standard errors, robust to leaves of a wrong family, and for sampling
             weights not dependent on their scale; None where they were not estimated.
-        observed_expected: observed events over those expected by the tree, before and after.
+        observed_expected: observed events over those expected by the tree, before and after; None if none
+            are expected.
         log_likelihood: mean log-likelihood of a row, before and after; None for exact trees, whose curves are
             steps.
     """
@@ -48,7 +49,7 @@ class Recalibration:
     shape: Mapping[str, float]
     intercept_error: float | None
     slope_error: float | None
-    observed_expected: tuple[float, float]
+    observed_expected: tuple[float | None, float | None]
     log_likelihood: tuple[float, float] | None
 
     def __str__(self) -> str:
@@ -64,11 +65,11 @@ class Recalibration:
                 lines[-1] += f", times {number(self.slope, self.slope_error).lstrip('+')}"
         if self.shape:
             lines.append(", ".join(f"{name} {value:+.3g}" for name, value in self.shape.items()))
-        before, after = self.observed_expected
-        lines.append(f"observed / expected events {before:.3f} before, {after:.3f} after")
+        before, after = ("-" if ratio is None else f"{ratio:.3f}" for ratio in self.observed_expected)
+        lines.append(f"observed / expected events {before} before, {after} after")
         if self.log_likelihood is not None:
-            before, after = self.log_likelihood
-            lines.append(f"log-likelihood of a row {before:.4f} before, {after:.4f} after")
+            first, last = self.log_likelihood
+            lines.append(f"log-likelihood of a row {first:.4f} before, {last:.4f} after")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,12 +21,12 @@ class Stability:
     """Whether trees of resampled rows make the same groups.
 
     Attributes:
-        groups: group of each row in the tree, 0 .. L - 1, shape (n,). Consecutive rows of a subject with
-            equal covariates are one row here, so that nothing depends on where the follow-up is split.
+        groups: group of each row in the tree, 0 .. L - 1, shape (n,).
         resampled: group of each row in each of the K trees of resamples, numbered as the groups of the tree
             that they share the most rows with, shape (K, n); numbers from L on are those of groups beyond.
         ari: adjusted Rand index of the groups of two resamples, mean over their pairs: 1 if all trees make
-            the same groups, 0 on average if they agree no more than by chance.
+            the same groups, 0 on average if they agree no more than by chance. Consecutive rows of a subject
+            with equal covariates count as one.
         ari_of_tree: the same of the tree and a resample, mean over resamples.
         moves: share of the resamples in which a row is in another group than in the tree, shape (n,).
         columns: share of the resamples in which a node, its gate or its question, uses a column; indexed by
@@ -77,13 +77,14 @@ def _columns_text(shares: pd.Series) -> str:
     return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
 
 
-def stability(own: Partition, sample: Resamples, frame: pd.DataFrame) -> Stability:
+def stability(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: IntArray) -> Stability:
     """Compare the groups of a tree with those of trees of resamples.
 
     Args:
         own: groups that the tree makes of the rows.
         sample: trees of resamples.
         frame: the rows, read.
+        counted: positions of the rows that count in the agreement of groups, shape (m,).
     """
     used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=list(frame.columns))
     others = list(sample.partitions(frame))
@@ -95,7 +96,7 @@ def stability(own: Partition, sample: Resamples, frame: pd.DataFrame) -> Stabili
     leaves = np.stack([other.leaf for other in others])
     n_groups = int(max(own.leaf.max(), leaves.max())) + 1
     matched = np.stack([_matched(own.leaf, leaf, n_groups) for leaf in leaves])
-    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves]))
+    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves])[:, counted])
     pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
     return Stability(
         groups=own.leaf,

@@ -130,14 +130,22 @@ class ExactTree(FrameEstimator):
         """
         check_is_fitted(self, "tree_")
         frame = self._cleaned(X)
-        used = {int(j) for j in self.tree_.feature if j >= 0}
-        columns = sorted({self.rules_[j].column for j in used})
+        columns = sorted({self.rules_[j].column for j in self._asked})
         if self._settings.binarize is None:
             check_binary_columns(frame, columns)
         for name in columns:
             if name in self.schema_.categories:
                 _warn_of_unknown(frame[name], self.schema_.categories[name])
-        return self.tree_.apply(answers(self.rules_, frame, used))
+        return self._leaves(frame)
+
+    def _leaves(self, frame: pd.DataFrame) -> IntArray:
+        """Leaf of each row that was read, (n,)."""
+        return self.tree_.apply(answers(self.rules_, frame, self._asked))
+
+    @property
+    def _asked(self) -> set[int]:
+        """Questions that the tree asks."""
+        return {int(j) for j in self.tree_.feature if j >= 0}
 
     # ------------------------------------------------------------------ read
 

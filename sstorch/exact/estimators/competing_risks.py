@@ -20,13 +20,23 @@ from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
+from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
 from sstorch.exact.estimators.search import SearchSettings
-from sstorch.exact.estimators.survival import OutcomeTree, observed, training_rows
-from sstorch.exact.observed import Observed
+from sstorch.exact.recalibration import (
+    baseline_report,
+    check_baseline,
+    leaf_factors,
+    scaled_incidence,
+)
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves, martingale_residuals
+from sstorch.exceptions import DataError
+from sstorch.groups import CompetingGroupValidation, Recalibration
+from sstorch.groups.estimators import RESULTS, CauseGroups
+from sstorch.groups.recalibration import Recalibrate, check_how
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
+from sstorch.metrics.weights import WeightKind
 
 
 @dataclass(kw_only=True)
@@ -40,7 +50,9 @@ class CompetingRisksSettings(SearchSettings):
         self.min_events = check_integer("min_events", self.min_events, 0)
 
 
-class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
+class OptimalCompetingRisksTree(
+    OutcomeTree[CompetingGroupValidation], LoadableTree, CauseGroups, IncidenceEstimator
+):
     """Tree for competing causes of least training loss among all trees of its size, over yes-no questions.
 
     The loss is the sum over causes of SurTree's, half the deviance of proportional hazards with one hazard
@@ -74,7 +86,12 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         time_varying_: whether some training subjects had several rows; predictions then ask for ``after``.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
         incidence_: of each leaf and cause at `event_times_`, (L, K, T).
+        hazards_: cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen), (L, K, T).
         curves_: survival and cumulative hazard of any event, of each leaf.
+        group_validation_, stability_: the last results of :meth:`validate_groups`, which is saved, and of
+            :meth:`stability`.
+        recalibration_: by cause, of a tree from :func:`sstorch.recalibrate`; `group_table_` then counts its
+            rows.
         group_table_: rows of each leaf, and of each cause events, hazard ratio (half an event is counted in a
             leaf without any) and incidences at two horizons.
         optima_: least loss for every budget (depth, nodes) from the same search.
@@ -108,10 +125,14 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
     _format = "sstorch.optimal_competing_risks_tree"
     _settings_class = CompetingRisksSettings
     _numbers = (*LoadableTree._numbers, "zero_time_", "horizon_")
+    _validation_class = CompetingGroupValidation
+    _competing = True
 
     curves_: LeafCurves
     incidence_: FloatArray
+    hazards_: FloatArray
     group_table_: pd.DataFrame
+    recalibration_: dict[str, Recalibration]
     _settings: CompetingRisksSettings
 
     def __init__(
@@ -159,44 +180,72 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             ConfigError: a parameter has a value that does not exist, or there are too many questions for the
                 depth: the message estimates memory and time.
         """
+        return self.fit_data(training_rows(X, y, sample_weight, causes=True))
+
+    def fit_data(self, data: SurvivalData) -> Self:
+        """:meth:`fit` to rows of positive weight whose causes are known."""
         settings: CompetingRisksSettings = self._check()
-        unit = check_time_unit(self.time_unit)
-        data = training_rows(X, y, sample_weight, causes=True).joined()
+        unit, data = check_time_unit(self.time_unit), data.joined()
         rows = observed(data)
         questions = settings.questions(data.frame, martingale_residuals(rows), data.sample_weight)
-        task = CompetingLogLikelihood(
-            data.time,
-            data.cause,
-            len(data.cause_names),
-            entry=data.entry,
-            sample_weight=data.sample_weight,
-        )
+        task = _task(data)
         leaf = self._set(questions, questions.solve(task, settings.min_events))
         self._set_outcome(data)
         self._set_causes(data)
         self.time_unit_ = unit or data.time_unit
-        self._set_leaves(data, rows, leaf, task)
+        self._set_estimates(data, leaf)
         return self
 
-    def _set_leaves(
-        self, data: SurvivalData, rows: Observed, leaf: IntArray, task: CompetingLogLikelihood
-    ) -> None:
-        n_leaves = self.tree_.n_leaves
-        self.curves_ = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
-        self.event_times_ = self.curves_.times
+    def _set_estimates(self, data: SurvivalData, leaf: IntArray) -> None:
+        """Estimate the curves and incidences of the leaves from rows."""
+        rows, n_leaves = observed(data), self.tree_.n_leaves
+        curves = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
         inside = [leaf == number for number in range(n_leaves)]
-        self.incidence_ = np.stack(
-            [aalen_johansen(data.y[i], self.event_times_, sample_weight=rows.weight[i]) for i in inside]
+        hazards = np.stack(
+            [
+                leaf_curves(leaf, n_leaves, observed(data.of_cause(k)), "kaplan_meier").cumulative_hazard_at(
+                    curves.times
+                )
+                for k in data.cause_names
+            ],
+            axis=1,
         )
-        horizons, ratios = self._horizons(), task.decisions(leaf, n_leaves)
-        at = np.searchsorted(self.event_times_, horizons, side="right") - 1
+        incidence = np.stack(
+            [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weight[i]) for i in inside]
+        )
+        self._set_leaves(curves, incidence, hazards, leaf, data, _task(data).decisions(leaf, n_leaves))
+
+    def _set_leaves(
+        self,
+        curves: LeafCurves,
+        incidence: FloatArray,
+        hazards: FloatArray,
+        leaf: IntArray,
+        data: SurvivalData,
+        ratios: FloatArray,
+    ) -> None:
+        """Set what the leaves hold, and the table of some rows.
+
+        Args:
+            curves: of any event.
+            incidence: of each cause, shape (L, K, T).
+            hazards: cumulative hazard of each cause, shape (L, K, T).
+            leaf: of each row, shape (n,).
+            data: rows that the table counts.
+            ratios: hazard ratio of each leaf and cause, shape (L, K).
+        """
+        self.curves_, self.event_times_ = curves, curves.times
+        self.incidence_, self.hazards_ = incidence, hazards
+        horizons, n_leaves = self._horizons(), self.tree_.n_leaves
+        at = np.searchsorted(self.event_times_, horizons, side="right")
+        steps = np.concatenate([np.zeros((*incidence.shape[:2], 1)), incidence], axis=2)
         columns: list[tuple[str, str]] = [("", "rows")]
-        values: list[list[float]] = [[int(i.sum())] for i in inside]
+        values: list[list[float]] = [[int((leaf == number).sum())] for number in range(n_leaves)]
         for k, name in enumerate(self.causes_):
             columns += [(name, "events"), (name, "hazard ratio"), *((name, f"F({t:g})") for t in horizons)]
-            for number, i in enumerate(inside):
-                events = int((data.cause[i] == k + 1).sum())
-                values[number] += [events, ratios[number, k], *self.incidence_[number, k, at].tolist()]
+            for number in range(n_leaves):
+                events = int((data.cause[leaf == number] == k + 1).sum())
+                values[number] += [events, ratios[number, k], *steps[number, k, at].tolist()]
         self.group_table_ = group_frame(list(range(n_leaves)), columns, values)
 
     # ------------------------------------------------------------------ predict
@@ -216,6 +265,50 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         at = self.curves_.survival_at if kind == "survival" else self.curves_.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
 
+    # ------------------------------------------------------------------ groups
+
+    def recalibrated(
+        self,
+        X: object,
+        y: object,
+        how: Recalibrate = "intercept",
+        sample_weight: object = None,
+        weights: WeightKind = "sampling",
+    ) -> Self:
+        """See :func:`sstorch.recalibrate`."""
+        check_how(how)
+        data = self._rows(X, y, sample_weight).joined()
+        leaf, n_leaves = self._leaf_of(data.frame), self.tree_.n_leaves
+        expected = self._expected(data, leaf)
+        events = [data.cause == number for number in range(1, len(self.causes_) + 1)]
+        new, reports = self._recalibrated_copy(), list[Recalibration]()
+        if how == "baseline":
+            check_baseline(data, leaf, n_leaves, weights)
+            new._set_estimates(data, leaf)
+            for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
+                reports.append(baseline_report(data, event, (both[0], both[1])))
+        else:
+            ratios = np.stack([self.group_table_[name, "hazard ratio"] for name in self.causes_], axis=1)
+            factors = np.ones((n_leaves, len(self.causes_)))
+            for k, name in enumerate(self.causes_):
+                try:
+                    factors[:, k], slope, report = leaf_factors(
+                        data, events[k], leaf, expected[k], np.log(ratios[:, k]), how, weights
+                    )
+                except DataError as error:
+                    raise DataError(f"cause {name}: {error}") from error
+                ratios[:, k] **= slope
+                reports.append(report)
+            curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
+            new._set_leaves(curves, incidence, factors[:, :, None] * self.hazards_, leaf, data, ratios)
+        new.recalibration_ = dict(zip(self.causes_, reports, strict=True))
+        return new
+
+    def _expected(self, data: SurvivalData, leaf: IntArray) -> list[FloatArray]:
+        """Predicted cumulative hazard of each cause from the entry of each row to its time, (n,) each."""
+        curves = (LeafCurves(self.event_times_, np.exp(-each), each) for each in self.hazards_.swapaxes(0, 1))
+        return [each.exposure(leaf, data.time, data.entry) for each in curves]
+
     # ------------------------------------------------------------------ read and keep
 
     def leaf_texts(self) -> list[str]:
@@ -229,14 +322,18 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         ]
 
     def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves for every cause, as text."""
+        """The search and its result, the tree, and a table of the leaves for every cause, as text.
+
+        Below them the results of :meth:`validate_groups`, of :meth:`stability` and of
+        :func:`sstorch.recalibrate`, whose rows the table then counts.
+        """
         check_is_fitted(self, "tree_")
         table = self.group_table_
         counts = [f"{table[name, 'events'].sum():g} {name}" for name in self.causes_]
         parts = [table[name].assign(cause=name).reset_index(names="leaf") for name in self.causes_]
         by_cause = pd.concat(parts).set_index(["cause", "leaf"])
         unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-        return self._summary(
+        text = self._summary(
             "competing risks",
             f"{table['', 'rows'].sum()} rows, {', '.join(counts)}",
             "log_likelihood",
@@ -244,18 +341,26 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
             heading=f"Leaves{unit}; F(t) is the incidence by Aalen and Johansen{self._condition}",
         )
+        parts = [text, *(str(vars(self)[name]) for name in RESULTS if name in vars(self))]
+        for name, report in vars(self).get("recalibration_", {}).items():
+            parts.append(f"{name}: {report}")
+        return "\n\n".join(parts)
 
     def _state(self) -> dict[str, Any]:
         table = self.group_table_
-        return super()._state() | {
+        state = super()._state() | {
             "time_unit": self.time_unit_,
             "group_columns": [list(column) for column in table.columns],
         }
+        if "recalibration_" in vars(self):
+            state["recalibration"] = {name: each.to_dict() for name, each in self.recalibration_.items()}
+        return state
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {
             "event_times": self.event_times_,
             "incidence": self.incidence_,
+            "hazards": self.hazards_,
             "survival": self.curves_.survival,
             "cumulative_hazard": self.curves_.cumulative_hazard,
             "groups": self.group_table_.to_numpy(dtype=np.float64),
@@ -263,7 +368,8 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
 
     def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
         arrays = {
-            name: tensors[name].numpy() for name in ("survival", "cumulative_hazard", "incidence", "groups")
+            name: tensors[name].numpy()
+            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "groups")
         }
         self.event_times_, n_leaves = tensors["event_times"].numpy(), self.tree_.n_leaves
         shape = n_leaves, len(self.event_times_)
@@ -272,7 +378,10 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         if len(arrays["incidence"]) != n_leaves or len(arrays["groups"]) != n_leaves:
             raise ValueError(f"incidences of {len(arrays['incidence'])} leaves, expected {n_leaves}")
         self.curves_ = LeafCurves(self.event_times_, arrays["survival"], arrays["cumulative_hazard"])
-        self.incidence_, self._groups = arrays["incidence"], arrays["groups"]
+        if arrays["hazards"].shape != arrays["incidence"].shape:
+            raise ValueError(f"hazards of {arrays['hazards'].shape}, expected {arrays['incidence'].shape}")
+        self.incidence_, self.hazards_ = arrays["incidence"], arrays["hazards"]
+        self._groups = arrays["groups"]
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
@@ -281,3 +390,12 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
         groups = self.__dict__.pop("_groups").tolist()
         self.group_table_ = group_frame(list(range(self.tree_.n_leaves)), state["group_columns"], groups)
+        if "recalibration" in state:
+            reports = state["recalibration"].items()
+            self.recalibration_ = {name: Recalibration.from_dict(report) for name, report in reports}
+
+
+def _task(data: SurvivalData) -> CompetingLogLikelihood:
+    return CompetingLogLikelihood(
+        data.time, data.cause, len(data.cause_names), entry=data.entry, sample_weight=data.sample_weight
+    )

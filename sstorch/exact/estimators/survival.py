@@ -14,18 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, SurvivalEstimator, check_alive, check_times
+from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after, check_integer
-from sstorch.data import OutcomeType, SurvivalData
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exporter import DeployableTree, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
+from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
 from sstorch.exact.estimators.search import Questions, SearchSettings
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.observed import Observed
+from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.solve import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
@@ -39,7 +40,12 @@ from sstorch.exact.tree import (
     martingale_residuals,
 )
 from sstorch.exceptions import ConfigError
+from sstorch.groups import GroupValidation, Recalibration
+from sstorch.groups.estimators import RESULTS, SurvivalGroups
+from sstorch.groups.recalibration import Recalibrate, check_how
+from sstorch.groups.table import groups_text
 from sstorch.memory import check_room
+from sstorch.metrics.weights import WeightKind
 
 Objective = Literal["log_likelihood", "integrated_brier"]
 
@@ -78,6 +84,19 @@ class SurvivalSettings(SearchSettings):
         if self.n_buckets is not None:
             self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
 
+    def check_entry(self, rows: Observed) -> None:
+        """Require an objective that supports left truncation, where rows entered late.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if rows.entry is not None and self.objective != "log_likelihood":
+            raise ConfigError(
+                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
+                "censoring weights would also need the probability of having entered by then; use "
+                "objective='log_likelihood'"
+            )
+
     def search(self, data: SurvivalData) -> TreeSearch:
         """Binarize and solve, from these rows alone.
 
@@ -87,12 +106,7 @@ class SurvivalSettings(SearchSettings):
             ConfigError: too many questions for the depth.
         """
         rows = observed(data)
-        if rows.entry is not None and self.objective != "log_likelihood":
-            raise ConfigError(
-                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
-                "censoring weights would also need the probability of having entered by then; use "
-                "objective='log_likelihood'"
-            )
+        self.check_entry(rows)
         questions = self.questions(data.frame, martingale_residuals(rows), data.sample_weight)
         task: Task
         if self.objective == "log_likelihood":
@@ -108,24 +122,6 @@ class SurvivalSettings(SearchSettings):
         return TreeSearch(self, data, rows, questions, questions.solve(task, self.min_events))
 
 
-def observed(data: SurvivalData) -> Observed:
-    """The outcomes of rows."""
-    return Observed.of(data.time, data.event, data.entry, data.sample_weight)
-
-
-def training_rows(X: object, y: object, sample_weight: object, causes: bool = False) -> SurvivalData:
-    """The rows of positive weight that a tree is fitted to, with one event or with `causes`.
-
-    Raises:
-        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
-            other way round.
-    """
-    data = SurvivalData(X, y, sample_weight=sample_weight)
-    data.check_causes(causes)
-    data.warn_of_few_events()
-    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
-
-
 @dataclass(frozen=True)
 class TreeSearch:
     """A finished search for survival trees: its settings, rows and outcomes, and the trees of all budgets."""
@@ -137,49 +133,17 @@ class TreeSearch:
     solution: Solution
 
 
-class OutcomeTree(ExactTree, SurvivalEstimator):
-    """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
-
-    time_varying_: bool
-
-    def _set_outcome(self, data: SurvivalData) -> None:
-        self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
-        self.zero_time_ = data.zero_time
-
-    def _state(self) -> dict[str, Any]:
-        return super()._state() | {
-            "outcome_type": self.outcome_type_.to_dict(),
-            "time_varying": self.time_varying_,
-        }
-
-    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super()._set_state(state, tensors)
-        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
-        self.time_varying_ = bool(state["time_varying"])
-
-    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.log(self._curves("survival", X, times))
-
-    @property
-    def _condition(self) -> str:
-        """Condition under which curves of a leaf hold from time zero, for texts."""
-        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves of any event as scores need them, (n, n_times)."""
-        return self._curves("survival", X, check_times(times))
-
-
-class ExactSurvivalTree(OutcomeTree, DeployableTree):
+class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, DeployableTree):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
     _numbers = (*ExactTree._numbers, "zero_time_")
     _tables = ("leaf_table_", *ExactTree._tables)
+    _validation_class = GroupValidation
 
     curves_: LeafCurves
+    recalibration_: Recalibration
     leaf_table_: pd.DataFrame
     _settings: SurvivalSettings
 
@@ -187,9 +151,23 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
         """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
         data, settings, rows = search.data, search.settings, search.rows
         leaf = self._set(search.questions, search.solution, tree)
-        n_leaves = self.tree_.n_leaves
         self._set_outcome(data)
-        self._set_curves(leaf_curves(leaf, n_leaves, rows, settings.leaf_curve))
+        curves = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve)
+        self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
+        return self
+
+    def _ratios(self, leaf: IntArray, rows: Observed) -> FloatArray | None:
+        """Hazard ratio of each leaf to all rows, (L,); None if the objective has none."""
+        if self._settings.objective != "log_likelihood":
+            return None
+        return hazard_ratios(leaf, self.tree_.n_leaves, rows, BaselineHazard.of(rows).exposure(rows))
+
+    def _set_leaves(
+        self, curves: LeafCurves, leaf: IntArray, data: SurvivalData, ratios: FloatArray | None
+    ) -> None:
+        """Set the curves of the leaves, and the table of some rows."""
+        self._set_curves(curves)
+        n_leaves = self.tree_.n_leaves
         table = pd.DataFrame(
             {
                 "rows": np.bincount(leaf, minlength=n_leaves),
@@ -197,15 +175,13 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
             },
             index=pd.RangeIndex(n_leaves, name="leaf"),
         )
-        if settings.objective == "log_likelihood":
-            exposure = BaselineHazard.of(rows).exposure(rows)
-            table["hazard_ratio"] = hazard_ratios(leaf, n_leaves, rows, exposure)
-        table["median"] = self.curves_.quantile(0.5)
-        times = round_horizons(self.event_times_, settings.time_unit)
-        for time, column in zip(times, self.curves_.survival_at(times).T, strict=True):
+        if ratios is not None:
+            table["hazard_ratio"] = ratios
+        table["median"] = curves.quantile(0.5)
+        times = round_horizons(self.event_times_, self._settings.time_unit)
+        for time, column in zip(times, curves.survival_at(times).T, strict=True):
             table[f"S({time:g})"] = column
         self.leaf_table_ = table
-        return self
 
     @property
     def time_unit_(self) -> str | None:
@@ -279,6 +255,58 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
 
+    # ------------------------------------------------------------------ groups
+
+    @property
+    def _n_groups(self) -> int:
+        return self.tree_.n_leaves
+
+    @property
+    def _unit_of_time(self) -> str | None:
+        return self.time_unit_
+
+    def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        return self.curves_.survival_at(times)[self._leaf_of(frame)]
+
+    def recalibrated(
+        self,
+        X: object,
+        y: object,
+        how: Recalibrate = "intercept",
+        sample_weight: object = None,
+        weights: WeightKind = "sampling",
+    ) -> Self:
+        """See :func:`sstorch.recalibrate`."""
+        check_how(how)
+        data = self._rows(X, y, sample_weight).joined()
+        leaf, curves, n_leaves = self._leaf_of(data.frame), self.curves_, self.tree_.n_leaves
+        ratios: FloatArray | None = None
+        if "hazard_ratio" in self.leaf_table_:
+            ratios = self.leaf_table_["hazard_ratio"].to_numpy(dtype=np.float64)
+        elif how == "slope":
+            raise ConfigError(
+                f"how='slope' multiplies log hazard ratios, and objective={self._settings.objective!r} has "
+                "none; use how='intercept' or 'baseline'"
+            )
+        expected = curves.exposure(leaf, data.time, data.entry)
+        if how == "baseline":
+            check_baseline(data, leaf, n_leaves, weights)
+            rows = observed(data)
+            self._settings.check_entry(rows)
+            ratios = self._ratios(leaf, rows)
+            curves = leaf_curves(leaf, n_leaves, rows, self._settings.leaf_curve)
+            after = curves.exposure(leaf, data.time, data.entry)
+            report = baseline_report(data, data.event, (expected, after))
+        else:
+            logs = np.zeros(n_leaves) if ratios is None else np.log(ratios)
+            factor, slope, report = leaf_factors(data, data.event, leaf, expected, logs, how, weights)
+            curves = curves.scaled(factor)
+            ratios = None if ratios is None else ratios**slope
+        new = self._recalibrated_copy()
+        new._set_leaves(curves, leaf, data, ratios)
+        new.recalibration_ = report
+        return new
+
     # ------------------------------------------------------------------ read and keep
 
     def leaf_texts(self) -> list[str]:
@@ -302,10 +330,14 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
         ]
 
     def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text."""
+        """The search and its result, the tree, and a table of the leaves, as text.
+
+        Below them the results of :meth:`validate_groups`, of :meth:`group_table` with resamples, of
+        :meth:`stability` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
+        """
         check_is_fitted(self, "tree_")
-        table = self.leaf_table_
-        return self._summary(
+        table, results = self.leaf_table_, vars(self)
+        text = self._summary(
             "survival",
             f"{table['rows'].sum()} rows, {table['events'].sum()} events",
             self._settings.objective,
@@ -313,6 +345,21 @@ class ExactSurvivalTree(OutcomeTree, DeployableTree):
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
             heading=f"Leaves, {self._settings.leaf_curve} curves{self._condition}",
         )
+        parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
+        if "group_table_" in results:
+            parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
+        return "\n\n".join(parts)
+
+    def _state(self) -> dict[str, Any]:
+        state = super()._state()
+        if "recalibration_" in vars(self):
+            state["recalibration"] = self.recalibration_.to_dict()
+        return state
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._set_state(state, tensors)
+        if "recalibration" in state:
+            self.recalibration_ = Recalibration.from_dict(state["recalibration"])
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
@@ -387,6 +434,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+        group_validation_, stability_, group_table_: the last results of :meth:`validate_groups`, of
+            :meth:`stability`, and of :meth:`group_table` with resamples; the first is saved.
+        recalibration_: of a tree from :func:`sstorch.recalibrate`; `leaf_table_` then counts its rows.
         outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
         time_varying_: whether some training subjects had several rows: one row then does not determine
             survival from time zero, and predictions ask for a path or ``after``.
@@ -467,4 +517,8 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 does not support it; or there are too many questions for the depth: the message estimates
                 memory and time.
         """
-        return self._set_search(self._check().search(training_rows(X, y, sample_weight).joined()))
+        return self.fit_data(training_rows(X, y, sample_weight))
+
+    def fit_data(self, data: SurvivalData) -> Self:
+        """:meth:`fit` to rows of positive weight."""
+        return self._set_search(self._check().search(data.joined()))

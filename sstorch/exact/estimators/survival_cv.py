@@ -17,6 +17,7 @@ from sstorch.checks import check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
+from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import answers
 from sstorch.exact.estimators.survival import (
     ExactSurvivalTree,
@@ -24,8 +25,6 @@ from sstorch.exact.estimators.survival import (
     OptimalSurvivalTree,
     SurvivalSettings,
     TreeSearch,
-    observed,
-    training_rows,
 )
 from sstorch.exact.observed import Observed
 from sstorch.exact.solve import MAX_EXACT_DEPTH
@@ -136,13 +135,16 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer gets the
         held-out rows with their outcome as a :class:`~sstorch.Surv`, which has their weights.
         """
+        return self.fit_data(training_rows(X, y, sample_weight))
+
+    def fit_data(self, data: SurvivalData) -> Self:
+        """:meth:`fit` to rows of positive weight."""
         settings: SurvivalSettings = self._check()
         if settings.max_nodes is None:
             # A number: trees of all sizes are to be compared.
             settings = replace(settings, max_nodes=2 ** min(settings.max_depth, MAX_EXACT_DEPTH) - 1)
-        data = training_rows(X, y, sample_weight)
         n_folds = check_integer("n_folds", self.n_folds, 2)
-        seed = check_integer("random_state", self.random_state, 0)
+        seed = self._seed
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
         self.folds_ = folds_of(data, n_folds, seed)
         data = data.joined()
@@ -189,6 +191,10 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 f"{self.scoring!r}{remedy_for_names(self.scoring)}"
             )
         return super()._check()
+
+    @property
+    def _seed(self) -> int:
+        return check_integer("random_state", self.random_state, 0)
 
     def _choose(self, scores: FloatArray) -> int:
         """Number of the best size; they come from small to large trees, the first of a tie is taken."""

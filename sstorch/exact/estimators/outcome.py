@@ -1,0 +1,184 @@
+"""The common part of exact trees of times and events: outcome, groups, trees of resamples."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.base import check_times
+from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.exact.estimators.base import ExactTree
+from sstorch.exact.observed import Observed
+from sstorch.groups.estimators import RESULTS, LeafOf, TreeGroups, Validation
+from sstorch.groups.resampling import Partition, resamples
+
+
+def observed(data: SurvivalData) -> Observed:
+    """The outcomes of rows."""
+    return Observed.of(data.time, data.event, data.entry, data.sample_weight)
+
+
+def training_rows(X: object, y: object, sample_weight: object, causes: bool = False) -> SurvivalData:
+    """The rows of positive weight that a tree is fitted to, with one event or with `causes`.
+
+    Raises:
+        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
+            other way round.
+    """
+    data = SurvivalData(X, y, sample_weight=sample_weight)
+    data.check_causes(causes)
+    data.warn_of_few_events()
+    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
+
+
+class OutcomeTree(ExactTree, TreeGroups[Validation], Generic[Validation]):
+    """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
+
+    _validation_class: ClassVar[type[Any]]
+    _competing: ClassVar[bool] = False
+
+    time_varying_: bool
+
+    @abstractmethod
+    def fit_data(self, data: SurvivalData) -> Self:
+        """Search for the tree of rows of positive weight."""
+
+    def _set_outcome(self, data: SurvivalData) -> None:
+        self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
+        self.zero_time_ = data.zero_time
+        self._forget_results()
+
+    def _forget_results(self) -> None:
+        """Drop results about another tree."""
+        for name in (*RESULTS, "group_table_", "recalibration_"):
+            self.__dict__.pop(name, None)
+
+    def _state(self) -> dict[str, Any]:
+        state = super()._state() | {
+            "outcome_type": self.outcome_type_.to_dict(),
+            "time_varying": self.time_varying_,
+        }
+        if "group_validation_" in vars(self):
+            state["group_validation"] = self.group_validation_.to_dict()
+        return state
+
+    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super()._set_state(state, tensors)
+        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+        self.time_varying_ = bool(state["time_varying"])
+        if "group_validation" in state:
+            self.group_validation_ = self._validation_class.from_dict(state["group_validation"])
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self._curves("survival", X, times))
+
+    @property
+    def _condition(self) -> str:
+        """Condition under which curves of a leaf hold from time zero, for texts."""
+        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves of any event as scores need them, (n, n_times)."""
+        return self._curves("survival", X, check_times(times))
+
+    # ------------------------------------------------------------------ groups
+
+    @property
+    def _can_divide(self) -> bool:
+        settings = self._check()
+        return bool(settings.max_depth > 0 and settings.max_nodes != 0)
+
+    @property
+    def _seed(self) -> int:
+        """Seed of resamples."""
+        return 0
+
+    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        return self._leaves(frame)
+
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        tree = self.tree_
+        number = tree.heap_number
+        used = dict(zip(number[~tree.is_leaf].tolist(), tree.feature[~tree.is_leaf].tolist(), strict=True))
+        # The first leaf below each leaf in the complete tree.
+        ends = [heap << (tree.depth + 1 - heap.bit_length()) for heap in number[tree.is_leaf].tolist()]
+        leaf, names = self._leaf_of(frame), frame.columns.to_numpy()
+
+        def columns(node: int) -> BoolArray:
+            asked = self.rules_[used[node]].column if node in used else None
+            return np.asarray(names == asked)
+
+        place = np.array(ends, dtype=np.int64)[leaf] - 2**tree.depth
+        return Partition(leaf, place, tree.depth, tuple(sorted(used)), columns)
+
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+        return [clone(self).fit_data(rows)._leaf_of for rows in splits]
+
+    def _resampled(self, data: SurvivalData, n_resamples: int) -> ResampledTrees:
+        splits, draws = resamples(data, n_resamples, self._seed)
+        return ResampledTrees(tuple(clone(self).fit_data(rows) for rows in splits), draws)
+
+    def _recalibrated_copy(self) -> Self:
+        """The tree as it is, to be given other leaves; results about its groups are of other rows."""
+        new = copy.copy(self)
+        new._forget_results()
+        return new
+
+
+@dataclass(frozen=True)
+class ResampledTrees:
+    """Exact trees of resamples of some rows.
+
+    Attributes:
+        fitted: the K trees.
+        draws: how often each row, consecutive rows of a subject with equal covariates being one, was drawn
+            for each tree, shape (K, n).
+    """
+
+    fitted: tuple[OutcomeTree[Any], ...]
+    draws: IntArray
+
+    def __len__(self) -> int:
+        return len(self.fitted)
+
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row in all trees, shape (K, n)."""
+        frame = self.fitted[0]._cleaned(X)
+        return np.stack([tree._leaf_of(frame) for tree in self.fitted])
+
+    def partitions(self, X: object) -> Iterator[Partition]:
+        """Groups that each tree makes of rows, and the columns of its questions."""
+        frame = self.fitted[0]._cleaned(X)
+        for tree in self.fitted:
+            yield tree._partition(frame)
+
+
+def bootstrap_trees(
+    tree: OutcomeTree[Any], X: object, y: object, n_resamples: int = 50, sample_weight: object = None
+) -> ResampledTrees:
+    """Search for trees of resamples of the subjects, to be shared by ``group_table`` and ``stability``.
+
+    Args:
+        tree: parameters of the trees; it is not fitted itself.
+        X: training rows.
+        y: their outcome, as in ``fit``.
+        n_resamples: number of resamples.
+        sample_weight: (n,), >= 0, as in ``fit``.
+
+    Raises:
+        DataError: the data cannot be used, or a resample has no event, or no event of a cause.
+        ConfigError: a parameter has a value that does not exist.
+    """
+    return tree._resampled(training_rows(X, y, sample_weight, tree._competing).joined(), n_resamples)
