@@ -210,7 +210,7 @@ def test_group_validation_of_a_search_trains_nothing_again(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("trees of the folds are trained a second time")
 
-    monkeypatch.setattr("sstorch.soft.group_validation.train_batch", fail)
+    monkeypatch.setattr("sstorch.soft.tree.train_batch", fail)
     lists = GROUPS | {"depth": 1, "gate_features": 1, "fused": math.inf}
     found = SoftSurvivalTreeCV(**lists).fit(small_data.frame, _y(small_data))
     assert found.tree_.group_validation_.n_folds == 3
