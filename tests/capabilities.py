@@ -451,7 +451,8 @@ REASONS = [
         ("recalibrate",),
     ),
     Reason(
-        "The exports hold the survival function of one event. That of any cause is no cumulative incidence.",
+        "The exports compute S(t) of one hazard in closed form. A cumulative incidence is an integral over time "
+        "of all hazards, which they do not compute yet.",
         None,
         OF_CAUSES,
         CAUSES,
