@@ -451,8 +451,8 @@ REASONS = [
         ("recalibrate",),
     ),
     Reason(
-        "The exports compute S(t) of one hazard in closed form. A cumulative incidence is an integral over time "
-        "of all hazards, which they do not compute yet.",
+        "The exports compute S(t) of one hazard in closed form. A cumulative incidence is an integral over "
+        "time of all hazards, which they do not compute yet.",
         None,
         OF_CAUSES,
         CAUSES,
