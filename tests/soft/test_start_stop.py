@@ -57,6 +57,23 @@ def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2:
     assert score == pytest.approx(whole.score(gbsg2.frame, target), abs=1e-10)
 
 
+def test_split_rows_give_the_groups_of_whole_rows(gbsg2: SurvivalData) -> None:
+    data = gbsg2.subset(np.arange(300))
+    parts = cut(data, 3).assign(number=lambda rows: rows["id"].str[1:].astype(int))
+    parts = parts.sort_values(["number", "begin"]).drop(columns="number").reset_index(drop=True)
+    whole = data.frame, Surv(data.time, data.event, entry=np.zeros(300), id=np.arange(300))
+    tree = SoftSurvivalTree(1, "weibull", numeric="linear", gate_features=1).fit(*whole)
+    one = tree.validate_groups(*whole, n_folds=3)
+    other = tree.validate_groups(parts, outcome(parts), n_folds=3)
+    for name in ("c_groups", "p_value", "ari", "n_groups"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-8), name
+    table, again = tree.group_table(*whole), tree.group_table(parts, outcome(parts))
+    pd.testing.assert_frame_equal(table, again)
+    first, second = tree.stability(*whole, 2), tree.stability(parts, outcome(parts), 2)
+    assert (second.ari, second.ari_of_tree) == pytest.approx((first.ari, first.ari_of_tree), abs=1e-12)
+    assert len(second.moves) == len(parts)
+
+
 def test_rows_are_joined_where_nothing_changes() -> None:
     frame = pd.DataFrame({"x": [1.0, 1.0, np.nan, np.nan, 2.0, 2.0, 2.0], "w": list("aaaabbb")})
     entry, time = np.array([0.0, 1, 2, 3, 0, 2, 5]), np.array([1.0, 2, 3, 4, 2, 4, 6])
