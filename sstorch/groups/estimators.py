@@ -115,7 +115,7 @@ class TreeGroups(SurvivalEstimator, Generic[Validation]):
             learning", Journal of Computational and Graphical Statistics 27, 685-700.
         """
         data = self._rows(X, y, sample_weight)
-        sample = self._resampled(data.joined(), n_resamples) if sample is None else sample
+        sample = self._resampled(data, n_resamples) if sample is None else sample
         self._chosen.stability_ = stability(self._partition(data.frame), sample, data.frame, data.run_ends)
         return self._chosen.stability_
 
@@ -279,14 +279,20 @@ class SurvivalGroups(TreeGroups[GroupValidation]):
             section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
             American Statistical Association 88, 457-467, who correct split statistics likewise.
         """
-        data = self._rows(X, y, sample_weight).joined()
+        given = self._rows(X, y, sample_weight)
+        data = given.joined()
         if horizons is None:
             horizons = round_horizons(self.event_times_, self._unit_of_time, (1 / 3, 2 / 3))
         at = check_times(horizons)
         if sample is None and check_integer("n_resamples", n_resamples, 0):
-            sample = self._resampled(data, n_resamples)
+            sample = self._resampled(given, n_resamples)
+        resampled = None
+        if sample is not None:
+            if sample.draws is None or sample.draws.shape[1] != len(given):
+                raise ConfigError("sample must be what bootstrap_trees gives for the same rows")
+            resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
         group, predicted = self._leaf_of(data.frame), self._leaf_survival(data.frame, at)
-        table = group_table(group, self._n_groups, predicted, data, at, confidence, sample, weights)
+        table = group_table(group, self._n_groups, predicted, data, at, confidence, resampled, weights)
         if sample is not None:
             self._chosen.group_table_ = table
         return table

@@ -9,8 +9,7 @@ from scipy.stats import norm
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_share
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.resampling import Resamples
+from sstorch.exceptions import DataError
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 
@@ -26,7 +25,7 @@ def group_table(
     data: SurvivalData,
     horizons: FloatArray,
     confidence: float = 0.95,
-    sample: Resamples | None = None,
+    resampled: tuple[IntArray, IntArray] | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Kaplan-Meier medians and survival of groups: see :meth:`SurvivalGroups.group_table`.
@@ -38,13 +37,13 @@ def group_table(
         data: rows of positive weight with their times and events.
         horizons: times at which survival is given, increasing, shape (n_times,).
         confidence: of the intervals, in (0, 1).
-        sample: trees of resamples of these rows, for corrected estimates beside the naive ones.
+        resampled: for corrected estimates beside the naive ones, of K trees of resamples the leaf of each row
+            and how often the row was drawn, shape (K, n) each.
         weights: what the weights of the rows are.
 
     Raises:
         DataError: the rows have no event, or frequency weights are no integers.
-        ConfigError: ``confidence`` is out of range, the sample is of other rows, or the kind of weights does
-            not exist.
+        ConfigError: ``confidence`` is out of range, or the kind of weights does not exist.
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     times, factor = _event_times(data), float(norm.ppf(0.5 + 0.5 * confidence))
@@ -53,8 +52,8 @@ def group_table(
         data.time, data.event, group, n_groups, times, weighting, data.entry, data.person
     )
     bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
-    if sample is not None:
-        bands["corrected "] = _corrected(values, factor * error, group, data, times, sample, weighting)
+    if resampled is not None:
+        bands["corrected "] = _corrected(values, factor * error, group, data, times, resampled, weighting)
     rows = []
     for number in np.unique(group):
         inside = group == number
@@ -124,27 +123,21 @@ def _event_times(data: SurvivalData) -> FloatArray:
     return np.unique(data.time[data.event])
 
 
-def _draws(sample: Resamples, data: SurvivalData) -> IntArray:
-    if sample.draws is None or sample.draws.shape[1] != len(data):
-        raise ConfigError("sample must be what bootstrap_trees gives for the same rows")
-    return sample.draws
-
-
 def _corrected(
     values: FloatArray,
     half: FloatArray,
     group: IntArray,
     data: SurvivalData,
     times: FloatArray,
-    sample: Resamples,
+    resampled: tuple[IntArray, IntArray],
     weighting: Weighting,
 ) -> FloatArray:
     """Curves less their optimism, with limits, (3, n_groups, n_times): see the method for the definition."""
-    leaves, n_groups = sample.apply(data.frame), len(values)
-    optimism, place = np.zeros((len(sample), *values.shape)), _places(values, group, data)
-    for number, (leaf, drawn) in enumerate(zip(leaves, _draws(sample, data), strict=True)):
+    optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
+    for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
+        n_leaves = max(len(values), int(leaf.max()) + 1)  # trees of resamples may have other numbers
         own, other = (
-            risk_table(data.time, data.event, leaf, n_groups, times, data.sample_weight * part, data.entry)
+            risk_table(data.time, data.event, leaf, n_leaves, times, data.sample_weight * part, data.entry)
             for part in (drawn.astype(np.float64), (drawn == 0).astype(np.float64))
         )
         curves = own.survival()
@@ -153,7 +146,7 @@ def _corrected(
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)
     centre = np.minimum.accumulate(centre, axis=1)
     # No curve is nearer to 0 or 1 than half a subject, or no limit would ever leave it.
-    least = 0.5 / np.maximum(weighting.counts(group, n_groups), 1)[:, None]
+    least = 0.5 / np.maximum(weighting.counts(group, len(values)), 1)[:, None]
     shift = np.abs(_log_log(centre, least) - _log_log(values, least))
     lower, upper = log_log_limits(np.clip(centre, least, 1.0 - least), half + shift)
     limits = np.stack([np.minimum(lower, centre), np.maximum(upper, centre)])

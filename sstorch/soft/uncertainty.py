@@ -30,9 +30,8 @@ def bootstrap_trees(
 ) -> TreeSample:
     """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
 
-    How often a row, or a subject with all rows, is drawn is its weight; consecutive rows of a subject with
-    equal covariates are one row. Everything is done anew on each resample: preprocessing, starts and the
-    choice of the start. What is imputed, scaled and where knots are
+    How often a row, or a subject with all rows, is drawn is its weight. Everything is done anew on each
+    resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
     comes from the different rows that were drawn, each counted once. So a band of the sample tells how far
     the fitted curve would move with other rows of the same population, by training and starts too, and
     nothing of the bias of penalties or leaf.
@@ -57,7 +56,7 @@ def bootstrap_trees(
     True
     """
     settings = estimator.settings()
-    data = training_rows(X, y, sample_weight).joined()
+    data = training_rows(X, y, sample_weight)
     splits, draws = resamples(data, n_resamples, settings.seed)
     batch = train_batch(splits, settings, Schema.of(data.frame))
     return TreeSample.of_splits(batch, estimator.prediction, draws)

@@ -143,8 +143,7 @@ class ResampledTrees:
 
     Attributes:
         fitted: the K trees.
-        draws: how often each row, consecutive rows of a subject with equal covariates being one, was drawn
-            for each tree, shape (K, n).
+        draws: how often each row of positive weight was drawn for each tree, shape (K, n).
     """
 
     fitted: tuple[OutcomeTree[Any], ...]
@@ -181,4 +180,4 @@ def bootstrap_trees(
         DataError: the data cannot be used, or a resample has no event, or no event of a cause.
         ConfigError: a parameter has a value that does not exist.
     """
-    return tree._resampled(training_rows(X, y, sample_weight, tree._competing).joined(), n_resamples)
+    return tree._resampled(training_rows(X, y, sample_weight, tree._competing), n_resamples)

@@ -96,6 +96,11 @@ def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbs
     table = tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=sample)
     assert np.ptp(table["S(700)", "corrected"]) < np.ptp(table["S(700)", "estimate"])
     pd.testing.assert_frame_equal(table, tree.group_table(gbsg2.frame, gbsg2.y, [700.0], n_resamples=8))
+    with pytest.raises(ConfigError, match="for the same rows"):
+        tree.group_table(gbsg2.frame[:300], gbsg2.y[:300], sample=sample)
+    larger = bootstrap_trees(TREE, gbsg2.frame, gbsg2.y, 3)  # trees of more leaves
+    assert tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=larger).shape == table.shape
+    tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=sample)
     stable = tree.stability(gbsg2.frame, gbsg2.y, sample=sample)
     assert "corrected for optimism" in tree.summary()
     assert str(stable) in tree.summary()
@@ -199,7 +204,9 @@ def test_split_rows_give_the_results_of_whole_rows(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(range(300))
     whole, parts = _split(data, data.event)
     one, other = (clone(TREE).set_params(max_depth=1).fit(*rows) for rows in (whole, parts))
-    pd.testing.assert_frame_equal(one.group_table(*whole), other.group_table(*parts))
+    pd.testing.assert_frame_equal(
+        one.group_table(*whole, n_resamples=3), other.group_table(*parts, n_resamples=3)
+    )
     _close(one.validate_groups(*whole, n_folds=3), other.validate_groups(*parts, n_folds=3))
     first, second = one.stability(*whole, 3), other.stability(*parts, 3)
     assert (first.ari, first.ari_of_tree) == pytest.approx((second.ari, second.ari_of_tree), abs=1e-12)
