@@ -500,15 +500,6 @@ class Surv:
             parts["entry"] = np.maximum(self.entry - after, 0.0)
         return self._of_parts(**parts)
 
-    def since(self, after: float) -> Self:
-        """The same outcome of rows at risk at a time, with times that count from it and no entry times."""
-        assert self.time is not None
-        return self._of_parts(**self._parts() | {"time": self.time - after, "entry": None, "id": None})
-
-    def entering(self, after: float) -> Self:
-        """The same outcome of rows at risk from a time on, all of which are at risk then."""
-        return self._of_parts(**self._parts() | {"entry": np.full(len(self), float(after))})
-
     def followed_from(self, after: float) -> tuple[IntArray, Self]:
         """The rows at risk at a time, and their outcome from there on, in time that counts from it.
 
@@ -531,6 +522,14 @@ class Surv:
         >>> y.followed_from(1)[1]
         Surv([6, 3+], right, 1 event in 2 rows)
         """
+        rows, y = self.entering(after)
+        parts = y._parts() | {"time": y.right_censored("a landmark")[0] - after, "entry": None}
+        if y.id is not None and len(set(y.id)) == len(y):
+            parts["id"] = None
+        return rows, self._of_parts(**parts)
+
+    def entering(self, after: float) -> tuple[IntArray, Self]:
+        """As :meth:`followed_from`, in the time of these data: `after` is the entry of all rows."""
         time, event, entry = self.right_censored("a landmark")
         rows = np.flatnonzero((time > after) & (entry <= after))
         if not rows.size:
@@ -542,11 +541,8 @@ class Surv:
             ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
             last[order] = order[ends[np.cumsum(begins) - 1]]
         at, end = self[rows], self[last[rows]]
-        parts = end._parts() | {"time": time[last[rows]] - after, "entry": None}
-        parts |= {"weight": at.weight, "index": at.index}
-        if self.id is not None and len(set(at.id)) == len(at):  # type: ignore[arg-type]
-            parts["id"] = None
-        return rows, self._of_parts(**parts)
+        parts = end._parts() | {"weight": at.weight, "index": at.index}
+        return rows, self._of_parts(**parts | {"entry": np.full(rows.size, float(after))})
 
     def recoded(self, names: Sequence[str]) -> Self:
         """The same outcome with the causes in the order of a model, some of which may be absent here.

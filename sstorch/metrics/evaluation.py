@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_horizon, check_same_order
+from sstorch.checks import check_after, check_horizon, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
@@ -27,7 +27,7 @@ from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.integrated_brier import evaluation_times, integrated_brier_score_over, relative_score
 from sstorch.metrics.interval_censoring import ScoredIntervals
-from sstorch.metrics.landmark import at_landmark, conditional_curves, times_from_zero
+from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.registry import METRICS, Kind, check_names, declare, kind_of, metric, names_of
 from sstorch.metrics.time_error import (
@@ -99,11 +99,12 @@ class ScoredRows:
         if _is_curves(model):
             grid = check_times(model[1])
             survival = check_survival(model[0], len(given.y), grid.size)
-            if after is not None:
-                survival, grid = _after(survival, grid, given.at_risk(after, "test"), after)
         observed = np.unique(given.rows.time)
         if after is not None:
-            known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
+            known = known.from_landmark(after, "train")[1]
+            positions, given = given.from_landmark(after, "test")
+            if _is_curves(model):
+                survival, grid = _after(survival, grid, positions, after)
         X, rows, train_rows = given.X, given.rows, known.rows
         time, event = rows.time, rows.event
         if _is_curves(model):
@@ -192,28 +193,24 @@ class GivenRows(NamedTuple):
         """The outcome as metrics read it."""
         return read_rows(self.y, _WHAT, entry=True, weight=True)
 
-    def at_risk(self, after: float, name: str) -> IntArray:
-        """Positions of those at risk at a time, see `at_landmark`.
-
-        Raises:
-            DataError: there is none; the message has the argument's name.
-        """
-        try:
-            return at_landmark(self.y.any_cause(), after).rows
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
-
-    def take(self, rows: IntArray) -> Self:
-        """Some of them."""
+    def take(self, rows: IntArray, y: Surv) -> Self:
+        """Features of some rows, with an outcome of theirs."""
         X = self.X
         if X is not None:
             X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        return type(self)(X, self.y[rows])
+        return type(self)(X, y)
 
-    def from_landmark(self, after: float, name: str) -> Self:
-        """Those at risk at a time, with times that count from it; they are observed from there on."""
-        alive = self.take(self.at_risk(after, name))
-        return alive._replace(y=alive.y.since(after))
+    def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
+        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows.
+
+        Raises:
+            DataError: no row is at risk; the message has the argument's name.
+        """
+        try:
+            rows, later = self.y.followed_from(*check_after(after, 1))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        return rows, self.take(rows, later)
 
 
 def _after(
@@ -556,7 +553,8 @@ def evaluate(
         metrics: names; None takes all that the outcome and the methods of the model allow.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
         after: a landmark: rows at risk then, entry <= after < time, training and test alike, are scored with
-            the curves of those without event at that time. All times, `tau` too, count from there.
+            the curves of those without event at that time. All times, `tau` too, count from there. Subjects
+            are followed through their later start-stop rows, see `Surv.followed_from`.
 
     Returns:
         A row a metric, indexed by its name, and with competing causes by cause and name: value;
@@ -647,7 +645,7 @@ def scored_rows(
     assert names is not None
     test = test._replace(y=_recoded(test.y, names))
     if after is not None:
-        train, test = train.from_landmark(after, "train"), test.from_landmark(after, "test")
+        train, test = train.from_landmark(after, "train")[1], test.from_landmark(after, "test")[1]
     return ScoredIncidences.predicted(model, test.X, test.y, train.y, names, tau, after)
 
 
@@ -684,8 +682,7 @@ def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float
             f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
         )
     if after is not None:
-        given = given.take(given.at_risk(after, "test"))
-        given = given._replace(y=given.y.entering(after))
+        given = given.take(*given.y.entering(after))
     y = given.y
     if kind_of(y) == "event" and y.weight is not None and not np.ptp(y.weight):
         y = y.weighted(None)

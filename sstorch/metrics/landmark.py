@@ -15,6 +15,7 @@ import numpy as np
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_after, name_rows
+from sstorch.data import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Outcome, read_rows
 
@@ -34,12 +35,13 @@ def at_landmark(y: Outcome, after: float) -> RowsAtRisk:
     """Rows at risk at a time, entry <= after < time.
 
     Args:
-        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
-            (time, event).
+        y: outcome of the rows, a `Surv`, whose entry times (left truncation) and subjects count, or the
+            tuple (time, event).
         after: the landmark, in the unit of `y`.
 
     Returns:
-        Their positions, times less `after`, and events. With curves conditional on being alive at `after`,
+        Their positions, times less `after`, and events, of the last row of the subject up to the first event
+        or gap, see `Surv.followed_from`. With curves conditional on being alive at `after`,
         and training rows taken alike, every score is one from the landmark.
 
     Raises:
@@ -50,17 +52,12 @@ def at_landmark(y: Outcome, after: float) -> RowsAtRisk:
         >>> at_landmark(Surv([1.0, 3.0, 4.0, 5.0], [1, 1, 0, 1], entry=[0.0, 0.0, 1.0, 2.5]), 2.0)
         RowsAtRisk(rows=array([1, 2]), time=array([1., 2.]), event=array([ True, False]))
     """
-    row_time, row_event, start, *_ = read_rows(y, "a landmark", entry=True, weight=True)
-    (landmark,) = check_after(after, 1)
-    at_risk = row_time > landmark
-    if start is not None:
-        at_risk &= start <= landmark
-    if not at_risk.any():
-        raise DataError(
-            f"no row is at risk at after={landmark:g}: all came later or were observed no longer."
-        )
-    rows = np.flatnonzero(at_risk)
-    return RowsAtRisk(rows, row_time[rows] - landmark, row_event[rows])
+    given = read_rows(y, "a landmark", entry=True, weight=True)
+    entry = None if given.entry is None else np.maximum(given.entry, 0.0)
+    rows, later = Surv(given.time, given.event, entry=entry, id=given.id).followed_from(
+        *check_after(after, 1)
+    )
+    return RowsAtRisk(rows, *later.right_censored("a landmark")[:2])
 
 
 def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:

@@ -329,7 +329,7 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
 def test_landmarks_that_cannot_be_are_refused():
     rows = (None, ([1.0, 2.0, 3.0], [1, 1, 0]))
     curves = ([[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.0]], [1.0, 2.0, 3.0])
-    with pytest.raises(DataError, match="train: no row is at risk at after=3: all came later"):
+    with pytest.raises(DataError, match="train: no row is at risk at after=3: all entered later"):
         evaluate((curves[0], [1.0, 2.0, 4.0]), rows, (None, ([1.0, 2.0, 4.0], [1, 1, 0])), after=3.0)
     with pytest.raises(DataError, match="after must be finite and >= 0; 0 is the beginning"):
         evaluate(curves, rows, rows, after=-1.0)
@@ -362,3 +362,30 @@ def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():
         scores = cross_validate(CompetingRisksTree(depth=0), data, n_folds=2).scores
     assert scores[["c_cause_specific:1", "c_cause_specific:2", "log_likelihood"]].notna().all(axis=None)
     assert scores[["ibs:1", "ibs:2", "c_wolbers:1", "c_wolbers:2"]].isna().all(axis=None)
+
+
+def test_from_a_landmark_split_histories_are_followed_to_their_end():
+    """The end of a start-stop row is no censoring: scores are those of the rows before they were split."""
+    x, time, event, entry = _late_rows(150)
+    rng, s = np.random.default_rng(8), 0.2
+    frame, whole = pd.DataFrame({"x": x}), Surv(time, event, entry=entry)
+    tree = SoftSurvivalTree(depth=1, n_starts=1, numeric="linear").fit(frame, whole)
+    cut = entry + rng.uniform(0.1, 0.9, 150) * (time - entry)
+    order = rng.permutation(300)
+    rows = np.tile(np.arange(150), 2)[order]
+    halves = Surv(
+        np.concatenate([cut, time])[order],
+        np.concatenate([np.zeros(150, dtype=bool), event])[order],
+        entry=np.concatenate([entry, cut])[order],
+        id=rows,
+    )
+    expected = evaluate(tree, (frame, whole), (frame, whole), after=s)
+    assert expected["value"].notna().all()
+    split = (frame.iloc[rows], halves)
+    found = evaluate(tree, split, split, after=s)
+    np.testing.assert_allclose(found["value"], expected["value"], rtol=1e-9)
+    positions, left, died = at_landmark(halves, s)
+    by_subject = np.argsort(rows[positions])
+    _, one, two = at_landmark(whole, s)
+    np.testing.assert_allclose(left[by_subject], one, rtol=1e-12)
+    assert (died[by_subject] == two).all()
