@@ -284,9 +284,7 @@ class CVConfig:
         None, "initial solutions tried; null: 1 where gates are distilled, else 10"
     )
     seed: int = setting(0, "of the folds")
-    peers: bool = setting(
-        True, "whether reference models, such as Kaplan-Meier and Cox, are scored on the same folds"
-    )
+    peers: bool = setting(True, "whether reference models, such as Cox, are scored on the same folds")
 
 
 @dataclass

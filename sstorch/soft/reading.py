@@ -76,12 +76,13 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     leaf = tree.apply(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
-    medians = _medians(tree, x, path, data.sample_weight, float(event_times[-1]))
+    weight = data.sample_weight / data.sample_weight.max()
+    medians = _medians(tree, x, path, weight, float(event_times[-1]))
     rows = []
     for node in (*topology.branches, *topology.leaves):
         inside = path[:, topology.level(node)] == node
         mean = (
-            np.average(curves[inside], axis=0, weights=data.sample_weight[inside])
+            np.average(curves[inside], axis=0, weights=weight[inside])
             if inside.any()
             else np.full(len(times), np.nan)
         )
@@ -100,7 +101,6 @@ def _medians(
 ) -> FloatArray:
     """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
     n_nodes = 2 ** path.shape[1]
-    weight = weight / weight.max()
     counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
     divisor = np.where(counts > 0, counts, 1.0)
 
@@ -124,7 +124,7 @@ def _nonparametric(
     if data.intervals is None:
         return _kaplan_meier(data, inside, horizons)
     names = [f"NPMLE S({time:g})" for time in horizons]
-    if not inside.any():
+    if not inside.any() or data.entry[inside].any():  # which the estimate does not support
         return dict.fromkeys([_NPMLE_MEDIAN, *names], math.nan)
     bounds = data.intervals.subset(np.flatnonzero(inside))
     curve = TurnbullCurve.fit(data.y[inside], sample_weight=data.sample_weight[inside])

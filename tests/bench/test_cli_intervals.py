@@ -78,7 +78,7 @@ def test_scores_of_intervals_are_those_of_evaluate(table: pd.DataFrame) -> None:
     assert peer_table(score_run(result, estimator, data)).loc[TREE, "ibs_turnbull"] == pytest.approx(
         result.model.metrics_["cross_validated_ibs_turnbull"], rel=1e-12
     )
-    with pytest.raises(DataError, match="times are intervals"):
+    with pytest.raises(DataError, match="times are interval-censored"):
         cross_validate(estimator, data.with_sensitive(np.arange(160) % 2), 2, 0)
 
 

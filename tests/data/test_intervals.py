@@ -101,16 +101,16 @@ def test_entry_and_id_with_intervals() -> None:
 @few_events
 def test_whoever_does_not_know_intervals_is_stopped() -> None:
     data = SurvivalData(X, Y)
-    with pytest.raises(DataError, match="2 of 4 times are intervals, which are not known here"):
+    with pytest.raises(DataError, match="2 of 4 times are interval-censored"):
         _ = data.time
     with pytest.raises(DataError, match="plot needs exact or right-censored times, and y has interval-cens"):
         Y.right_censored("plot")
     with pytest.raises(DataError, match="structured array of event and time cannot hold interval outcomes"):
         np.asarray(Y)
-    with pytest.raises(DataError, match="intervals, which are not known here"):
+    with pytest.raises(DataError, match="interval-censored"):
         OptimalSurvivalTree().fit(X, Y)
     with pytest.raises(DataError, match="same row labels in a different order"):
         Surv.interval(pd.Series([0, 1], index=[0, 1]), pd.Series([1, 2], index=[1, 0]))
     tree = SoftSurvivalTree(depth=0, ridge=0.1).fit(X, Y)
-    with pytest.raises(DataError, match="intervals, which are not known here"):
+    with pytest.raises(DataError, match="interval-censored"):
         tree.score(X, Y)

