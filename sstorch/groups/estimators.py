@@ -159,25 +159,20 @@ class TreeGroups(SurvivalEstimator, Generic[Validation]):
             high-dimensional data", Briefings in Bioinformatics 12, 203-214.
         """
         data = self._rows(X, y, sample_weight)
-        self._chosen.group_validation_ = self.validation_of(data, n_folds, random_state, weights)
-        return self._chosen.group_validation_
-
-    def validation_of(
-        self, data: SurvivalData, n_folds: int, seed: int, weights: WeightKind = "sampling"
-    ) -> Validation:
-        """:meth:`validate_groups` of rows of positive weight; the result is returned, not kept."""
         data.refuse_intervals()
         check_weighting(data.sample_weight, len(data), weights)  # before any work
         if not self._can_divide:
             raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
         data = data.joined()
-        folds = folds_of(data, check_integer("n_folds", n_folds, 2), check_integer("random_state", seed, 0))
+        seed = check_integer("random_state", random_state, 0)
+        folds = folds_of(data, check_integer("n_folds", n_folds, 2), seed)
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, LeafOf]]:
             yield from enumerate(self._trained(data, splits))
 
         groups = train_outside_score_inside(split(data, folds), train, lambda _, leaf_of: leaf_of(data.frame))
-        return self._held_out(data, folds, np.stack(list(groups)), weights)
+        self._chosen.group_validation_ = self._held_out(data, folds, np.stack(list(groups)), weights)
+        return self._chosen.group_validation_
 
 
 class CauseGroups(TreeGroups[CompetingGroupValidation]):

@@ -333,16 +333,19 @@ class OptimalCompetingRisksTree(
         parts = [table[name].assign(cause=name).reset_index(names="leaf") for name in self.causes_]
         by_cause = pd.concat(parts).set_index(["cause", "leaf"])
         unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+        reports = vars(self).get("recalibration_", {})
+        is_scaled = any(report.how != "baseline" for report in reports.values())
+        incidence = "recalibrated incidence" if is_scaled else "incidence"
         text = self._summary(
             "competing risks",
-            f"{table['', 'rows'].sum()} rows, {', '.join(counts)}",
+            f"{table['', 'rows'].sum()} rows, {', '.join(counts)}{self._of_recalibration}",
             "log_likelihood",
             by_cause,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves{unit}; F(t) is the incidence by Aalen and Johansen{self._condition}",
+            heading=f"Leaves{unit}; F(t) is the {incidence} of Aalen and Johansen{self._condition}",
         )
         parts = [text, *(str(vars(self)[name]) for name in RESULTS if name in vars(self))]
-        for name, report in vars(self).get("recalibration_", {}).items():
+        for name, report in reports.items():
             parts.append(f"{name}: {report}")
         return "\n\n".join(parts)
 

@@ -130,6 +130,11 @@ class OutcomeTree(ExactTree, TreeGroups[Validation], Generic[Validation]):
         splits, draws = resamples(data, n_resamples, self._seed)
         return ResampledTrees(tuple(clone(self).fit_data(rows) for rows in splits), draws)
 
+    @property
+    def _of_recalibration(self) -> str:
+        """Of which rows tables count, for texts: nothing for those of training."""
+        return " of the recalibration" if hasattr(self, "recalibration_") else ""
+
     def _recalibrated_copy(self) -> Self:
         """The tree as it is, to be given other leaves; results about its groups are of other rows."""
         new = copy.copy(self)

@@ -337,13 +337,15 @@ class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable
         """
         check_is_fitted(self, "tree_")
         table, results = self.leaf_table_, vars(self)
+        is_scaled = "recalibration_" in results and self.recalibration_.how != "baseline"
+        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve}"
         text = self._summary(
             "survival",
-            f"{table['rows'].sum()} rows, {table['events'].sum()} events",
+            f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}",
             self._settings.objective,
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves, {self._settings.leaf_curve} curves{self._condition}",
+            heading=f"Leaves, {kind} curves{self._condition}",
         )
         parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
         if "group_table_" in results:
@@ -367,7 +369,8 @@ class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable
 
     def _deployed(self, medians: bool) -> Deployed:
         kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
-        rows = f"{self.leaf_table_['rows'].sum()} rows, {self.leaf_table_['events'].sum()} events"
+        table = self.leaf_table_
+        rows = f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}"
         leaves = self._leaf_texts(medians)
         return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
 

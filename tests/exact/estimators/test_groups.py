@@ -257,6 +257,8 @@ def test_intercept_is_observed_over_expected(
     assert "recalibration_" not in vars(fitted)
     assert str(report) in new.summary()
     assert "linear predictor" in str(report)
+    assert "686 rows, 299 events of the recalibration" in new.summary()
+    assert "Leaves, recalibrated kaplan_meier curves" in new.summary()
     new.save(tmp_path)
     again = OptimalSurvivalTree.load(tmp_path)
     assert again.recalibration_ == report
