@@ -64,10 +64,12 @@ class ValidationReport:
         """The measures.
 
         Returns:
-            A row a measure, indexed by its name, or by (cause, name) for competing causes. One event:
-            c_harrell_t, c_uno_t, auc, oe_ratio, oe_hazard, calibration_intercept, calibration_slope, ici,
-            e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each threshold p. Competing causes:
-            c_cause_specific and c_wolbers in place of c_harrell_t and c_uno_t, and no oe_hazard.
+            A row a measure, indexed by its name, with competing causes by cause and name.
+
+            Measures of one event: c_harrell_t, c_uno_t, auc, oe_ratio, oe_hazard, calibration_intercept,
+            calibration_slope, ici, e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each
+            threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and
+            c_uno_t, and no oe_hazard.
             Columns: value; lower and upper limit; ideal, the value of perfect predictions, NaN for a net
             benefit; method, of the limits; n_undefined, resamples in which the measure has no value; reason,
             why there is no value or no limits, or "".
