@@ -233,8 +233,9 @@ def corrected_resampled_t_test(
         confidence: of the interval, in (0, 1).
 
     Returns:
-        Mean difference, interval, t, degrees of freedom and p-value. Where all differences are equal the
-        interval is that number, and p is 1 if it is 0, else 0.
+        Mean difference, interval, t, degrees of freedom and p-value. Where all differences are equal and not
+        0, such as those of rounded scores on few splits, no variance can be estimated: interval, t and p are
+        NaN. Where all are 0, p is 1.
 
     Raises:
         DataError: scores that are not finite, lengths that differ, or fewer than two splits.
@@ -264,8 +265,9 @@ def corrected_resampled_t_test(
     mean, k = float(difference.mean()), difference.size
     error = float(np.sqrt(difference.var(ddof=1) * (1.0 / k + n_test / n_train)))
     if error <= 1e-15 * float(np.abs([one, two]).max()):
-        statistic = 0.0 if mean == 0.0 else float(np.copysign(np.inf, mean))
-        return ResampledTTest(mean, mean, mean, statistic, k - 1, float(mean == 0.0))
+        if mean == 0.0:
+            return ResampledTTest(0.0, 0.0, 0.0, 0.0, k - 1, 1.0)
+        return ResampledTTest(mean, np.nan, np.nan, np.nan, k - 1, np.nan)
     half = float(student.ppf(0.5 + 0.5 * confidence, k - 1)) * error
     p_value = 2.0 * float(student.sf(abs(mean) / error, k - 1))
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)

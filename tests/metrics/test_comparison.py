@@ -73,11 +73,18 @@ def test_corrected_t_test_by_hand():
     assert result.degrees_of_freedom == 4
 
 
-def test_equal_differences():
+def test_equal_differences_have_no_variance():
     same = corrected_resampled_t_test([0.5, 0.6], [0.5, 0.6], n_train=8, n_test=2)
     assert (same.statistic, same.p_value, same.lower, same.upper) == (0.0, 1.0, 0.0, 0.0)
     shifted = corrected_resampled_t_test([0.75, 0.5], [0.5, 0.25], n_train=8, n_test=2)
-    assert (shifted.statistic, shifted.p_value, shifted.lower) == (np.inf, 0.0, 0.25)
+    assert shifted.difference == 0.25
+    assert np.isnan([shifted.statistic, shifted.p_value, shifted.lower, shifted.upper]).all()
+
+
+def test_equal_differences_of_rounded_scores_have_no_p_value():
+    result = corrected_resampled_t_test([0.713, 0.722, 0.701], [0.712, 0.721, 0.7], n_train=80, n_test=40)
+    assert result.difference == pytest.approx(0.001)
+    assert np.isnan([result.p_value, result.lower, result.upper]).all()
 
 
 def test_refusals():
