@@ -4,7 +4,8 @@ The error of a score is the infinitesimal jackknife: the root of the sum of its 
 respect to the weights of the rows, each times its weight. A row counts in the score itself and, through G,
 Kaplan-Meier of censoring of these rows, in the weights 1 / G of all others; both are in the derivative. To
 first order that is the influence function of Blanche et al., which timeROC and riskRegression use. Rows of
-one subject are added up first. Limits do not depend on the scale of the weights.
+one subject are added up first. Limits do not depend on the scale of the weights. Where the estimated variance
+is 0, as for a concordance of 1, limits are NaN.
 """
 
 from typing import Literal
@@ -25,6 +26,9 @@ from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import incidence_of
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
+# A standard error that is rounding only: no row differs from the others in its contribution, as where all pairs
+# are concordant.
+_NO_ERROR = 1e-12
 PairWeights = Literal["harrell", "uno"]
 
 
@@ -57,7 +61,8 @@ def concordance_interval(
         confidence: of the limits, in (0, 1).
 
     Returns:
-        Concordance and its limits, floats, cut to [0, 1]; equal predictions count one half.
+        Concordance and its limits, floats, cut to [0, 1]; equal predictions count one half. Limits are NaN
+        where the estimated variance is 0, as for a concordance of 1.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no comparable
@@ -324,6 +329,8 @@ def _limits(
     value: float, error: float | FloatArray, confidence: float, *, cut: bool = True
 ) -> Estimate[float]:
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    if error <= _NO_ERROR:
+        return Estimate(value, np.nan, np.nan)
     half = float(norm.ppf(0.5 + 0.5 * confidence) * error)
     low, high = value - half, value + half
     return Estimate(value, max(low, 0.0), min(high, 1.0)) if cut else Estimate(value, low, high)

@@ -81,6 +81,7 @@ NEEDS_LANDMARK = (
     "time zero is not defined: give after=, a time from which the rows at risk are followed"
 )
 _UNKNOWN = "no row with such a risk was observed up to the horizon, and not all had the event"
+_NO_VARIANCE = "no limits: the estimated variance is 0"
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
 _uno = partial(concordance_of, weights="uno")
@@ -161,7 +162,8 @@ def measure_table(
         else:
             try:
                 estimate = measure.interval(rows, confidence)
-                row = (*estimate, measure.ideal, method, 0, "")
+                reason = _NO_VARIANCE if np.isnan(estimate[1:]).all() else ""
+                row = (*estimate, measure.ideal, method, 0, reason)
             except DataError as error:
                 row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, str(error))
         table.append((name, *row))

@@ -172,6 +172,19 @@ def test_limits_hold_what_they_say() -> None:
     assert all(0.92 <= count / 500 <= 0.98 for count in held.values()), held
 
 
+def test_concordance_and_auc_of_one_have_no_limits() -> None:
+    time, survival = np.arange(1.0, 11.0), np.linspace(0.05, 0.95, 10)
+    one_event = np.arange(10) == 0
+    for estimate in (
+        concordance_interval((time, np.ones(10)), survival, t=5.5),
+        concordance_interval((time, one_event), survival, t=5.5),
+        concordance_interval((time, np.ones(10)), survival, t=5.5, weights="uno"),
+        auc_interval((time, np.ones(10)), survival, t=1.0),
+    ):
+        assert estimate.value == 1.0
+        assert np.isnan(estimate[1:]).all()
+
+
 def test_what_is_refused() -> None:
     rows = ([1.0, 2.0, 3.0], [0, 1, 0]), [0.5, 0.6, 0.7]
     with pytest.raises(DataError, match="no comparable pair"):

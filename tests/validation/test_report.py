@@ -221,4 +221,7 @@ def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> 
             Given(), np.zeros((n, 1)), (time, event), horizon=float(rng.choice(time)), n_resamples=0
         )
         table = report.to_frame()
-        assert ((table["reason"] != "") == table["value"].isna()).all()
+        no_variance = table["reason"] == "no limits: the estimated variance is 0"
+        assert table["value"][no_variance].notna().all()
+        assert table["lower"][no_variance].isna().all()
+        assert (((table["reason"] != "") & ~no_variance) == table["value"].isna()).all()
