@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_after, names_text, rows_text
+from sstorch.checks import check_after, names_text, option_text, rows_text
 from sstorch.data.columns import labels
 from sstorch.data.oddities import Oddity
 from sstorch.exceptions import ConfigError, DataError
@@ -135,8 +135,45 @@ def check_no_roles_left(
         if identifies:
             remedy = "drop it from X"
             if subjects is None:
-                remedy = f"give it as the subject, Surv(..., id=X[{str(name)!r}]), and {remedy}"
+                python = f"it as the subject, Surv(..., id=X[{str(name)!r}]), and {remedy}"
+                remedy = f"give {option_text('id', str(name), python)}"
             raise DataError(f"column {str(name)!r} of X identifies the subjects of start-stop rows; {remedy}")
+
+
+def check_not_start_stop(frame: pd.DataFrame, time: FloatArray) -> None:
+    """Refuse features of rows without entry and id that are the entry times and the subjects.
+
+    Args:
+        frame: Features (n, p), cleaned.
+        time: Times (n,).
+
+    Raises:
+        DataError: One column is below the time in every row, and almost every row of a value of another
+            column has in it the time of the row before of the same value.
+    """
+    codes = {
+        name: column.cat.codes.to_numpy() if isinstance(column.dtype, pd.CategoricalDtype) else column.to_numpy()
+        for name, column in frame.items()
+    }
+    for start in frame.select_dtypes("number"):
+        entry = codes[start]
+        late = entry[entry > 0]
+        # A cheap necessary condition: start-stop rows after a subject's first begin at the time of another row.
+        if not ((entry >= 0).all() and (entry < time).all() and len(np.unique(late)) >= _MIN_FOLLOWING):
+            continue
+        if np.isin(late, time).mean() < _FOLLOWING:
+            continue
+        for name, values in codes.items():
+            whole = name != start and bool((values == np.round(values)).all())
+            if whole and _follows_subjects(values, entry, time):
+                python = f"Surv(..., entry=X[{str(start)!r}], id=X[{str(name)!r}]) and drop both from X"
+                given = " ".join(
+                    dict.fromkeys(option_text(*part, python) for part in (("entry", start), ("id", name)))
+                )
+                raise DataError(
+                    f"columns {str(start)!r} and {str(name)!r} of X hold the entry times and the subjects of "
+                    f"start-stop rows; give {given}"
+                )
 
 
 def _follows_subjects(values: npt.NDArray[Any], entry: FloatArray, time: FloatArray) -> bool:

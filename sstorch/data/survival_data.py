@@ -23,7 +23,13 @@ from sstorch.data.columns import (
 )
 from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
-from sstorch.data.persons import check_histories, check_no_roles_left, join_rows, parse_persons
+from sstorch.data.persons import (
+    check_histories,
+    check_no_roles_left,
+    check_not_start_stop,
+    join_rows,
+    parse_persons,
+)
 from sstorch.data.surv import OutcomeType, Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
@@ -155,6 +161,8 @@ class SurvivalData:
             odd = check_histories(self.person, ids, self.entry, self.given_time, self.event, free)
         if require_events and y.type in ("counting", "competing counting"):
             check_no_roles_left(frame, y.id, self.entry, self.given_time)
+        elif require_events and y.intervals is None:
+            check_not_start_stop(frame, self.given_time)
         return odd
 
     @classmethod

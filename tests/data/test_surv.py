@@ -386,6 +386,16 @@ def test_a_column_of_entry_times_raises() -> None:
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
 
 
+def test_start_stop_rows_taken_for_right_censored_ones_raise() -> None:
+    frame, stop, event = start_stop()
+    with pytest.raises(DataError, match=r"'start' and 'pid' of X hold .*entry=X\['start'\], id=X\['pid'\]\)"):
+        SurvivalData(frame, (stop, event))
+    with pytest.raises(DataError, match="give entry='start' id='pid'"):
+        SurvivalData.from_frame(frame.assign(stop=stop, event=event), "stop", "event")
+    apart = frame.assign(start=frame["start"] + 0.01 * (frame["start"] > 0))
+    assert len(SurvivalData(apart, (stop, event))) == 90
+
+
 def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:
     frame, stop, event = start_stop()
     X = frame[["x"]].assign(sex=frame["pid"] % 2, one=1.0)
