@@ -417,45 +417,6 @@ def check_same_order(**parts: Any) -> None:
 # ---------------------------------------------------------------------- times and events
 
 
-def check_entry(entry: npt.ArrayLike | None, time: FloatArray, name: str = "entry") -> FloatArray | None:
-    """Times from which rows were observed, shape (n,): -inf where that was from the beginning.
-
-    A row is at risk at t where entry < t <= time, so that at a time of zero nobody but those of -inf is.
-
-    Args:
-        entry: as given, 0 for the beginning, shape (n,); None for all.
-        time: checked times of the rows, shape (n,).
-        name: of the argument, for the messages.
-
-    Returns:
-        The times, or None where no row entered late.
-
-    Raises:
-        DataError: not a vector of that length, a value negative or not finite, or one that is not before the
-            row's time.
-    """
-    if entry is None:
-        return None
-    array = check_vector(entry, name, time.size)
-    wrong = ~np.isfinite(array) | (array < 0.0)
-    if wrong.any():
-        raise DataError(
-            f"{name}: expected finite times >= 0, 0 for rows observed from the beginning; got "
-            f"{array[wrong][0]:g} in {name_rows(wrong)}."
-        )
-    late = array > 0.0
-    wrong = late & (array >= time)
-    if wrong.any():
-        raise DataError(
-            f"{name}: expected times before those of the rows; {name_rows(wrong)} entered at "
-            f"{array[wrong][0]:g} and left at {time[wrong][0]:g}, never at risk: remove such rows."
-        )
-    return np.where(late, array, -np.inf) if late.any() else None
-
-
-# ---------------------------------------------------------------------- probabilities
-
-
 def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
     """Slices of consecutive rows, each with at most so many elements, within the limit of memory.
 

@@ -308,7 +308,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if n != len(weight):
             raise DataError(f"X has {len(weight)} rows, y has {n}")
         if is_survival:
-            return martingale_residuals(Observed.of(outcomes[0], outcomes[1], sample_weight=weight))[:, None]
+            return martingale_residuals(Observed.of(outcomes, weight))[:, None]
         numbers: FloatArray = outcomes.reshape(n, -1).astype(np.float64)
         return numbers
 

@@ -9,10 +9,11 @@ from typing import Self
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_entry
-from sstorch.data import parse_target
+from sstorch.data import as_surv
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.tasks import check_weights
+from sstorch.metrics import outcome
+from sstorch.metrics.outcome import read_rows
 
 
 @dataclass(frozen=True)
@@ -34,22 +35,20 @@ class Observed:
     unit: float
 
     @classmethod
-    def of(
-        cls,
-        time: npt.ArrayLike,
-        event: npt.ArrayLike,
-        entry: npt.ArrayLike | None = None,
-        sample_weight: npt.ArrayLike | None = None,
-    ) -> Self:
-        """Check outcomes; arguments as the attributes, weights (N,) >= 0, one each if None.
+    def of(cls, y: object, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Check outcomes of one event, and weights (N,) >= 0, one each if None.
 
         Raises:
-            DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; or weights that are
-                negative, not finite, or all 0.
+            DataError: see `sstorch.data.as_surv`; or weights that are negative, not finite, or all 0.
         """
-        times, events = parse_target((time, event))
-        weight, unit = whole_weights(check_weights(sample_weight, len(times)))
-        return cls(times, events & (weight > 0.0), check_entry(entry, times), weight, unit)
+        rows = read_rows(as_surv(y), "an exact tree", entry=True, weight=True)
+        weight, unit = whole_weights(check_weights(sample_weight, len(rows.time)))
+        return cls(rows.time, rows.event & (weight > 0.0), rows.entry, weight, unit)
+
+    @property
+    def weighted(self) -> outcome.Observed:
+        """The rows as metrics take them."""
+        return outcome.Observed(self.time, self.event, self.entry, self.weight)
 
     @cached_property
     def smallest(self) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import parse_target
+from sstorch.data import Surv, parse_target
 from sstorch.exact.observed import Observed
 from sstorch.exact.task import Entries, OneStepTask
 from sstorch.exact.tasks import check_weights
@@ -54,8 +54,7 @@ class LogLikelihood(OneStepTask):
             smallest one; Λ(t_i) - Λ(entry_i) where rows entered late, 0 where no event falls between.
 
     Raises:
-        DataError: see `sstorch.data.parse_target` and `sstorch.checks.check_entry`; negative or infinite
-            weights; or no event.
+        DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or no event.
         ConfigError: a tolerance with rows that entered late.
 
     References:
@@ -72,7 +71,7 @@ class LogLikelihood(OneStepTask):
         entry: npt.ArrayLike | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        rows = self._rows = Observed.of(time, event, entry, sample_weight)
+        rows = self._rows = Observed.of(Surv(time, event, entry=entry), sample_weight)
         self.time, self.event, self.weight = rows.time, rows.event, rows.weight * rows.unit
         self.n_rows = len(self.time)
         if not self.event.any():
@@ -251,7 +250,7 @@ class IntegratedBrier:
                 f"leaf_curve={leaf_curve!r} does not exist; choose one of {get_args(LeafCurve)}"
             )
         self.leaf_curve = leaf_curve
-        rows = Observed.of(time, event, sample_weight=sample_weight)
+        rows = Observed.of((time, event), sample_weight)
         self.time, self.event, self.weight = rows.time, rows.event, rows.weight
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")

@@ -341,7 +341,7 @@ class BaselineHazard:
     @classmethod
     def of(cls, rows: Observed) -> BaselineHazard:
         """Estimate it from weighted rows that are at risk where entry < t <= time."""
-        sets = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
+        sets = risk_sets(rows.weighted)
         had = sets.n_events > 0.0
         first = rows.least_hazard if rows.entry is None else 0.0
         rises = sets.n_events[had] / sets.at_risk[had]

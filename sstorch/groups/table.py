@@ -11,6 +11,7 @@ from sstorch.checks import check_share
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
@@ -48,9 +49,8 @@ def group_table(
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     times, factor = _event_times(data), float(norm.ppf(0.5 + 0.5 * confidence))
     weighting = check_weighting(data.sample_weight, len(data), weights)
-    values, error = survival_and_error(
-        data.time, data.event, group, n_groups, times, weighting, data.entry, data.person
-    )
+    observed = Observed(data.time, data.event, data.entry, weighting.values, data.person)
+    values, error = survival_and_error(observed, group, n_groups, times, weighting.robust)
     bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
     if resampled is not None:
         bands["corrected "] = _corrected(values, factor * error, group, data, times, resampled, weighting)
@@ -133,11 +133,12 @@ def _corrected(
     weighting: Weighting,
 ) -> FloatArray:
     """Curves less their optimism, with limits, (3, n_groups, n_times): see the method for the definition."""
+    rows = Observed(data.time, data.event, data.entry)
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
     for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
         n_leaves = max(len(values), int(leaf.max()) + 1)  # trees of resamples may have other numbers
         own, other = (
-            risk_table(data.time, data.event, leaf, n_leaves, times, data.sample_weight * part, data.entry)
+            risk_table(rows._replace(weight=data.sample_weight * part), leaf, n_leaves, times)
             for part in (drawn.astype(np.float64), (drawn == 0).astype(np.float64))
         )
         curves = own.survival()

@@ -13,6 +13,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import risk_table
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import WeightKind
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
@@ -150,7 +151,8 @@ def held_out_groups(
 def _area_under_survival(train: SurvivalData, group: IntArray, n_groups: int) -> FloatArray:
     """Area under the Kaplan-Meier estimate of each group, (n_groups,)."""
     times = train.event_times
-    table = risk_table(train.time, train.event, group, n_groups, times, train.sample_weight, train.entry)
+    rows = Observed(train.time, train.event, train.entry, train.sample_weight)
+    table = risk_table(rows, group, n_groups, times)
     width = np.diff(times, append=train.time.max())
     return np.asarray(times[0] + table.survival() @ width)
 

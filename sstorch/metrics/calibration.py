@@ -21,7 +21,7 @@ from sstorch.metrics.checks import (
     check_times,
 )
 from sstorch.metrics.curves import survival_at
-from sstorch.metrics.outcome import Outcome, read_rows
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 # Points of the smooth curve; between them it is straight.
 _POINTS = 100
@@ -320,7 +320,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
     horizon, n = check_horizon(t, "t"), row_time.size
     if n < 2:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
-    distinct, position, events, _, at_risk = risk_sets(row_time, row_event)
+    distinct, position, events, _, at_risk = risk_sets(Observed(row_time, row_event))
     events = np.where(distinct <= horizon, events, 0.0)
     kept = np.maximum(at_risk - 1.0, 1.0)  # where the row is the last at risk there is nobody else
     factor = 1.0 - events / at_risk
@@ -363,7 +363,7 @@ def _smooth(
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
     """Kaplan-Meier at t and Greenwood's variance (0 where everybody has failed)."""
-    counts = risk_sets(time, event)
+    counts = risk_sets(Observed(time, event))
     n_events, at_risk = (count[counts.times <= t] for count in (counts.n_events, counts.at_risk))
     survival = float(np.prod(1.0 - n_events / at_risk))
     if survival == 0.0:

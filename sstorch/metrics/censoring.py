@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice, check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_time
-from sstorch.metrics.outcome import Outcome, read_rows, training
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 
 class RiskSets(NamedTuple):
@@ -31,10 +31,9 @@ class RiskSets(NamedTuple):
     at_risk: FloatArray
 
 
-def risk_sets(
-    time: FloatArray, event: BoolArray, weight: FloatArray | None = None, entry: FloatArray | None = None
-) -> RiskSets:
-    """Count the rows, or add up their weights, at each distinct time; `entry` as `check_entry` gives it."""
+def risk_sets(rows: Observed) -> RiskSets:
+    """Count the rows, or add up their weights, at each distinct time."""
+    time, event, entry, weight, _ = rows
     distinct, position = np.unique(time, return_inverse=True)
     each = 1.0 if weight is None else weight
     n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
@@ -105,7 +104,7 @@ class KaplanMeier:
         rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
         if rows.weight is not None:
             rows = rows.take(rows.weight > 0.0)
-        counts = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
+        counts = risk_sets(rows)
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
@@ -170,7 +169,7 @@ def censoring_distribution(
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
     rows = read_rows(y, "the censoring distribution", entry=True, weight=True, sample_weight=sample_weight)
-    distinct, _, n_events, n_censored, at_risk = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
+    distinct, _, n_events, n_censored, at_risk = risk_sets(rows)
     if tied_events == "removed":
         at_risk = np.maximum(at_risk - n_events, n_censored)
     # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
 
-from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.metrics.groups import LogrankTest, group_codes, risk_table
-from sstorch.metrics.outcome import Outcome, cause_number, read_causes
+from sstorch._types import FloatArray, IntArray
+from sstorch.metrics.groups import LogrankTest, group_codes, risk_table, score_test
+from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
+from sstorch.metrics.robust import NONE_LEFT, covariance_of
 from sstorch.metrics.weights import WeightKind, check_weighting
-
-# Share of the rows at risk below which those without an event are a rounding error.
-_NONE_LEFT = 1e-12
 
 
 def gray_test(
@@ -62,7 +59,7 @@ def gray_test(
         >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
         (4.099, 1, 0.043)
     """
-    time, causes, _, late, given, id = read_causes(
+    rows = read_causes(
         y,
         "Gray's test",
         entry=True,
@@ -72,54 +69,34 @@ def gray_test(
         group=group,
         strata=strata,
     )
-    n = time.size
+    n, number = rows.time.size, cause_number(y, cause)
     codes, n_groups = group_codes(group, n)
     stratum, n_strata = group_codes(np.zeros(n) if strata is None else strata, n, "strata")
-    given, robust = check_weighting(given, n, weights)
-    weight, entry = np.ones(n) if given is None else given, np.full(n, -np.inf) if late is None else late
-    event, own = causes > 0, causes == cause_number(y, cause)
-    if n_groups < 2 or not (own & (weight > 0)).any():
-        return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
+    given, robust = check_weighting(rows.weight, n, weights)
+    rows, weight = rows._replace(weight=given), np.ones(n) if given is None else given
     influence = np.zeros((n, n_groups))
-    for number in range(n_strata):
-        inside = stratum == number
-        influence[inside] = _influence(
-            time[inside], event[inside], own[inside], entry[inside], codes[inside], weight[inside], n_groups
-        )
-    score = weight @ influence
+    for inside in (stratum == label for label in range(n_strata)):
+        influence[inside] = _influence(rows.take(inside), number, codes[inside], n_groups)
     parts = (weight if robust else np.sqrt(weight))[:, None] * influence
-    if id is not None:
-        subject, n_subjects = group_codes(id, n, "id")
-        parts = np.stack([np.bincount(subject, part, n_subjects) for part in parts.T], axis=1)
-    covariance = parts.T @ parts
-    # Scores of all groups sum to zero.
-    statistic = float(score[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ score[1:])
-    return LogrankTest(statistic, n_groups - 1, float(chi2.sf(statistic, n_groups - 1)))
+    return score_test(weight @ influence, covariance_of(parts, rows.id))
 
 
-def _influence(
-    time: FloatArray,
-    event: BoolArray,
-    own: BoolArray,
-    entry: FloatArray,
-    group: IntArray,
-    weight: FloatArray,
-    n_groups: int,
-) -> FloatArray:
+def _influence(rows: ObservedCauses, cause: int, group: IntArray, n_groups: int) -> FloatArray:
     """Derivatives of the score of each group with respect to the weights of the rows, (n, n_groups).
 
     The score of group k is the sum over times of d_k - R_k D / R, with its events d_k of the cause, their
     sum D, its R_k = Y_k (1 - F_k-) / S_k-, and their sum R. It is homogeneous in the weights: weights times
     derivatives sum to the score.
     """
+    (time, event, entry, *_), own = rows.any_event, rows.cause == cause
     times = np.unique(time[event])
     if times.size == 0:
         return np.zeros((time.size, n_groups))
-    ended, at_risk = risk_table(time, event, group, n_groups, times, weight, entry)
-    had = risk_table(time, own, group, n_groups, times, weight, entry).events
+    ended, at_risk = risk_table(rows.any_event, group, n_groups, times)
+    had = risk_table(rows.only(cause), group, n_groups, times).events
     risk = np.where(at_risk > 0, at_risk, 1.0)
     left = at_risk - ended
-    goes_on = left > _NONE_LEFT * at_risk
+    goes_on = left > NONE_LEFT * at_risk
     hazard, own_hazard = ended / risk, had / risk
     survival = np.cumprod(np.where(goes_on | (at_risk == 0), 1.0 - hazard, 0.0), axis=1)
     before = np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0)[:, :-1]
@@ -132,7 +109,8 @@ def _influence(
     share = each / np.where(total > 0, total, 1.0)
     hazard_of_all = had.sum(axis=0) / np.where(total > 0, total, 1.0)
     end = np.searchsorted(times, time, side="right")
-    begin = np.minimum(np.searchsorted(times, entry, side="right"), end)
+    begin = np.zeros_like(end) if entry is None else np.searchsorted(times, entry, side="right")
+    begin = np.minimum(begin, end)
     last = np.maximum(end - 1, 0)
     found = np.empty((time.size, n_groups))
     for k in range(n_groups):

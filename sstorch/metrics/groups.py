@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2, norm
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
-from sstorch.metrics.outcome import Outcome, read_rows
-from sstorch.metrics.robust import log_survival_variance, logrank_residuals
-from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.robust import covariance_of, log_survival_variance, logrank_residuals
+from sstorch.metrics.weights import WeightKind, check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
 
@@ -54,26 +54,16 @@ class RiskTable(NamedTuple):
         return np.cumprod(1.0 - hazard, axis=1, dtype=np.float64)
 
 
-def risk_table(
-    time: FloatArray,
-    event: BoolArray,
-    group: IntArray,
-    n_groups: int,
-    times: FloatArray,
-    weight: FloatArray | None = None,
-    entry: FloatArray | None = None,
-) -> RiskTable:
+def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray) -> RiskTable:
     """Count by group: the events at each time, and the rows with entry < t <= time.
 
     Args:
-        time: observed times, shape (n,).
-        event: shape (n,).
+        rows: n rows.
         group: of each row, 0 .. n_groups - 1, shape (n,).
         n_groups: number of groups, also those without rows.
         times: increasing, all times of events among them, shape (n_times,).
-        weight: shape (n,); None is one each.
-        entry: shape (n,); None if all rows were observed from time zero.
     """
+    time, event, entry, weight, _ = rows
     each = np.ones(time.size) if weight is None else weight
     # One more column in front, for what ends before the first time.
     width = times.size + 1
@@ -149,17 +139,12 @@ class KaplanMeierBand:
             ConfigError: a confidence out of range, or an unknown kind of weights.
         """
         check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-        row_time, row_event, start, weight, id = read_rows(
-            y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight
-        )
-        weighting = check_weighting(weight, row_time.size, weights)
-        subject = None if id is None else group_codes(id, row_time.size, "id")[0]
-        counted = True if weighting.values is None else weighting.values > 0
-        times = np.unique(row_time[row_event & counted])
-        one = np.zeros(row_time.size, dtype=np.int64)
-        (values,), (error,) = survival_and_error(
-            row_time, row_event, one, 1, times, weighting, start, subject
-        )
+        rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight)
+        weight, robust = check_weighting(rows.weight, rows.time.size, weights)
+        rows = rows._replace(weight=weight)
+        times = np.unique(rows.time[rows.event if weight is None else rows.event & (weight > 0)])
+        one = np.zeros(rows.time.size, dtype=np.int64)
+        (values,), (error,) = survival_and_error(rows, one, 1, times, robust)
         half = float(norm.ppf(0.5 + 0.5 * confidence)) * error
         return cls(times, values, *log_log_limits(values, half))
 
@@ -186,34 +171,22 @@ class KaplanMeierBand:
 
 
 def survival_and_error(
-    time: FloatArray,
-    event: BoolArray,
-    group: IntArray,
-    n_groups: int,
-    times: FloatArray,
-    weighting: Weighting,
-    entry: FloatArray | None = None,
-    subject: IntArray | None = None,
+    rows: Observed, group: IntArray, n_groups: int, times: FloatArray, robust: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
     Args:
-        time: observed times, shape (n,).
-        event: shape (n,).
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        n_groups: number of groups, also those without rows.
-        times: increasing, all times of events among them, shape (n_times,).
-        weighting: of the rows.
-        entry: shape (n,); None if all rows were observed from time zero.
-        subject: of each row, integers, shape (n,), where a subject has several; None if rows are subjects.
+        rows: as of :func:`risk_table`, and so are `group`, `n_groups` and `times`; weights as of `Weighting`.
+        group: of each row.
+        n_groups: number of groups.
+        times: of events.
+        robust: as of `Weighting`.
 
     Raises:
         DataError: rows of a subject overlap.
     """
-    table = risk_table(time, event, group, n_groups, times, weighting.values, entry)
-    variance = None
-    if weighting.robust and weighting.values is not None:
-        variance = log_survival_variance(time, event, group, times, *table, weighting.values, entry, subject)
+    table = risk_table(rows, group, n_groups, times)
+    variance = log_survival_variance(rows, group, times, *table) if robust else None
     return table.survival(), log_log_error(table, variance)
 
 
@@ -308,7 +281,7 @@ def logrank_test(
         >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
         (5.052, 1, 0.025)
     """
-    row_time, row_event, start, given, id = read_rows(
+    rows = read_rows(
         y,
         "the log-rank test",
         entry=True,
@@ -318,35 +291,36 @@ def logrank_test(
         group=group,
         strata=strata,
     )
-    codes, n_groups = group_codes(group, row_time.size)
-    stratum, n_strata = group_codes(
-        np.zeros(row_time.size) if strata is None else strata, row_time.size, "strata"
-    )
-    weight, robust = check_weighting(given, row_time.size, weights)
-    subject = None if id is None else group_codes(id, row_time.size, "id")[0]
-    if n_groups < 2 or not row_event.any():
-        return LogrankTest(0.0, max(n_groups - 1, 0), 1.0)
+    n = rows.time.size
+    codes, n_groups = group_codes(group, n)
+    stratum, n_strata = group_codes(np.zeros(n) if strata is None else strata, n, "strata")
+    weight, robust = check_weighting(rows.weight, n, weights)
+    rows = rows._replace(weight=weight)
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
-    residuals = np.zeros((row_time.size if robust else 0, n_groups))
+    residuals = np.zeros((n if robust else 0, n_groups))
     for number in range(n_strata):
         inside = stratum == number
-        rows = row_time[inside], row_event[inside], codes[inside]
-        times = np.unique(row_time[inside & row_event])
-        late = None if start is None else start[inside]
-        table = risk_table(*rows, n_groups, times, None if weight is None else weight[inside], late)
+        part = rows.take(inside)
+        times = np.unique(part.time[part.event])
+        if times.size == 0:
+            continue
+        table = risk_table(part, codes[inside], n_groups, times)
         own_excess, own_covariance = _excess_events(table)
         excess += own_excess
         covariance += own_covariance
         if robust:
-            residuals[inside] = logrank_residuals(*rows, times, *table, late)
+            residuals[inside] = logrank_residuals(part, codes[inside], times, *table)
     if robust and weight is not None:
-        scores = weight[:, None] * residuals
-        if subject is not None:
-            scores = np.stack([np.bincount(subject, score) for score in scores.T], axis=1)
-        covariance = scores.T @ scores
-    # The excesses add up to zero; a group that was never at risk beside another has no variance.
-    statistic = float(excess[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ excess[1:])
-    return LogrankTest(statistic, n_groups - 1, float(chi2.sf(statistic, n_groups - 1)))
+        covariance = covariance_of(weight[:, None] * residuals, rows.id)
+    return score_test(excess, covariance)
+
+
+def score_test(score: FloatArray, covariance: FloatArray) -> LogrankTest:
+    """Test of scores of groups that add up to zero, (n_groups,); 0, 0 and 1 for one group."""
+    freedom = max(len(score) - 1, 0)
+    # A group that was never at risk beside another has no variance.
+    statistic = float(score[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ score[1:])
+    return LogrankTest(statistic, freedom, float(chi2.sf(statistic, freedom)) if freedom else 1.0)
 
 
 def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
@@ -383,7 +357,8 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         >>> concordance_of_groups(([1, 2, 3, 4], [1, 1, 1, 1]), [0, 0, 1, 1], train=train)
         0.8333333333333334
     """
-    row_time, row_event, late, row_weight, _ = read_rows(y, "concordance", entry=True, weight=True)
+    rows = read_rows(y, "concordance", entry=True, weight=True)
+    row_time, row_event, late, row_weight, _ = rows
     if len(train) != 2:
         raise ConfigError("train: expected the outcome and the groups of the training rows.")
     known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ")
@@ -395,12 +370,12 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     names, codes = np.unique(labels, return_inverse=True)
     curves = np.tile(everybody, (len(names), 1))
     for curve, label in zip(curves, names, strict=True):
-        rows = given == label
-        if rows.any():
-            curve[:] = KaplanMeier.fit(known.take(rows)).at(times)
+        inside = given == label
+        if inside.any():
+            curve[:] = KaplanMeier.fit(known.take(inside)).at(times)
     # Rows of a group are alike: pairs are counted by group and time of the event, those who stay longer with
     # each who has it then.
-    events = risk_table(row_time, row_event, codes, len(names), times, row_weight).events
+    events = risk_table(rows._replace(entry=None), codes, len(names), times).events
     width = times.size + 1
 
     def after(place: IntArray) -> FloatArray:

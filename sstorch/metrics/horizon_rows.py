@@ -22,6 +22,7 @@ from sstorch.metrics.outcome import (
     read_causes,
     read_rows,
 )
+from sstorch.metrics.robust import by_subject
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +194,6 @@ class HorizonRows:
 
         The root of the sum over subjects of squared sums over their rows.
         """
-        if self.subject is not None:
-            total = np.zeros((int(self.subject.max()) + 1, *influence.shape[1:]))
-            np.add.at(total, self.subject, influence)
-            influence = total
+        influence = by_subject(influence, self.subject)
         error = np.sqrt((influence**2).sum(axis=0))
         return float(error) if influence.ndim == 1 else error

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import check_vector
-from sstorch.metrics.outcome import Outcome, read_causes
+from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
+from sstorch.metrics.robust import NONE_LEFT, by_subject
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 _NAME = "Aalen and Johansen's estimate"
-# Share of the rows at risk below which those without an event are a rounding error.
-_NONE_LEFT = 1e-12
 
 
 def aalen_johansen(
@@ -55,8 +54,7 @@ def aalen_johansen(
     """
     rows = read_causes(y, _NAME, entry=True, weight=True, sample_weight=sample_weight, n_causes=n_causes)
     asked = check_vector(times, "times")
-    weight = np.ones(rows.time.size) if rows.weight is None else rows.weight
-    counts = _counts(rows.time, rows.cause, rows.n_causes, weight, rows.entry)
+    counts = _counts(rows)
     _, incidence = _estimate(counts)
     return np.asarray(incidence[:, np.searchsorted(counts.steps, asked, "right")])
 
@@ -101,7 +99,7 @@ def aalen_johansen_error(
         array([[0.2165, 0.2165],
                [0.    , 0.2165]])
     """
-    row_time, codes, n_causes, late, given, id = read_causes(
+    rows = read_causes(
         y,
         "the error of Aalen and Johansen's estimate",
         entry=True,
@@ -111,19 +109,27 @@ def aalen_johansen_error(
         n_causes=n_causes,
     )
     asked = check_vector(times, "times")
-    given, robust = check_weighting(given, row_time.size, weights)
-    weight = np.ones(row_time.size) if given is None else given
-    counts = _counts(row_time, codes, n_causes, weight, late)
-    before, incidence = _estimate(counts)
-    factor = weight if robust else np.sqrt(weight)
-    subject = None if id is None else np.unique(id, return_inverse=True)[1]
-    errors = np.zeros((n_causes, asked.size))
+    given, robust = check_weighting(rows.weight, rows.time.size, weights)
+    rows = rows._replace(weight=given)
+    factor = np.ones(rows.time.size) if given is None else given if robust else np.sqrt(given)
+    errors = np.zeros((rows.n_causes, asked.size))
+    counts = _counts(rows)
+    estimates = _estimate(counts)
     for place, m in enumerate(np.searchsorted(counts.steps, asked, "right")):
-        parts = factor * _influence(counts, before, incidence, row_time, codes, late, int(m))
-        if subject is not None:
-            parts = np.stack([np.bincount(subject, part) for part in parts])
-        errors[:, place] = np.sqrt((parts**2).sum(axis=1))
+        parts = by_subject(factor[:, None] * _influence(rows, counts, *estimates, int(m)).T, rows.id)
+        errors[:, place] = np.sqrt((parts**2).sum(axis=0))
     return errors
+
+
+def incidence_and_influence(rows: ObservedCauses, t: float) -> tuple[FloatArray, FloatArray]:
+    """Incidences at a time, (K,), and their derivatives with respect to the weights of rows, (K, n).
+
+    Times the weights, the derivatives are influences: the root of their sum of squares is the error.
+    """
+    counts = _counts(rows)
+    before, incidence = _estimate(counts)
+    m = int(np.searchsorted(counts.steps, t, "right"))
+    return incidence[:, m], _influence(rows, counts, before, incidence, m)
 
 
 class _Counts(NamedTuple):
@@ -134,9 +140,9 @@ class _Counts(NamedTuple):
     at_risk: FloatArray
 
 
-def _counts(
-    time: FloatArray, codes: IntArray, n_causes: int, weight: FloatArray, entry: FloatArray | None
-) -> _Counts:
+def _counts(rows: ObservedCauses) -> _Counts:
+    time, codes, n_causes, entry, given, _ = rows
+    weight = np.ones(time.size) if given is None else given
     steps, place = np.unique(time[codes > 0], return_inverse=True)
     events = np.zeros((n_causes, len(steps)))
     np.add.at(events, (codes[codes > 0] - 1, place), weight[codes > 0])
@@ -156,13 +162,7 @@ def _estimate(counts: _Counts) -> tuple[FloatArray, FloatArray]:
 
 
 def _influence(
-    counts: _Counts,
-    before: FloatArray,
-    incidence: FloatArray,
-    time: FloatArray,
-    codes: IntArray,
-    entry: FloatArray | None,
-    m: int,
+    rows: ObservedCauses, counts: _Counts, before: FloatArray, incidence: FloatArray, m: int
 ) -> FloatArray:
     """Derivatives of the incidences after m steps with respect to the weights of the rows, (K, n).
 
@@ -174,15 +174,15 @@ def _influence(
     left, risk = at_risk - total, np.where(at_risk > 0, at_risk, 1.0)
     gained = before[:m] / risk
     later = incidence[:, m, None] - incidence[:, 1 : m + 1]
-    lost = np.divide(later, left, out=np.zeros_like(later), where=left > _NONE_LEFT * at_risk)
+    lost = np.divide(later, left, out=np.zeros_like(later), where=left > NONE_LEFT * at_risk)
     there = np.cumsum(np.pad((gained * events - lost * total) / risk, ((0, 0), (1, 0))), axis=1)
-    end = np.searchsorted(counts.steps, time, "right")
+    end = np.searchsorted(counts.steps, rows.time, "right")
     found = -there[:, np.minimum(end, m)]
-    if entry is not None:
-        found += there[:, np.minimum(np.searchsorted(counts.steps, entry, "right"), m)]
-    own = np.flatnonzero((codes > 0) & (end <= m))
+    if rows.entry is not None:
+        found += there[:, np.minimum(np.searchsorted(counts.steps, rows.entry, "right"), m)]
+    own = np.flatnonzero((rows.cause > 0) & (end <= m))
     found[:, own] -= lost[:, end[own] - 1]
-    found[codes[own] - 1, own] += gained[end[own] - 1]
+    found[rows.cause[own] - 1, own] += gained[end[own] - 1]
     return np.asarray(found)
 
 

@@ -22,8 +22,9 @@ from sstorch.metrics.concordance import ComparablePairs, share_of_pairs
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
-from sstorch.metrics.outcome import Outcome
+from sstorch.metrics.outcome import Observed, Outcome
 from sstorch.metrics.pseudo_values import incidence_of
+from sstorch.metrics.robust import NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
 # A standard error that is rounding only: no row differs from the others in its contribution, as where all pairs
@@ -297,22 +298,20 @@ def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) ->
     G(t). One more row of weight w that is censored at u moves log G from there on by -w / (Y - N), and one at
     risk of it by w N / (Y (Y - N)), Y rows at risk of censoring at u and N censored there.
     """
-    distinct, position, n_events, censored, at_or_after = risk_sets(rows.time, rows.event, rows.weight)
+    distinct, position, n_events, censored, at_or_after = risk_sets(
+        Observed(rows.time, rows.event, weight=rows.weight)
+    )
     exposed = at_or_after - n_events
     # Terms that feel a censoring at each time: events later than it, and those at risk at t.
     here = np.bincount(position, weights=at_event, minlength=distinct.size)
     later = here.sum() - np.cumsum(here) + np.where(distinct <= rows.t, at_risk, 0.0)
     left = exposed - censored
-    counts = (censored > 0.0) & (left > _NONE_LEFT * at_or_after)
+    counts = (censored > 0.0) & (left > NONE_LEFT * at_or_after)
     own = np.divide(later, left, out=np.zeros_like(later), where=counts)
     shared = np.divide(censored * own, exposed, out=np.zeros_like(later), where=counts)
     passed = np.cumsum(shared)
     moved: FloatArray = passed[position] - np.where(rows.event, shared[position], own[position])
     return -rows.weights * moved
-
-
-# Share of the weight at risk that is a rounding error.
-_NONE_LEFT = 1e-12
 
 
 def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> FloatArray:

@@ -61,6 +61,11 @@ class ObservedCauses(NamedTuple):
     weight: FloatArray | None = None
     id: npt.NDArray[Any] | None = None
 
+    def take(self, rows: Any) -> ObservedCauses:
+        """Some rows: a mask or positions."""
+        parts = {name: part for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
+        return self._replace(**{name: part[rows] for name, part in parts.items()})
+
     @property
     def any_event(self) -> Observed:
         """The same rows, each cause an event."""

@@ -8,8 +8,10 @@ import numpy as np
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.incidence import incidence_and_influence
+from sstorch.metrics.outcome import ObservedCauses
+from sstorch.metrics.robust import covariance_of
 
 _MOST_STEPS = 200
 # Of the gain that a step still promises, beside the loss, and of coefficients.
@@ -28,26 +30,10 @@ def incidence_of(rows: HorizonRows) -> tuple[float, FloatArray]:
         Aalen and Johansen (1978), Scandinavian Journal of Statistics 5, 141-150; Jaeckel (1972), "The
         infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
     """
-    distinct, position, events, _, at_risk = risk_sets(rows.time, rows.event, rows.weight, rows.entry)
-    interest = np.bincount(position, rows.interest * rows.weights, distinct.size)
-    here = (events > 0.0) & (distinct <= rows.t)
-    times, at_risk, hazard = distinct[here], at_risk[here], (events / at_risk)[here]
-    own = interest[here] / at_risk
-    before = np.cumprod(np.append(1.0, 1.0 - hazard))
-    incidence = np.cumsum(before[:-1] * own)
-    value = float(incidence[-1]) if incidence.size else 0.0
-    if not incidence.size:
-        return value, np.zeros(len(rows))
-    goes_on = hazard < 1.0
-    lost = np.divide(value - incidence, 1.0 - hazard, out=np.zeros_like(hazard), where=goes_on) / at_risk
-    gained = before[:-1] / at_risk
-    passed = np.append(0.0, np.cumsum(gained * own - lost * hazard))
-    begin = 0 if rows.entry is None else np.searchsorted(times, rows.entry, side="right")
-    moved = passed[begin] - passed[np.searchsorted(times, rows.time, side="right")]
-    counts = rows.event & (rows.time <= rows.t)
-    step = np.searchsorted(times, rows.time[counts])
-    moved[counts] += gained[step] * rows.interest[counts] - lost[step]
-    return value, moved
+    codes = np.where(rows.interest, 1, 2 * rows.event)
+    observed = ObservedCauses(rows.time, codes, 2, rows.entry, rows.weight, rows.subject)
+    incidence, moved = incidence_and_influence(observed, rows.t)
+    return float(incidence[0]), moved[0]
 
 
 def pseudo_values(rows: HorizonRows) -> FloatArray:
@@ -118,11 +104,7 @@ def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: Fl
         if promised and (stalled or np.abs(newton).max() <= _PRECISION * (1.0 + np.abs(beta).max())):
             inverse = np.linalg.inv(bread)
             influence = (weight * residual)[:, None] * slope @ inverse
-            if rows.subject is not None:
-                total = np.zeros((int(rows.subject.max()) + 1, beta.size))
-                np.add.at(total, rows.subject, influence)
-                influence = total
-            return CloglogFit(beta, influence.T @ influence)
+            return CloglogFit(beta, covariance_of(influence, rows.subject))
         trial = at(beta + step)
         stalled = trial[2] > loss
         if not stalled:

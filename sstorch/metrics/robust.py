@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray, IntArray
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Observed
 
 # Share of the rows at risk below which those without the event are a rounding error.
-_NONE_LEFT = 1e-12
+NONE_LEFT = 1e-12
+
+
+def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:
+    """Influences of rows, (n, ...), summed over the rows of each subject."""
+    if id is None:
+        return influence
+    subjects, subject = np.unique(id, return_inverse=True)
+    total = np.zeros((len(subjects), *influence.shape[1:]))
+    np.add.at(total, subject, influence)
+    return total
+
+
+def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:
+    """Covariance, (k, k), of estimates from the weighted influences of rows, (n, k), summed by subject."""
+    total = by_subject(influence, id)
+    return total.T @ total
 
 
 def log_survival_variance(
-    time: FloatArray,
-    event: BoolArray,
-    group: IntArray,
-    times: FloatArray,
-    events: FloatArray,
-    at_risk: FloatArray,
-    weight: FloatArray,
-    entry: FloatArray | None = None,
-    subject: IntArray | None = None,
+    rows: Observed, group: IntArray, times: FloatArray, events: FloatArray, at_risk: FloatArray
 ) -> FloatArray:
     """Variance of log S by the infinitesimal jackknife, for the Kaplan-Meier estimate of each group.
 
@@ -29,16 +41,11 @@ def log_survival_variance(
     truncation. Values from the first time with S = 0 on mean nothing.
 
     Args:
-        time: observed times, shape (n,).
-        event: shape (n,).
+        rows: n rows; those of a subject follow each other.
         group: of each row, 0 .. n_groups - 1, shape (n,).
         times: increasing, all times of events among them, shape (n_times,).
         events: sums of weights of the events, (n_groups, n_times).
         at_risk: sums of weights at risk, (n_groups, n_times).
-        weight: shape (n,).
-        entry: shape (n,); None if all rows were observed from time zero.
-        subject: of each row, integers, shape (n,), where a subject has several rows, one after the other;
-            None if each row is a subject.
 
     Returns:
         Shape (n_groups, n_times).
@@ -49,9 +56,11 @@ def log_survival_variance(
     References:
         Therneau and Grambsch (2000), Modeling Survival Data, section 7.
     """
+    time, event, entry, given, id = rows
+    weight = np.ones(time.size) if given is None else given
     n_groups, width = at_risk.shape
     left = at_risk - events
-    goes_on = left > _NONE_LEFT * at_risk
+    goes_on = left > NONE_LEFT * at_risk
     fall = np.divide(events, at_risk * left, out=np.zeros_like(events), where=goes_on & (events > 0))
     fallen = np.pad(np.cumsum(fall, axis=1), ((0, 0), (1, 0)))  # after 0 .. n_times steps
     end = np.searchsorted(times, time, side="right")
@@ -62,7 +71,8 @@ def log_survival_variance(
     own = np.divide(1.0, left, out=np.zeros_like(left), where=goes_on)[group, last]
     gone = weight * (fallen[group, end] - fallen[group, begin] - event * own)
     before, until = np.zeros(time.size), np.full(time.size, width + 1)
-    if subject is not None:
+    if id is not None:
+        subject = np.unique(id, return_inverse=True)[1]
         before, until = _histories(group, subject, begin, end, gone, width)
     # While a row is observed its subject has the influence a + w fallen, and a constant after it.
     constant = before - weight * fallen[group, begin]
@@ -97,31 +107,18 @@ def _histories(
 
 
 def logrank_residuals(
-    time: FloatArray,
-    event: BoolArray,
-    group: IntArray,
-    times: FloatArray,
-    events: FloatArray,
-    at_risk: FloatArray,
-    entry: FloatArray | None = None,
+    rows: Observed, group: IntArray, times: FloatArray, events: FloatArray, at_risk: FloatArray
 ) -> FloatArray:
     """Score residuals of each row in a Cox model of the groups without effects, (n, n_groups).
 
-    Their weighted sums are observed less expected events of the log-rank test; ties are Breslow's.
-
-    Args:
-        time: observed times, shape (n,).
-        event: shape (n,).
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        times: increasing, all times of events among them, shape (n_times,).
-        events: sums of weights of the events, (n_groups, n_times).
-        at_risk: sums of weights at risk, (n_groups, n_times).
-        entry: shape (n,); None if all rows were observed from time zero.
+    Their weighted sums are observed less expected events of the log-rank test; ties are Breslow's. Arguments
+    are those of :func:`log_survival_variance`.
 
     References:
         Lin and Wei (1989), "The robust inference for the Cox proportional hazards model", Journal of the
         American Statistical Association 84, 1074-1078.
     """
+    time, event, entry, *_ = rows
     everybody = at_risk.sum(axis=0)
     risk = np.where(everybody > 0, everybody, 1.0)
     share, hazard = at_risk / risk, events.sum(axis=0) / risk

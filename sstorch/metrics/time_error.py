@@ -36,7 +36,7 @@ class LineExtendedKaplanMeier:
         weight = rows.weight
         if weight is not None:  # of one more row the weight is 1: the mean of these
             weight = weight * (rows.time.size / weight.sum())
-        distinct, _, n_events, _, at_risk = risk_sets(rows.time, rows.event, weight)
+        distinct, _, n_events, _, at_risk = risk_sets(rows._replace(weight=weight))
         self.nodes: FloatArray = np.concatenate(([0.0], distinct))  # S is constant from each to the next
         self.steps: FloatArray = _product_limit(n_events, at_risk)
         self.steps_with_one_more: FloatArray = _product_limit(n_events, at_risk + 1)

@@ -113,6 +113,16 @@ def test_logrank_with_entry_times_by_a_plain_loop(gbsg2: SurvivalData) -> None:
     assert test.statistic == pytest.approx(excess**2 / variance)
 
 
+def test_logrank_stratum_without_events_changes_nothing() -> None:
+    rng = np.random.default_rng(5)
+    time, weight, group = rng.exponential(size=80), rng.uniform(0.5, 2.0, 80), rng.integers(0, 2, 80)
+    strata = np.repeat([0, 1], 40)
+    event, inside = strata == 0, slice(40)
+    found = logrank_test((time, event), group, sample_weight=weight, strata=strata)
+    expected = logrank_test((time[inside], event[inside]), group[inside], sample_weight=weight[inside])
+    assert found.statistic == pytest.approx(expected.statistic, rel=1e-10)
+
+
 def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
     time, event = _rows(gbsg2, 200, 7)
     rng = np.random.default_rng(8)

@@ -18,7 +18,8 @@ from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.installing import install_extra, pip_install
-from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.censoring import KaplanMeier, risk_sets
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.turnbull import TurnbullCurve
 
 # Largest rise of a curve that is taken for rounding; some packages predict in float32.
@@ -267,7 +268,7 @@ class BreslowBaseline:
         outcome = as_surv(y)
         time, event, _ = outcome.right_censored("a baseline hazard")
         largest, each = float(log_risk.max()), 1.0 if outcome.weight is None else outcome.weight
-        sets = risk_sets(time, event, each * np.exp(log_risk - largest), outcome.entry)
+        sets = risk_sets(Observed(time, event, outcome.entry, each * np.exp(log_risk - largest)))
         n_events = np.bincount(sets.position, weights=event * each)
         share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
         return cls(sets.times, np.cumsum(share), largest)
@@ -305,8 +306,5 @@ class KaplanMeierBaseline(Baseline):
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
         if train.intervals is not None:
             return EvenCurve(TurnbullCurve.fit(train.weighted_y), schema)
-        sets = risk_sets(
-            train.time, train.event, train.uneven_weight, train.entry if train.entry.any() else None
-        )
-        survival = np.cumprod(1.0 - sets.n_events / sets.at_risk, dtype=np.float64)
-        return OneCurve(sets.times, survival, schema)
+        curve = KaplanMeier.fit(train.weighted_y)
+        return OneCurve(curve.times, curve.values, schema)

@@ -27,6 +27,7 @@ from sstorch.bench.baselines.base import (
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.outcome import Observed
 
 # Fits of an accelerated failure time model, each with ten times the penalty of the one before.
 _TRIES = 4
@@ -277,7 +278,7 @@ def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penal
 def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> float:
     """Log partial likelihood of x'β, shape (n,), with Efron's ties, summed over events."""
     linear = linear - linear.max()  # which changes nothing but the range of the exponentials
-    sets = risk_sets(time, event, np.exp(linear))
+    sets = risk_sets(Observed(time, event, weight=np.exp(linear)))
     counts = np.bincount(sets.position, weights=event).astype(np.int64)
     # The j-th of d tied events, j = 0 .. d - 1, has the share j/d of all of them removed from its risk set.
     ends = np.cumsum(counts)

@@ -13,6 +13,7 @@ from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, che
 from sstorch.data import Schema, Surv, SurvivalData, as_surv
 from sstorch.exceptions import TrainingError
 from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.outcome import Observed
 
 _STEPS, _HALVINGS = 50, 30
 # Newton's decrement, half the squared length of a step, at which it ends.
@@ -77,7 +78,11 @@ def fit_ridge_cox(
     outcome = as_surv(y)
     (time, event, _), entry = outcome.right_censored("Cox regression"), outcome.entry
     order = np.argsort(time, kind="stable")
-    x, at, event = x[order] - x.mean(axis=0), risk_sets(time[order], event[order]).position, event[order]
+    x, at, event = (
+        x[order] - x.mean(axis=0),
+        risk_sets(Observed(time[order], event[order])).position,
+        event[order],
+    )
     first = np.searchsorted(at, at)  # of the rows with the same time
     each = np.ones(len(x)) if outcome.weight is None else outcome.weight[order]
     late = None if entry is None else _Late.of(time[order], entry[order])

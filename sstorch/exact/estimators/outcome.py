@@ -26,7 +26,7 @@ from sstorch.groups.resampling import Partition, resamples
 
 def observed(data: SurvivalData) -> Observed:
     """The outcomes of rows."""
-    return Observed.of(data.time, data.event, data.entry, data.sample_weight)
+    return Observed.of(data.y.any_cause(), data.sample_weight)
 
 
 def training_rows(X: object, y: object, sample_weight: object, causes: bool = False) -> SurvivalData:
