@@ -151,14 +151,14 @@ def check_not_start_stop(frame: pd.DataFrame, time: FloatArray) -> None:
         DataError: One column is below the time in every row, and almost every row of a value of another
             column has in it the time of the row before of the same value.
     """
-    codes = {
-        name: column.cat.codes.to_numpy() if isinstance(column.dtype, pd.CategoricalDtype) else column.to_numpy()
+    codes: dict[Any, npt.NDArray[Any]] = {
+        name: (column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else column).to_numpy()
         for name, column in frame.items()
     }
     for start in frame.select_dtypes("number"):
         entry = codes[start]
         late = entry[entry > 0]
-        # A cheap necessary condition: start-stop rows after a subject's first begin at the time of another row.
+        # Cheap, and necessary: start-stop rows after a subject's first begin at the time of another row.
         if not ((entry >= 0).all() and (entry < time).all() and len(np.unique(late)) >= _MIN_FOLLOWING):
             continue
         if np.isin(late, time).mean() < _FOLLOWING:

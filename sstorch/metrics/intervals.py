@@ -27,8 +27,8 @@ from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.robust import NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
-# A standard error that is rounding only: no row differs from the others in its contribution, as where all pairs
-# are concordant.
+# A standard error that is rounding only: no row differs from the others in its contribution, as where all
+# pairs are concordant.
 _NO_ERROR = 1e-12
 PairWeights = Literal["harrell", "uno"]
 

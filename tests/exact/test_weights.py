@@ -190,7 +190,7 @@ def test_whole_weights_have_exact_sums():
 def test_baseline_hazard_before_the_first_event_has_no_scale():
     time, event, weight = np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([2.0, 1.0, 3.0])
     for factor in (1.0, 1 / 6, 250.0):
-        baseline = BaselineHazard.of(Observed.of(time, event, sample_weight=factor * weight))
+        baseline = BaselineHazard.of(Observed.of((time, event), factor * weight))
         np.testing.assert_allclose(baseline.at([0.5, 2.0]), [1 / 7, 1 / 4])
 
 
@@ -302,7 +302,7 @@ def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
     alone = OptimalSurvivalTree(max_depth=1).fit(frame[train], y[train], sample_weight=weight[train])
     w = weight[train].tolist()
     at = np.concatenate([small_data.time[train], small_data.time[test]])
-    steps = BaselineHazard.of(Observed.of(*y[train].right_censored("")[:2], sample_weight=weight[train]))
+    steps = BaselineHazard.of(Observed.of(y[train], weight[train]))
     loops = reference.hazards(small_data.time[train].tolist(), small_data.event[train].tolist(), w)
     np.testing.assert_allclose(steps.at(at[: train.sum()]), loops, rtol=1e-12)
     fitted = steps.at(small_data.time[test])
@@ -388,11 +388,15 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
     tree.save(tmp_path / "tree")
     tree = OptimalSurvivalTree.load(tmp_path / "tree")
     first = data.frame[:4]
-    with pytest.raises(ConfigError, match=r"Pass after=.*entry= and id="):
-        tree.predict_survival_function(first, [100.0])
-    for call in (lambda: tree.predict_quantile(first), lambda: tree.predict_rmst(first, 100.0)):
+    for call in (
+        lambda: tree.predict_survival_function(first, [100.0]),
+        lambda: tree.predict_quantile(first),
+        lambda: tree.predict_rmst(first, 100.0),
+    ):
         with pytest.raises(ConfigError, match="Pass after="):
             call()
+    with pytest.raises(ConfigError, match=r"covariate path .entry= and id= of each row"):
+        tree.predict_survival_function(first, [100.0])
     stays = tree.predict_survival_function(first, [100.0], after=0.0)
     alone = tree.curves_.survival_at([100.0])[tree.apply(first), 0]
     np.testing.assert_allclose(stays[:, 0], alone, rtol=1e-12)
