@@ -167,9 +167,8 @@ def check_not_start_stop(frame: pd.DataFrame, time: FloatArray) -> None:
             whole = name != start and bool((values == np.round(values)).all())
             if whole and _follows_subjects(values, entry, time):
                 python = f"Surv(..., entry=X[{str(start)!r}], id=X[{str(name)!r}]) and drop both from X"
-                given = " ".join(
-                    dict.fromkeys(option_text(*part, python) for part in (("entry", start), ("id", name)))
-                )
+                roles = {"entry": str(start), "id": str(name)}
+                given = " ".join(dict.fromkeys(option_text(role, at, python) for role, at in roles.items()))
                 raise DataError(
                     f"columns {str(start)!r} and {str(name)!r} of X hold the entry times and the subjects of "
                     f"start-stop rows; give {given}"
