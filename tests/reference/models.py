@@ -254,7 +254,8 @@ def fit_tree(settings: Mapping[str, Any]) -> SoftSurvivalTree:
 
 def tree_case(settings: Mapping[str, Any]) -> Entry:
     """A soft tree."""
-    return describe(fit_tree(settings), features(), target())
+    y = late_target() if "entry" in settings.get("fit", ()) else target()
+    return describe(fit_tree(settings), features(), y)
 
 
 def sensitive_column() -> Entry:

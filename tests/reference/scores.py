@@ -41,34 +41,34 @@ def _grid(convention: str) -> Any:
 
 
 def _ibs(convention: str, function: Any = m.integrated_brier_score) -> Any:
-    return function(*SEEN, *_grid(convention), train=TRAIN, convention=convention)
+    return function(SEEN, *_grid(convention), train=TRAIN, convention=convention)
 
 
 # Each gives what a metric returns.
 PLAIN: dict[str, Callable[[], Any]] = {
-    "concordance_harrell": lambda: m.concordance_harrell(*SEEN, *CURVES_OF_ROWS),
+    "concordance_harrell": lambda: m.concordance_harrell(SEEN, *CURVES_OF_ROWS),
     "concordance_harrell, ties": lambda: m.concordance_harrell(
-        *SEEN, *CURVES_OF_ROWS, tied_time="censored_later", tied_risk="exclude", tau=20.0
+        SEEN, *CURVES_OF_ROWS, tied_time="censored_later", tied_risk="exclude", tau=20.0
     ),
     "concordance_harrell, weights": lambda: m.concordance_harrell(
-        *SEEN, *CURVES_OF_ROWS, sample_weight=WEIGHT
+        SEEN, *CURVES_OF_ROWS, sample_weight=WEIGHT
     ),
-    "concordance_harrell_risk": lambda: m.concordance_harrell_risk(*SEEN, RISK),
-    "concordance_uno": lambda: m.concordance_uno(*SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=25.0),
-    "concordance_uno_risk": lambda: m.concordance_uno_risk(*SEEN, RISK, train=TRAIN, ipcw="G(t)"),
-    "cumulative_dynamic_auc": lambda: m.cumulative_dynamic_auc(*SEEN, *CURVES_OF_ROWS, train=TRAIN),
-    "cumulative_dynamic_auc_risk": lambda: m.cumulative_dynamic_auc_risk(*SEEN, RISK, GRID, train=TRAIN),
+    "concordance_harrell_risk": lambda: m.concordance_harrell_risk(SEEN, RISK),
+    "concordance_uno": lambda: m.concordance_uno(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=25.0),
+    "concordance_uno_risk": lambda: m.concordance_uno_risk(SEEN, RISK, train=TRAIN, ipcw="G(t)"),
+    "cumulative_dynamic_auc": lambda: m.cumulative_dynamic_auc(SEEN, *CURVES_OF_ROWS, train=TRAIN),
+    "cumulative_dynamic_auc_risk": lambda: m.cumulative_dynamic_auc_risk(SEEN, RISK, GRID, train=TRAIN),
     "mean_cumulative_dynamic_auc": lambda: m.mean_cumulative_dynamic_auc(
-        m.cumulative_dynamic_auc(*SEEN, *CURVES_OF_ROWS, train=TRAIN), GRID, *SEEN
+        SEEN, m.cumulative_dynamic_auc(SEEN, *CURVES_OF_ROWS, train=TRAIN), GRID
     ),
     **{
-        f"brier_score, {c}": lambda c=c: m.brier_score(*SEEN, *CURVES_OF_ROWS, train=TRAIN, convention=c)
+        f"brier_score, {c}": lambda c=c: m.brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN, convention=c)
         for c in CONVENTIONS
     },
     "brier_score, weights": lambda: m.brier_score(
-        *SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT, min_censoring_prob=0.1
+        SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT, min_censoring_prob=0.1
     ),
-    "scaled_brier_score": lambda: m.scaled_brier_score(*SEEN, *CURVES_OF_ROWS, train=TRAIN),
+    "scaled_brier_score": lambda: m.scaled_brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN),
     **{f"integrated_brier_score, {c}": partial(_ibs, c) for c in CONVENTIONS},
     **{
         f"scaled_integrated_brier_score, {c}": partial(_ibs, c, m.scaled_integrated_brier_score)
@@ -76,35 +76,35 @@ PLAIN: dict[str, Callable[[], Any]] = {
     },
     **{f"evaluation_times, {c}": lambda c=c: m.evaluation_times(TIME, TRAIN_TIME, c) for c in CONVENTIONS},
     **{
-        f"one_calibration, {v}": lambda v=v: m.one_calibration(*SEEN, AT_TEN, t=10.0, variance=v, n_bins=3)
+        f"one_calibration, {v}": lambda v=v: m.one_calibration(SEEN, AT_TEN, t=10.0, variance=v, n_bins=3)
         for v in ("effective", "binomial", "greenwood")
     },
-    "calibration_curve": lambda: m.calibration_curve(*SEEN, AT_TEN, t=10.0),
-    "integrated_calibration_index": lambda: m.integrated_calibration_index(*SEEN, AT_TEN, t=10.0),
-    "pseudo_observations": lambda: m.pseudo_observations(*SEEN, t=10.0),
-    "d_calibration": lambda: m.d_calibration(*SEEN, *CURVES_OF_ROWS),
+    "calibration_curve": lambda: m.calibration_curve(SEEN, AT_TEN, t=10.0),
+    "integrated_calibration_index": lambda: m.integrated_calibration_index(SEEN, AT_TEN, t=10.0),
+    "pseudo_observations": lambda: m.pseudo_observations(SEEN, t=10.0),
+    "d_calibration": lambda: m.d_calibration(SEEN, *CURVES_OF_ROWS),
     "median_survival_time": lambda: m.median_survival_time(CURVES, GRID),
     "median_survival_time, line": lambda: m.median_survival_time(CURVES, GRID, beyond="line"),
     "restricted_mean_survival_time": lambda: m.restricted_mean_survival_time(CURVES, GRID, tau=20.5),
-    "mean_absolute_error_margin": lambda: m.mean_absolute_error_margin(*SEEN, MEDIAN, train=TRAIN),
-    "mean_absolute_error_pseudo": lambda: m.mean_absolute_error_pseudo(*SEEN, MEDIAN, train=TRAIN),
-    "rmst_error": lambda: m.rmst_error(*SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
+    "mean_absolute_error_margin": lambda: m.mean_absolute_error_margin(SEEN, MEDIAN, train=TRAIN),
+    "mean_absolute_error_pseudo": lambda: m.mean_absolute_error_pseudo(SEEN, MEDIAN, train=TRAIN),
+    "rmst_error": lambda: m.rmst_error(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
     "rmst_error, squared": lambda: m.rmst_error(
-        *SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0, error="squared", sample_weight=WEIGHT
+        SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0, error="squared", sample_weight=WEIGHT
     ),
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
     "negative_log_likelihood": lambda: m.negative_log_likelihood(EVENT, HAZARD, LOG_HAZARD),
-    "censoring_distribution": lambda: m.censoring_distribution(*TRAIN),
-    "censoring_distribution, at risk": lambda: m.censoring_distribution(*TRAIN, tied_events="at_risk"),
-    "censoring_floor": lambda: m.censoring_floor(m.censoring_distribution(*TRAIN)),
+    "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
+    "censoring_distribution, at risk": lambda: m.censoring_distribution(TRAIN, tied_events="at_risk"),
+    "censoring_floor": lambda: m.censoring_floor(m.censoring_distribution(TRAIN)),
     "KaplanMeier": lambda: m.KaplanMeier.fit(TRAIN).at(GRID),
-    "ipcw_weights": lambda: m.ipcw_weights(*SEEN, train=TRAIN),
+    "ipcw_weights": lambda: m.ipcw_weights(SEEN, train=TRAIN),
     "count_floored": lambda: m.count_floored(TIME, train=TRAIN),
     "count_beyond": lambda: m.count_beyond(TIME, train=TRAIN),
     "group_parity": lambda: m.group_parity(CURVES, np.ones(GRID.size), GROUP),
     "leaf_groups": lambda: m.leaf_groups(GROUP + 2 * (RISK > 0), GROUP, 2, 4),
     "mean_gini": lambda: m.mean_gini(m.leaf_groups((RISK > 0) * 1, GROUP, 2, 2)),
-    "group_scores": lambda: m.group_scores(*SEEN, *CURVES_OF_ROWS, GROUP, tau=20.0, n_groups=2),
+    "group_scores": lambda: m.group_scores(SEEN, *CURVES_OF_ROWS, GROUP, tau=20.0, n_groups=2),
     "gap": lambda: m.gap([0.25, 0.5, 0.125]),
     "evaluate": lambda: m.evaluate((WHOLE, WHOLE_GRID), TRAIN_ROWS, ROWS),
     "compare": lambda: m.compare(
@@ -116,7 +116,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
         n_resamples=40,
     ),
     "paired_bootstrap": lambda: m.paired_bootstrap(
-        lambda t, e, r: m.concordance_harrell_risk(t, e, r), *SEEN, RISK, RISK[::-1], n_resamples=40
+        m.concordance_harrell_risk, SEEN, RISK, RISK[::-1], n_resamples=40
     ),
     "corrected_resampled_t_test": lambda: m.corrected_resampled_t_test(
         [0.7, 0.72, 0.69, 0.74], [0.68, 0.7, 0.7, 0.71], n_train=75, n_test=25
