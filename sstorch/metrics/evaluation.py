@@ -251,6 +251,8 @@ def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> Given
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
     check_same_order(X=X, y=outcome)
+    if not len(outcome):
+        raise DataError(f"{name}: the data have no rows")
     return GivenRows(X, outcome)
 
 

@@ -44,6 +44,8 @@ class PredictsIncidence(Protocol):
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
     """Times at which incidences are scored by default: quantiles of the training rows' event times.
 
+    Rows of zero weight do not count.
+
     Args:
         y: outcome of the training rows, a `Surv` with causes or the tuple (time, cause).
         tau: the last time; if None, that by which 90 % of the observed events were, beyond which weights
@@ -59,7 +61,10 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
         >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
         [1.04, 2.5]
     """
-    row_time, codes, *_ = read_causes(y, "a grid of times", entry=True, weight=True)
+    known = read_causes(y, "a grid of times", entry=True, weight=True)
+    row_time, codes = known.time, known.cause
+    if known.weight is not None:
+        row_time, codes = row_time[known.weight > 0], codes[known.weight > 0]
     if tau is not None:
         check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
     events = row_time[codes > 0]

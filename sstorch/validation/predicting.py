@@ -69,6 +69,8 @@ class Cohort(NamedTuple):
                 "y has interval-censored times: every measure at a horizon needs the status of rows at the "
                 "horizon, which an interval around it leaves open; sstorch.metrics.evaluate scores them"
             )
+        if not len(outcome):
+            raise DataError("the data have no rows")
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
         check_weighting(weight, len(outcome), weights)
         cohort = cls(X, outcome.weighted(weight))

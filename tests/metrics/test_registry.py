@@ -131,6 +131,22 @@ def test_weighted_causes_equal_repeated_rows() -> None:
     np.testing.assert_allclose(table["value"], repeated["value"], rtol=1e-10)
 
 
+def test_rows_of_zero_weight_do_not_move_the_times_of_incidences() -> None:
+    rng = np.random.default_rng(5)
+    time, cause, weight = rng.exponential(size=80), rng.integers(0, 3, 80), np.repeat([0.0, 1.0], [30, 50])
+    y = Surv(time, cause, causes=("relapse", "death"), weight=weight)
+    np.testing.assert_array_equal(metrics.incidence_times(y), metrics.incidence_times(y[30:]))
+
+
+def test_no_rows_raise() -> None:
+    X, y = rows(60, 0)
+    tree = SoftSurvivalTree(depth=0, leaf="weibull", numeric="linear").fit(X, y)
+    with pytest.raises(DataError, match="test: the data have no rows"):
+        evaluate(tree, (X, y), (X[:0], y[:0]))
+    with pytest.raises(DataError, match="the data have no rows"):
+        validate(tree, X[:0], y[:0], horizon=1.0)
+
+
 def test_wrong_type_of_outcome_raises() -> None:
     X, y = rows(60, 4)
     causes = Surv(y.time, y.event.astype(int), causes="auto")  # type: ignore[union-attr]
