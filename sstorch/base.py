@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, check_share, rows_text
+from sstorch.checks import check_after, check_share, option_text, rows_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
@@ -316,10 +316,11 @@ class SurvivalEstimator(FrameEstimator):
         """
         if after is None and getattr(self, "time_varying_", False):
             along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
+            zero = option_text("after", 0, "after=0")
             raise ConfigError(
                 "the model has time-varying covariates: one row does not determine survival from time zero. "
-                "Pass after=, a time at which the subject is at risk and from which its covariates stay as "
-                f"in the row (after=0 from time zero){along}"
+                f"Pass {option_text('after', 'TIME', 'after=')}, a time at which the subject is at risk and "
+                f"from which its covariates stay as in the row ({zero} from time zero){along}"
             )
 
     def _curves_along(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from sstorch.base import IncidenceEstimator
 from sstorch.checks import wording
 from sstorch.data import Surv
 from sstorch.data.tables import read_table
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--event", metavar="COLUMN", help="of FILE")
     parser.add_argument("--entry", metavar="COLUMN", help="of FILE: entry times of the rows")
     parser.add_argument("--id", metavar="COLUMN", help="of FILE: subjects of the rows")
+    parser.add_argument("--weight", metavar="COLUMN", help="of FILE: weights of the rows")
     parser.add_argument(
         "--after",
         type=float,
@@ -52,16 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asked = parser.parse_args(arguments)
         if (asked.time is None) != (asked.event is None) or (asked.time and not asked.data):
             raise ConfigError("--time and --event belong together, and name columns of --data")
-        if asked.time is None and (asked.entry or asked.id):
-            raise ConfigError("--entry and --id go with --time and --event")
+        if asked.time is None and (asked.entry or asked.id or asked.weight):
+            raise ConfigError("--entry, --id and --weight go with --time and --event")
         model = load_tree(asked.model.expanduser())
+        if isinstance(model, IncidenceEstimator):
+            raise ConfigError(
+                f"{asked.model} has competing causes: the page shows the survival function of one event, and "
+                "that of any cause gives no cumulative incidence; sstorch-predict writes the incidences"
+            )
         X, y = None, None
         if asked.data is not None:
             file = asked.data.expanduser()
             try:
                 X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
                 if asked.time is not None:
-                    y = Surv.of(X, asked.time, asked.event, entry=asked.entry, id=asked.id)
+                    roles = {"entry": asked.entry, "id": asked.id, "weight": asked.weight}
+                    y = Surv.of(X, asked.time, asked.event, **roles)
             except DataError as error:
                 raise DataError(f"{file}: {error}") from error
         else:

@@ -11,8 +11,14 @@ from typing import NoReturn
 import numpy as np
 import pandas as pd
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV
-from sstorch.base import check_times
+from sstorch import (
+    CompetingRisksTree,
+    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
+    SoftSurvivalTree,
+    SoftSurvivalTreeCV,
+)
+from sstorch.base import IncidenceEstimator, check_times
 from sstorch.checks import check_columns_exist, wording
 from sstorch.data.tables import read_table
 from sstorch.exceptions import (
@@ -24,9 +30,9 @@ from sstorch.exceptions import (
     show_warnings_as_notes,
 )
 from sstorch.files import JSON_NAME, write_whole
-from sstorch.soft import tree, tree_cv
+from sstorch.soft import competing_risks_tree, tree, tree_cv
 
-SurvivalTree = SoftSurvivalTree | OptimalSurvivalTree
+SurvivalTree = SoftSurvivalTree | OptimalSurvivalTree | CompetingRisksTree | OptimalCompetingRisksTree
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,8 +83,8 @@ def load_tree(folder: Path) -> SurvivalTree:
     """Read a saved tree of any kind that predicts survival.
 
     Args:
-        folder: of a soft tree, a search for one (of which the chosen tree is taken) or an exact survival
-            tree; or of a run, which holds one in ``model``.
+        folder: of a soft tree, a search for one (of which the chosen tree is taken), an exact survival tree
+            or a tree of competing causes; or of a run, which holds one in ``model``.
 
     Raises:
         FormatError: there is no such tree, or its files are altered.
@@ -98,6 +104,10 @@ def load_tree(folder: Path) -> SurvivalTree:
         return SoftSurvivalTree.load(folder)
     if written == OptimalSurvivalTree._format:
         return OptimalSurvivalTree.load(folder)
+    if written == competing_risks_tree.FORMAT:
+        return CompetingRisksTree.load(folder)
+    if written == OptimalCompetingRisksTree._format:
+        return OptimalCompetingRisksTree.load(folder)
     raise FormatError(f"{folder} holds a {written}, which predicts no survival")
 
 
@@ -118,8 +128,9 @@ def predictions(
         after: time at which the rows are at risk, from which times and the median count; None for time zero.
 
     Returns:
-        ``name`` or ``row``, ``leaf``, ``S(t)`` for each time, and ``median``, the time at which S is 1/2 (inf
-        where it never falls as low).
+        ``name`` or ``row``, ``leaf``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
+        cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf where
+        it never falls as low), with one event.
 
     Raises:
         DataError: a column is missing or holds the wrong kind of value, or a time is no time.
@@ -133,4 +144,10 @@ def predictions(
         grid = check_times(times)
         curves = model.predict_survival_function(frame, grid, after=after)
         columns |= {f"S({time:g})": curves[:, k] for k, time in enumerate(grid)}
+        if isinstance(model, IncidenceEstimator):
+            incidence = model.predict_cumulative_incidence(frame, grid, after=after)
+            for number, cause in enumerate(model.causes_):
+                columns |= {f"F({time:g}) {cause}": incidence[:, number, k] for k, time in enumerate(grid)}
+    if isinstance(model, IncidenceEstimator):
+        return pd.DataFrame(columns)
     return pd.DataFrame(columns | {"median": model.predict_quantile(frame, 0.5, after)})

@@ -8,12 +8,16 @@ import pandas as pd
 import pytest
 
 from sstorch import (
+    CompetingRisksTree,
+    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalTreeRegressor,
     SoftSurvivalTree,
     SoftSurvivalTreeCV,
+    Surv,
     SurvivalData,
 )
+from sstorch.calculator import main as calculator
 from sstorch.prediction import load_tree, main, predictions
 
 TIMES = [365.0, 1825.0]
@@ -140,6 +144,27 @@ def test_refusals(
     assert line.startswith("sstorch-predict: error: ")
     for part in told.split(".*"):
         assert part in line
+
+
+@pytest.mark.parametrize("kind", [CompetingRisksTree, OptimalCompetingRisksTree])
+def test_competing_causes_give_incidences(
+    kind: type, gbsg2: SurvivalData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = np.where(gbsg2.event, np.random.default_rng(0).integers(1, 3, len(gbsg2)), 0)
+    X = gbsg2.frame[["age", "pnodes"]]
+    options = {"depth": 1, "leaf": "weibull"} if kind is CompetingRisksTree else {"max_depth": 1}
+    model = kind(**options).fit(X, Surv(gbsg2.time, cause, causes=("relapse", "death")))
+    model.save(tmp_path / "model")
+    X.to_csv(tmp_path / "rows.csv", index=False)
+    main([str(tmp_path / "model"), str(tmp_path / "rows.csv"), "--times", *map(str, TIMES)])
+    table = pd.read_csv(StringIO(capsys.readouterr().out))
+    names = ["S(365)", "S(1825)", *(f"F({t:g}) {name}" for name in ("relapse", "death") for t in TIMES)]
+    assert table.columns.tolist() == ["row", "leaf", *names]
+    np.testing.assert_allclose(table[names[2:]], model.predict_cumulative_incidence(X, TIMES).reshape(-1, 4))
+    np.testing.assert_allclose(table.filter(regex=r"\(1825\)").sum(axis=1), 1.0)
+    with pytest.raises(SystemExit):
+        calculator([str(tmp_path / "model"), str(tmp_path / "page.html")])
+    assert "has competing causes: the page shows the survival function of one" in capsys.readouterr().err
 
 
 def test_folders_that_hold_no_survival_tree(

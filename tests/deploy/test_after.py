@@ -210,10 +210,12 @@ def test_commands_take_after(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit) as stop:
             command(arguments)
         assert stop.value.code == 2
-        assert re.search(REMEDY, capsys.readouterr().err)
+        assert re.search(
+            "one row does not determine.* Pass --after TIME, .*--after 0 from", capsys.readouterr().err
+        )
     with pytest.raises(SystemExit):
         calculator([folder, page, *of_rows, "--after", "0"])
-    assert "y has no entry and no id" in capsys.readouterr().err
+    assert "give --entry COLUMN --id COLUMN" in capsys.readouterr().err
     calculator([folder, page, *of_rows, "--entry", "begin", "--id", "who", "--after", "12.5"])
     assert "times count from 12.5" in Path(page).read_text()
     out = tmp_path / "out.csv"
@@ -223,4 +225,4 @@ def test_commands_take_after(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     np.testing.assert_allclose(table["median"], model.predict_quantile(X, 0.5, 12.5))
     with pytest.raises(SystemExit):
         calculator([folder, page, "--entry", "begin", "--after", "0"])
-    assert "--entry and --id go with --time and --event" in capsys.readouterr().err
+    assert "--entry, --id and --weight go with --time and --event" in capsys.readouterr().err
