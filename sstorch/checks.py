@@ -112,6 +112,8 @@ def shell_word(text: str) -> str:
 def _setting_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{item}" for name, item in value.items()) + "}"
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 

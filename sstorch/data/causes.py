@@ -115,7 +115,7 @@ def _named(words: list[str], causes: Mapping[Any, str], where: str) -> tuple[str
     if len(others) > 1:
         raise DataError(
             f"{where} holds {names_text(others)} beside the causes that are named; one value is that of "
-            f"censored rows: name the other causes with {option_text('causes', dict(causes), 'causes')}"
+            f"censored rows: name all other values in {option_text('causes', {'VALUE': 'NAME'}, 'causes')}"
         )
     return (others or [""])[0], named
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, rows_text
+from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text
 from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
@@ -54,10 +54,11 @@ class OutcomeType:
             part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
         ]
         if lacking:
-            given = "=..., ".join(lacking)
+            python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
+            given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
             raise DataError(
                 f"y has no {' and no '.join(lacking)}, and the model was trained on {self.name} data with "
-                f"{' and '.join(lacking)}: give y=Surv(time, event, {given}=...)"
+                f"{' and '.join(lacking)}: give {given}"
             )
         if self.causes is None and y.causes is not None:
             raise DataError(
@@ -461,6 +462,10 @@ class Surv:
             rows = rows[0]
         if not isinstance(rows, slice):
             rows = np.atleast_1d(np.asarray(rows))
+            if rows.ndim > 1:
+                raise IndexError(
+                    f"a Surv is indexed by rows, (m,) positions or an (n,) mask; got {rows.shape}"
+                )
             if rows.size == 0:
                 rows = rows.astype(np.int64)
         place: Any = np.arange(len(self))[rows]

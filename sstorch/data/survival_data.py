@@ -223,12 +223,18 @@ class SurvivalData:
         dropped = [drop] if isinstance(drop, str) else list(drop)
         roles = {"entry": entry, "id": id, "weight": weight, "lower": lower, "upper": upper}
         intervals = lower is not None or upper is not None
+        if (lower is None) != (upper is None):
+            raise ConfigError("lower and upper belong together: name the columns of both bounds")
         if not intervals:
             roles |= {"time": time, "event": event}
         elif causes is not None:
             raise ConfigError(
                 "causes do not go with bounds: competing risks need exact or right-censored times"
             )
+        elif (time, event) != ("time", "event"):
+            name, value = ("time", time) if time != "time" else ("event", event)
+            given = option_text(name, value, f"{name}={value!r}")
+            raise ConfigError(f"{given} does not go with bounds: lower and upper hold what is known")
         target = {name for name in roles.values() if name is not None}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):

@@ -268,7 +268,9 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     remedy = "code it as 1 = event, 0 = censored, " + (
         f"or say which value is an event with {named}" if named else "for instance (column == 'dead')"
     )
-    values = numeric_values(column, where, remedy)
+    competing = option_text("cause", "COLUMN", "Surv(time, cause, causes=...)")
+    competing = f"If the values are competing causes, say so with {competing}"
+    values = numeric_values(column, where, f"{remedy}. {competing}")
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
     if coding == "1/2":
@@ -291,11 +293,7 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
             f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
             f"say so with {coded}"
         )
-    named = option_text("causes", {1: "NAME", 2: "NAME"}, "Surv(time, cause, causes=...)")
-    raise DataError(
-        f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. If the values are competing "
-        f"causes, say so with {named}"
-    )
+    raise DataError(f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. {competing}")
 
 
 def _value(values: FloatArray, bad: BoolArray) -> str:

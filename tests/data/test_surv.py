@@ -386,6 +386,30 @@ def test_a_column_of_entry_times_raises() -> None:
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
 
 
+def test_rows_of_two_dimensions_raise() -> None:
+    with pytest.raises(IndexError, match=r"indexed by rows.*got \(2, 2\)"):
+        Surv([5, 3, 8], [1, 0, 1])[[[0, 1], [1, 2]]]
+
+
+def test_bounds_with_times_or_alone_raise() -> None:
+    frame = pd.DataFrame(
+        {"x": [1.0, 2.0, 3.0], "lo": [0.0, 2, 3], "hi": [4.0, 2, np.nan], "days": [1.0, 2, 3]}
+    )
+    with pytest.raises(ConfigError, match="time='days' does not go with bounds"):
+        SurvivalData.from_frame(frame, "days", lower="lo", upper="hi")
+    with pytest.raises(ConfigError, match="lower and upper belong together"):
+        SurvivalData.from_frame(frame, lower="lo")
+
+
+def test_text_of_causes_as_event_names_causes() -> None:
+    with pytest.raises(
+        DataError, match=r"'relapse'.*competing causes, say so with Surv\(time, cause, causes"
+    ):
+        Surv([5, 3, 8], ["relapse", "death", "none"])
+    with pytest.raises(DataError, match=r"holds 'death', 'none' beside.*name all other values"):
+        Surv([5, 3, 8], ["relapse", "death", "none"], causes={"relapse": "relapse"})
+
+
 def test_start_stop_rows_taken_for_right_censored_ones_raise() -> None:
     frame, stop, event = start_stop()
     with pytest.raises(DataError, match=r"'start' and 'pid' of X hold .*entry=X\['start'\], id=X\['pid'\]\)"):
