@@ -299,13 +299,11 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
 
 @metric(
     "c_harrell",
-    title="Concordance (Harrell, Antolini)",
-    short="C_H",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
+    "Concordance (Harrell, Antolini)",
+    "C_H",
+    True,
     entry=True,
-    tags=("tree", "study", "peers", "accuracy", "risk", "published", "headline"),
+    tags="tree study peers accuracy risk published headline",
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
@@ -313,14 +311,12 @@ def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
 
 @metric(
     "c_uno",
-    title="Concordance (Uno)",
-    short="C_U",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
+    "Concordance (Uno)",
+    "C_U",
+    True,
     weighted_times=_uno_weighted,
     censoring_weights=True,
-    tags=("study", "peers", "accuracy", "risk", "published"),
+    tags="study peers accuracy risk published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
@@ -328,14 +324,12 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
 
 @metric(
     "cd_auc",
-    title="Mean cumulative/dynamic AUC",
-    short="AUC",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
+    "Mean cumulative/dynamic AUC",
+    "AUC",
+    True,
     weighted_times=_auc_weighted,
     censoring_weights=True,
-    tags=("study", "accuracy", "published"),
+    tags="study accuracy published",
 )
 def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     curves, times = rows.on_grid("osst")
@@ -361,40 +355,24 @@ def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
 
 metric(
     "ibs_graf",
-    title="Integrated Brier score (graf)",
-    short="IBS",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
+    "Integrated Brier score (graf)",
+    "IBS",
+    False,
     weighted_times=_brier_weighted,
     censoring_weights=True,
-    tags=("tree", "study", "peers", "accuracy", "published", "headline"),
+    tags="tree study peers accuracy published headline",
     alias="ibs",
 )(_ibs("graf"))
-for _convention, _higher, _tags in (
-    ("sksurv", False, ("tree", "study")),
-    ("surtree", True, ()),
-    ("osst", False, ()),
-):
-    metric(
-        f"ibs_{_convention}",
-        title=f"Integrated Brier score ({_convention})",
-        short=f"IBS {_convention}",
-        higher_is_better=_higher,
-        ideal=1.0 if _higher else 0.0,
-        outcomes=("event",),
-        censoring_weights=True,
-        tags=_tags,
-    )(_ibs(_convention))
+for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):
+    _title, _short = f"Integrated Brier score ({_name})", f"IBS {_name}"
+    metric(f"ibs_{_name}", _title, _short, _higher, censoring_weights=True, tags=_tags)(_ibs(_name))
 
 
 @metric(
     "scaled_ibs_graf",
-    title="Scaled integrated Brier score (graf)",
-    short="scaled IBS",
-    higher_is_better=True,
-    ideal=1.0,
-    outcomes=("event",),
+    "Scaled integrated Brier score (graf)",
+    "scaled IBS",
+    True,
     weighted_times=_brier_weighted,
     censoring_weights=True,
 )
@@ -415,15 +393,7 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
     return np.clip(predicted, 0.0, 1.0), t
 
 
-@metric(
-    "ici_pseudo",
-    title="Integrated calibration index (pseudo-observations)",
-    short="ICI",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
-    tags=("study", "peers"),
-)
+@metric("ici_pseudo", "Integrated calibration index (pseudo-observations)", "ICI", False, tags="study peers")
 def _ici(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
     return integrated_calibration_index(rows.y, predicted, t=t)
@@ -431,55 +401,29 @@ def _ici(rows: ScoredRows, tau: float | None) -> float:
 
 @metric(
     "d_calibration_p",
-    title="D-calibration: share of fits with p < .05",
-    short="D-cal.",
-    higher_is_better=None,
-    ideal=None,
-    outcomes=("event",),
-    tags=("study",),
+    "D-calibration: share of fits with p < .05",
+    "D-cal.",
+    None,
+    tags="study",
     rejection=True,
 )
 def _d_calibration(rows: ScoredRows, _: float | None) -> float:
     return d_calibration(rows.y, rows.survival, rows.times).p_value
 
 
-@metric(
-    "one_calibration_p",
-    title="1-calibration: share of fits with p < .05",
-    short="1-cal.",
-    higher_is_better=None,
-    ideal=None,
-    outcomes=("event",),
-    rejection=True,
-)
+@metric("one_calibration_p", "1-calibration: share of fits with p < .05", "1-cal.", None, rejection=True)
 def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
     return one_calibration(rows.y, predicted, t=t).p_value
 
 
-@metric(
-    "mae_margin",
-    title="Mean absolute error (margin)",
-    short="MAE margin",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
-    averaged=False,
-)
+@metric("mae_margin", "Mean absolute error (margin)", "MAE margin", False, averaged=False)
 def _mae_margin(rows: ScoredRows, _: float | None) -> float:
     predicted = median_survival_time(rows.survival, rows.times, beyond="line")
     return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
 
 
-@metric(
-    "mae_pseudo",
-    title="Mean absolute error (pseudo-observations)",
-    short="MAE pseudo",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
-    averaged=False,
-)
+@metric("mae_pseudo", "Mean absolute error (pseudo-observations)", "MAE pseudo", False, averaged=False)
 def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
     predicted = median_survival_time(rows.survival, rows.times, beyond="line")
     return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
@@ -487,11 +431,9 @@ def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
 
 @metric(
     "rmst_error",
-    title="Error of the restricted mean",
-    short="RMST error",
-    higher_is_better=False,
-    ideal=0.0,
-    outcomes=("event",),
+    "Error of the restricted mean",
+    "RMST error",
+    False,
     weighted_times=_rmst_weighted,
     censoring_weights=True,
     averaged=False,

@@ -182,13 +182,12 @@ def _through(times: FloatArray) -> float:
 
 @metric(
     "c_cause_specific",
-    title="Cause-specific concordance",
-    short="C cs",
-    higher_is_better=True,
-    ideal=1.0,
+    "Cause-specific concordance",
+    "C cs",
+    True,
     outcomes=("competing",),
     entry=True,
-    tags=("causes", "study"),
+    tags="causes study",
 )
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
@@ -197,13 +196,12 @@ def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
 
 @metric(
     "c_wolbers",
-    title="Concordance (Wolbers)",
-    short="C_W",
-    higher_is_better=True,
-    ideal=1.0,
+    "Concordance (Wolbers)",
+    "C_W",
+    True,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes", "study", "headline"),
+    tags="causes study headline",
 )
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
@@ -212,13 +210,12 @@ def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
 
 @metric(
     "auc",
-    title="AUC at the horizon",
-    short="AUC(t)",
-    higher_is_better=True,
-    ideal=1.0,
+    "AUC at the horizon",
+    "AUC(t)",
+    True,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes",),
+    tags="causes",
 )
 def _auc(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
@@ -230,13 +227,12 @@ def _auc(rows: ScoredIncidences, which: int) -> float:
 
 @metric(
     "brier",
-    title="Brier score at the horizon",
-    short="Brier(t)",
-    higher_is_better=False,
-    ideal=0.0,
+    "Brier score at the horizon",
+    "Brier(t)",
+    False,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes",),
+    tags="causes",
 )
 def _brier(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
@@ -245,13 +241,12 @@ def _brier(rows: ScoredIncidences, which: int) -> float:
 
 @metric(
     "ibs",
-    title="Integrated Brier score of the incidence",
-    short="IBS F",
-    higher_is_better=False,
-    ideal=0.0,
+    "Integrated Brier score of the incidence",
+    "IBS F",
+    False,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes", "study", "headline"),
+    tags="causes study headline",
 )
 def _ibs(rows: ScoredIncidences, which: int) -> float:
     return _ibs_of(rows, rows.curves(which), which)
@@ -263,13 +258,12 @@ def _ibs_of(rows: ScoredIncidences, curves: FloatArray, which: int) -> float:
 
 @metric(
     "scaled_ibs",
-    title="Scaled integrated Brier score of the incidence",
-    short="scaled IBS F",
-    higher_is_better=True,
-    ideal=1.0,
+    "Scaled integrated Brier score of the incidence",
+    "scaled IBS F",
+    True,
     outcomes=("competing",),
     censoring_weights=True,
-    tags=("causes",),
+    tags="causes",
 )
 def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
     overall = aalen_johansen(rows.train, rows.times)[which - 1]
@@ -279,12 +273,11 @@ def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
 
 @metric(
     "aj_calibration",
-    title="Distance from Aalen and Johansen",
-    short="AJ cal.",
-    higher_is_better=False,
-    ideal=0.0,
+    "Distance from Aalen and Johansen",
+    "AJ cal.",
+    False,
     outcomes=("competing",),
-    tags=("causes",),
+    tags="causes",
 )
 def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
     return aalen_johansen_calibration(rows.y, rows.curves(which), rows.times, which)

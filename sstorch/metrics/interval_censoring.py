@@ -264,12 +264,11 @@ class ScoredIntervals:
 
 @metric(
     "ibs_turnbull",
-    title="Integrated Brier score (Turnbull)",
-    short="IBS",
-    higher_is_better=False,
-    ideal=0.0,
+    "Integrated Brier score (Turnbull)",
+    "IBS",
+    False,
     outcomes=("interval",),
-    tags=("intervals", "study", "headline"),
+    tags="intervals study headline",
 )
 def _ibs(rows: ScoredIntervals, _: object) -> float:
     return rows.brier(rows.survival)
@@ -277,12 +276,11 @@ def _ibs(rows: ScoredIntervals, _: object) -> float:
 
 @metric(
     "scaled_ibs_turnbull",
-    title="Scaled integrated Brier score (Turnbull)",
-    short="scaled IBS",
-    higher_is_better=True,
-    ideal=1.0,
+    "Scaled integrated Brier score (Turnbull)",
+    "scaled IBS",
+    True,
     outcomes=("interval",),
-    tags=("intervals", "study"),
+    tags="intervals study",
 )
 def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
     reference = np.broadcast_to(rows.curve.at(rows.grid), rows.survival.shape)
@@ -291,13 +289,13 @@ def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
 
 @metric(
     "coverage",
-    title="Coverage of the central 90 % of predicted times",
-    short="coverage",
-    higher_is_better=None,
-    ideal=_CENTRAL,
+    "Coverage of the central 90 % of predicted times",
+    "coverage",
+    None,
     outcomes=("interval",),
     needs="predict_quantile",
-    tags=("intervals",),
+    tags="intervals",
+    ideal=_CENTRAL,
 )
 def _coverage_of_quantiles(rows: ScoredIntervals, _: object) -> float:
     tails = (1 - _CENTRAL) / 2, (1 + _CENTRAL) / 2

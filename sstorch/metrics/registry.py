@@ -85,11 +85,25 @@ def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
     return METRICS[name]
 
 
-def metric(name: str, **facts: Any) -> Callable[[Function], Function]:
-    """Declare a metric by the function that reads it off scored rows; see `declare`."""
+def metric(
+    name: str,
+    title: str,
+    short: str,
+    higher_is_better: bool | None,
+    *,
+    outcomes: tuple[Kind, ...] = ("event",),
+    tags: str = "",
+    **facts: Any,
+) -> Callable[[Function], Function]:
+    """Declare a metric by the function that reads it off scored rows; arguments are those of `Metric`.
+
+    `tags` are words. The ideal is 1 where higher is better and 0 where lower is, unless it is given.
+    """
+    ideal = None if higher_is_better is None else float(higher_is_better)
+    facts = {"title": title, "short": short, "higher_is_better": higher_is_better, "ideal": ideal} | facts
 
     def enter(function: Function) -> Function:
-        declare(name, value=function, **facts)
+        declare(name, value=function, outcomes=outcomes, tags=tags.split(), **facts)
         return function
 
     return enter
