@@ -89,23 +89,17 @@ def concordance_wolbers(
     1[r_i > r_j] + 0.5 1[r_i = r_j]. With ``train`` pairs weigh 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B).
     It is hazardous' ``concordance_index_incidence``.
 
+    Arguments and errors are those of :func:`concordance_cause_specific` and the following. A pair weighs the
+    product of its weights.
+
     Args:
-        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
-            1 .. K for causes, n of them.
         risk: such as the predicted incidence at ``tau``, shape (n,).
-        cause: the cause that is scored, its number or its name.
         train: outcome of the training rows, which give G; None for pairs that count alike.
-        tau: horizon; None counts all events.
-        tied_risk: as in :func:`concordance_harrell_risk`.
         ipcw: G just before an event or at it, see `ipcw_weights`.
         min_censoring_prob: floor under G, see `censoring_floor`.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. A pair weighs the product.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
 
     References:
         Wolbers, Blanche, Koller, Witteman and Gerds (2014), "Concordance for prognostic models with competing
@@ -282,22 +276,11 @@ def cumulative_dynamic_auc_incidence(
     Cases had the cause by t; controls are all others whose state at t is known, rows that another cause has
     ended included: the second definition of Blanche, Dartigues and Jacqmin-Gadda, and riskRegression's.
 
-    Args:
-        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
-            1 .. K for causes, n of them.
-        incidence: predicted F_i(t_k) of the cause, or another risk in [0, 1], shape (n, n_times).
-        times: strictly increasing, shape (n_times,).
-        cause: the cause that is scored, its number or its name.
-        train: outcome of the training rows, which give G.
-        ipcw: G just before an event or at it, see `ipcw_weights`.
-        min_censoring_prob: floor under G, see `censoring_floor`.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
+    Arguments and errors are those of :func:`brier_score_incidence`; `incidence` may be another risk in
+    [0, 1].
 
     Returns:
         shape (n_times,), in [0, 1]; nan at a time without cases or without controls.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses.
 
     References:
         Blanche, Dartigues and Jacqmin-Gadda (2013), "Estimating and comparing time-dependent areas under

@@ -251,15 +251,7 @@ def integrated_brier_score(
     of Kaplan-Meier's: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times,
     divided by (last - first). The module's description has the sources and the readings taken.
 
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
-        train: outcome of the training rows, which give G. G is constant beyond them.
-        convention: "graf", "sksurv", "surtree" or "osst".
-        min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G. The others have
-            no floor: a term with G = 0 is left out.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
+    Arguments are those of `brier_score`.
 
     Returns:
         IBS, dimensionless, 0 is best; for "surtree" 1 is best.

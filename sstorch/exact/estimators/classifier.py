@@ -144,18 +144,8 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         lookahead: int | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_depth,
-            max_nodes,
-            leaf_penalty,
-            min_leaf,
-            binarize,
-            device,
-            time_limit,
-            memory,
-            lookahead,
-            verbose,
-        )
+        size = max_depth, max_nodes, leaf_penalty, min_leaf
+        super().__init__(*size, binarize, device, time_limit, memory, lookahead, verbose)
         self.objective = objective
         self.cost_matrix = cost_matrix
         self.feature_costs = feature_costs

@@ -61,29 +61,16 @@ class OptimalCompetingRisksTree(
 
     Args:
         max_depth: most questions on a path, 0 (a single leaf) to 5.
-        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
-        leaf_penalty: loss that each leaf costs, >= 0.
-        min_leaf: least number of training rows of a leaf.
+        max_nodes: as of :class:`~sstorch.OptimalSurvivalTree`, and so are `leaf_penalty`, `min_leaf`,
+            `binarize`, `device`, `time_limit`, `memory`, `time_unit`, `lookahead` and `verbose`.
         min_events: least number of training events of a leaf, of any cause.
-        binarize: how columns become questions, as in :class:`~sstorch.OptimalSurvivalTree`.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
-        memory: bytes that the search may take.
-        time_unit: unit of the times, such as ``"days"``, as texts name it.
-        lookahead: None for the best tree, or 1 to 3 for trees up to depth 8, as in
-            :class:`OptimalSurvivalTree`.
-        verbose: 1 says on standard error how far the search is, once a second.
 
     Attributes:
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
-        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        tree_: as of :class:`~sstorch.OptimalSurvivalTree`, and so are `rules_`, `objective_`, `certified_`,
+            `gap_`, `outcome_type_`, `time_varying_`, `optima_`, `path_`, `zero_time_`, `schema_`,
+            `feature_names_in_`, `n_features_in_` and `n_samples_fit_`.
         loss_: training loss of the tree, a total over rows.
-        objective_: `loss_` and `leaf_penalty` for each leaf.
-        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
-        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
         causes_: names of the K causes.
-        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
-        time_varying_: whether some training subjects had several rows; predictions then ask for ``after``.
         horizon_: median of the observed event times, the time at which :meth:`predict` gives incidences.
         incidence_: of each leaf and cause at `event_times_`, (L, K, T).
         hazards_: cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen), (L, K, T).
@@ -94,15 +81,8 @@ class OptimalCompetingRisksTree(
             rows.
         group_table_: rows of each leaf, and of each cause events, hazard ratio (half an event is counted in a
             leaf without any) and incidences at two horizons.
-        optima_: least loss for every budget (depth, nodes) from the same search.
-        path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct times of any event, original units, increasing.
-        zero_time_: what replaces a time of zero when rows are scored.
         time_unit_: unit of the times; None if not known.
-        schema_: columns and categories of the training rows.
-        feature_names_in_: raw feature names.
-        n_features_in_: their number.
-        n_samples_fit_: number of training rows.
 
     References:
         Huisman, van der Linden and Demirović (2024), Optimal survival trees: a dynamic programming approach,
@@ -150,35 +130,16 @@ class OptimalCompetingRisksTree(
         lookahead: int | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_depth,
-            max_nodes,
-            leaf_penalty,
-            min_leaf,
-            binarize,
-            device,
-            time_limit,
-            memory,
-            lookahead,
-            verbose,
-        )
+        size = max_depth, max_nodes, leaf_penalty, min_leaf
+        super().__init__(*size, binarize, device, time_limit, memory, lookahead, verbose)
         self.min_events = min_events
         self.time_unit = time_unit
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
-        """Search for the tree.
+        """Search for the tree; `X`, `sample_weight` and errors as in :meth:`OptimalSurvivalTree.fit`.
 
-        Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p); with ``binarize=False`` columns of 0 and 1.
-            y: :class:`~sstorch.Surv` with ``causes``; with ``entry`` for left truncation, and ``id`` for
-                start-stop rows of subjects.
-            sample_weight: (n,), >= 0, as in :meth:`OptimalSurvivalTree.fit`.
-
-        Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
-                depth: the message estimates memory and time.
+        ``y`` is a :class:`~sstorch.Surv` with ``causes``; with ``entry`` for left truncation, and ``id`` for
+        start-stop rows of subjects.
         """
         return self.fit_data(training_rows(X, y, sample_weight, causes=True))
 

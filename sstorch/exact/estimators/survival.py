@@ -480,18 +480,8 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         lookahead: int | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_depth,
-            max_nodes,
-            leaf_penalty,
-            min_leaf,
-            binarize,
-            device,
-            time_limit,
-            memory,
-            lookahead,
-            verbose,
-        )
+        size = max_depth, max_nodes, leaf_penalty, min_leaf
+        super().__init__(*size, binarize, device, time_limit, memory, lookahead, verbose)
         self.time_unit = time_unit
         self.objective = objective
         self.leaf_curve = leaf_curve
