@@ -89,14 +89,18 @@ def concordance_wolbers(
     1[r_i > r_j] + 0.5 1[r_i = r_j]. With ``train`` pairs weigh 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B).
     It is hazardous' ``concordance_index_incidence``.
 
-    Arguments and errors are those of :func:`concordance_cause_specific` and the following. A pair weighs the
-    product of its weights.
+    Errors are those of :func:`concordance_cause_specific`.
 
     Args:
+        y: outcome with causes, n rows.
         risk: such as the predicted incidence at ``tau``, shape (n,).
+        cause: number of the cause, or its name.
         train: outcome of the training rows, which give G; None for pairs that count alike.
+        tau: only events before it count; None for all.
+        tied_risk: as in :func:`concordance_cause_specific`.
         ipcw: G just before an event or at it, see `ipcw_weights`.
         min_censoring_prob: floor under G, see `censoring_floor`.
+        sample_weight: shape (n,); a pair weighs the product of its weights.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
