@@ -8,20 +8,20 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, check_share, option_text, rows_text
+from sstorch.checks import check_after, option_text, rows_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.weights import WeightKind
 from sstorch.step_function import StepFunction
 
@@ -236,30 +236,6 @@ class SurvivalEstimator(FrameEstimator):
         Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
         """
         return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after, entry, id)
-
-    @overload
-    def _predict_curves(
-        self,
-        kind: Literal["hazard"],
-        X: object,
-        times: Times,
-        as_frame: bool,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> FloatArray | pd.DataFrame: ...
-
-    @overload
-    def _predict_curves(
-        self,
-        kind: CurveKind,
-        X: object,
-        times: Times,
-        as_frame: bool,
-        return_array: bool | None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]: ...
 
     def _predict_curves(
         self,
@@ -609,8 +585,7 @@ class IncidenceEstimator(SurvivalEstimator):
         confidence: float = 0.95,
         weights: WeightKind = "sampling",
     ) -> pd.DataFrame:
-        check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-        data, factor = data.joined(), float(norm.ppf(0.5 + 0.5 * confidence))
+        data, factor = data.joined(), half_width(confidence)
         leaf, predicted = self.apply(data.frame), self._incidences(data.frame, horizons)
         rows: dict[int, dict[tuple[str, str], float]] = {}
         for group in np.unique(leaf):

@@ -184,7 +184,7 @@ def reading(folder: Path) -> Iterator[None]:
         yield
     except FormatError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_share
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
@@ -46,8 +45,7 @@ def group_table(
         DataError: the rows have no event, or frequency weights are no integers.
         ConfigError: ``confidence`` is out of range, or the kind of weights does not exist.
     """
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    times, factor = _event_times(data), float(norm.ppf(0.5 + 0.5 * confidence))
+    times, factor = _event_times(data), half_width(confidence)
     weighting = check_weighting(data.sample_weight, len(data), weights)
     observed = Observed(data.time, data.event, data.entry, weighting.values, data.person)
     values, error = survival_and_error(observed, group, n_groups, times, weighting.robust)

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2, norm
+from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon, check_share, is_number_of
@@ -19,6 +19,7 @@ from sstorch.metrics.checks import (
     check_probability,
     check_survival,
     check_times,
+    half_width,
 )
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
@@ -251,10 +252,9 @@ def calibration_curve(
         >>> curve["observed"].round(6).tolist()
         [0.0, 1.0]
     """
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
-    half = norm.ppf(0.5 + 0.5 * confidence) * error
+    half = half_width(confidence) * error
     return pd.DataFrame(
         {
             "predicted": points,

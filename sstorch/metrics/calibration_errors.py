@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import norm
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_share
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
@@ -121,9 +120,8 @@ def hazard_calibration_curve(
 
 def curve_of(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
     """`hazard_calibration_curve` of checked rows."""
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    observed, lower, upper = _refit(rows)(points, float(norm.ppf(0.5 + 0.5 * confidence)))
+    observed, lower, upper = _refit(rows)(points, half_width(confidence))
     return pd.DataFrame({"predicted": points, "observed": observed, "lower": lower, "upper": upper})
 
 

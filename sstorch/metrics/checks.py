@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.stats import norm
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, blocks, check_choice, check_vector, name_rows
+from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, name_rows
 from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails to tell a unit by.
@@ -305,3 +306,13 @@ def _machine_epsilon(values: Any) -> float:
     return max(
         (float(np.finfo(t).eps) for t in types if isinstance(t, np.dtype) and t.kind == "f"), default=0.0
     )
+
+
+def half_width(confidence: float) -> float:
+    """Half the width of a normal confidence interval, in standard errors.
+
+    Raises:
+        ConfigError: `confidence` is not in (0, 1).
+    """
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    return float(norm.ppf(0.5 + 0.5 * confidence))

@@ -7,12 +7,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2, norm
+from scipy.stats import chi2
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.robust import covariance_of, log_survival_variance, logrank_residuals
 from sstorch.metrics.weights import WeightKind, check_weighting
@@ -138,14 +139,13 @@ class KaplanMeierBand:
                 rows of a subject that overlap.
             ConfigError: a confidence out of range, or an unknown kind of weights.
         """
-        check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
         rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight)
         weight, robust = check_weighting(rows.weight, rows.time.size, weights)
         rows = rows._replace(weight=weight)
         times = np.unique(rows.time[rows.event if weight is None else rows.event & (weight > 0)])
         one = np.zeros(rows.time.size, dtype=np.int64)
         (values,), (error,) = survival_and_error(rows, one, 1, times, robust)
-        half = float(norm.ppf(0.5 + 0.5 * confidence)) * error
+        half = half_width(confidence) * error
         return cls(times, values, *log_log_limits(values, half))
 
     def at(self, t: npt.ArrayLike) -> Estimate[FloatArray]:

@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
 
 from sstorch._types import FloatArray
-from sstorch.checks import blocks, check_choice, check_share
+from sstorch.checks import blocks, check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor, risk_sets
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.concordance import ComparablePairs, share_of_pairs
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
@@ -327,9 +327,9 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
 def _limits(
     value: float, error: float | FloatArray, confidence: float, *, cut: bool = True
 ) -> Estimate[float]:
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    factor = half_width(confidence)
     if error <= _NO_ERROR:
         return Estimate(value, np.nan, np.nan)
-    half = float(norm.ppf(0.5 + 0.5 * confidence) * error)
+    half = float(factor * error)
     low, high = value - half, value + half
     return Estimate(value, max(low, 0.0), min(high, 1.0)) if cut else Estimate(value, low, high)

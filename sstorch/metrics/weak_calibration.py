@@ -8,13 +8,13 @@ With competing causes S_i(t) is one minus the cumulative incidence of the cause 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.stats import norm
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_share, check_vector
+from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.calibration import pseudo_observations
 from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
@@ -70,7 +70,7 @@ def observed_expected_ratio(
 
 def risk_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`observed_expected_ratio` of checked rows."""
-    half = _half(confidence)
+    half = half_width(confidence)
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
     expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
@@ -133,7 +133,7 @@ def observed_expected_hazard(
 
 def hazard_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`observed_expected_hazard` of checked rows, whose expected hazards are known."""
-    half = _half(confidence)
+    half = half_width(confidence)
     if rows.expected is None:
         raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
     rows.check_events()
@@ -190,7 +190,7 @@ def calibration_slope(
 
 def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`calibration_slope` of checked rows."""
-    half = _half(confidence)
+    half = half_width(confidence)
     z = log_log(rows.survival)
     rows.check_events()
     if rows.competing:
@@ -241,7 +241,7 @@ def calibration_intercept(
 
 def intercept_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`calibration_intercept` of checked rows."""
-    half = _half(confidence)
+    half = half_width(confidence)
     rows.check_from_zero("the intercept of pseudo-values")
     z, weight = log_log(rows.survival), rows.weights
     rows.check_events()
@@ -301,12 +301,6 @@ def _count_error(rows: HorizonRows) -> float:
 def _check_varies(z: FloatArray) -> None:
     if np.std(z) <= 1e-12 * (1.0 + abs(float(z.mean()))):
         raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
-
-
-def _half(confidence: float) -> float:
-    """Half the width of an interval, in standard errors."""
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    return float(norm.ppf(0.5 + 0.5 * confidence))
 
 
 def _around(value: float, half: float) -> Estimate[float]:

@@ -120,7 +120,7 @@ class SoftEstimator(SurvivalGroups, DeployableTree):
         as_frame: bool = False,
         *,
         after: npt.ArrayLike | None = None,
-    ) -> FloatArray | pd.DataFrame:
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
         """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
         return self._predict_curves("hazard", X, times, as_frame, after=after)
 

@@ -389,3 +389,28 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
     _, one, two = at_landmark(whole, s)
     np.testing.assert_allclose(left[by_subject], one, rtol=1e-12)
     assert (died[by_subject] == two).all()
+
+
+class TwoCauses:
+    """F_k = .4 (1 - exp(-rate_k t)), with the rates in two columns."""
+
+    def predict_cumulative_incidence(self, X, times):
+        return 0.4 * -np.expm1(-np.asarray(X)[:, :, None] * np.asarray(times))
+
+
+def test_from_a_landmark_split_histories_with_causes_are_followed_to_their_end():
+    rng, s, names = np.random.default_rng(9), 0.3, ("relapse", "death")
+    x, time, cause = rng.uniform(0.5, 2, (200, 2)), rng.exponential(size=200), rng.integers(0, 3, 200)
+    cut, rows = rng.uniform(0.1, 0.9, 200) * time, np.tile(np.arange(200), 2)
+    whole = Surv(time, cause, causes=names)
+    halves = Surv(
+        np.concatenate([cut, time]),
+        np.concatenate([np.zeros(200, dtype=int), cause]),
+        entry=np.concatenate([np.zeros(200), cut]),
+        id=rows,
+        causes=names,
+    )
+    metrics = ["c_wolbers", "brier", "ibs"]
+    expected = evaluate(TwoCauses(), (x, whole), (x, whole), metrics=metrics, after=s)["value"]
+    found = evaluate(TwoCauses(), (x[rows], halves), (x[rows], halves), metrics=metrics, after=s)["value"]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

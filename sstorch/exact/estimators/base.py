@@ -27,8 +27,8 @@ from sstorch.exact.estimators.objectives import FrontChoice
 from sstorch.exact.estimators.search import Questions, SearchSettings, answers, check_binary_columns
 from sstorch.exact.solve import Solution
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import DataWarning, FormatError
-from sstorch.files import read_folder, write_folder
+from sstorch.exceptions import DataWarning
+from sstorch.files import read_folder, reading, write_folder
 
 FORMAT_VERSION = 1
 
@@ -280,16 +280,12 @@ class LoadableTree(ExactTree):
         check_device(device)
         folder = Path(path)
         state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
-        try:
+        with reading(folder):
             parameters = {**state["parameters"], "device": device}
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
             tree = cls(**parameters)
             tree._set_state(state, tensors)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{folder} is incomplete or altered: {error}") from error
         return tree
 
 
