@@ -186,8 +186,8 @@ def _follows_subjects(values: npt.NDArray[Any], entry: FloatArray, time: FloatAr
 
 def join_rows(
     same: Sequence[npt.NDArray[Any]], entry: FloatArray, time: FloatArray, event: BoolArray
-) -> tuple[IntArray, BoolArray]:
-    """Find rows that only continue the row before.
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Find runs of rows, each of which only continues the row before.
 
     Args:
         same: what the two have in common, person first, (n,) each; missing numbers are alike.
@@ -196,7 +196,8 @@ def join_rows(
         event: (n,) bool.
 
     Returns:
-        Rows in the order of persons and their times, (n,), and which of these begin something new, (n,).
+        First and last row of each run, (m,) each, and the run of each row, (n,). Runs are in the order in
+        which the first of their rows was given.
     """
     order = np.lexsort((entry, same[0]))
     one, other = order[:-1], order[1:]
@@ -204,7 +205,13 @@ def join_rows(
     for values in same:
         missing = values != values
         continues &= (values[one] == values[other]) | (missing[one] & missing[other])
-    return order, np.append(True, ~continues)
+    begins = np.append(True, ~continues)
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(order)) - 1
+    place = np.argsort(np.minimum.reduceat(order, starts))
+    run = np.empty_like(order)
+    run[order] = np.argsort(place)[np.cumsum(begins) - 1]
+    return order[starts][place], order[ends][place], run
 
 
 @dataclass(frozen=True)

@@ -350,6 +350,10 @@ class Surv:
         """The parts that :meth:`_set` takes."""
         return {name.removeprefix("_"): getattr(self, name) for name in self.__slots__}
 
+    def _with(self, **parts: Any) -> Self:
+        """The same outcome with other parts, which are checked already."""
+        return self._of_parts(**self._parts() | parts)
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Surv cannot be changed: make a new one to set {name!r}")
 
@@ -485,25 +489,23 @@ class Surv:
             DataError: Weights that cannot be used.
         """
         parsed = None if weight is None else parse_weights(weight, len(self))
-        return self._of_parts(**self._parts() | {"weight": parsed})
+        return self._with(weight=parsed)
 
     def of_cause(self, cause: int | str) -> Self:
         """One cause as the event, with rows censored where another cause ended them."""
         assert self._causes is not None
         event = self._causes.codes == self._causes.number(cause)
-        return self._of_parts(**self._parts() | {"event": event, "causes": None})
+        return self._with(event=event, causes=None)
 
     def any_cause(self) -> Self:
         """Each cause as the event; the same outcome where there is one event."""
-        return self._of_parts(**self._parts() | {"causes": None})
+        return self._with(causes=None)
 
     def from_landmark(self, after: float) -> Self:
         """The same outcome with times that count from a landmark, before which no row ended."""
-        parts = self._parts()
-        parts["time"] = parts["time"] - after
-        if self.entry is not None:
-            parts["entry"] = np.maximum(self.entry - after, 0.0)
-        return self._of_parts(**parts)
+        assert self.time is not None
+        entry = None if self.entry is None else np.maximum(self.entry - after, 0.0)
+        return self._with(time=self.time - after, entry=entry)
 
     def followed_from(self, after: float) -> tuple[IntArray, Self]:
         """The rows at risk at a time, and their outcome from there on, in time that counts from it.
@@ -528,10 +530,8 @@ class Surv:
         Surv([6, 3+], right, 1 event in 2 rows)
         """
         rows, y = self.entering(after)
-        parts = y._parts() | {"time": y.right_censored("a landmark")[0] - after, "entry": None}
-        if y.id is not None and len(set(y.id)) == len(y):
-            parts["id"] = None
-        return rows, self._of_parts(**parts)
+        id = None if y.id is None or len(set(y.id)) == len(y) else y.id
+        return rows, y._with(time=y.right_censored("a landmark")[0] - after, entry=None, id=id)
 
     def entering(self, after: float) -> tuple[IntArray, Self]:
         """As :meth:`followed_from`, in the time of these data: `after` is the entry of all rows."""
@@ -539,15 +539,12 @@ class Surv:
         rows = np.flatnonzero((time > after) & (entry <= after))
         if not rows.size:
             raise DataError(f"no row is at risk at after={after:g}: all entered later or left before")
-        last = np.arange(len(self))
+        at = end = self[rows]
         if self.id is not None:
             subject = parse_persons(self.id, len(self))[0]
-            order, begins = join_rows([subject], entry, time, event)
-            ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
-            last[order] = order[ends[np.cumsum(begins) - 1]]
-        at, end = self[rows], self[last[rows]]
-        parts = end._parts() | {"weight": at.weight, "index": at.index}
-        return rows, self._of_parts(**parts | {"entry": np.full(rows.size, float(after))})
+            _, last, run = join_rows([subject], entry, time, event)
+            end = self[last[run[rows]]]
+        return rows, end._with(weight=at.weight, index=at.index, entry=np.full(rows.size, float(after)))
 
     def recoded(self, names: Sequence[str]) -> Self:
         """The same outcome with the causes in the order of a model, some of which may be absent here.
@@ -567,7 +564,7 @@ class Surv:
         codes = np.array([0, *(names.index(name) + 1 for name in self._causes.names)])[self._causes.codes]
         values = {name: value for value, name in self._causes.coding.items()}
         coding = {values.get(name, name): name for name in names}
-        return self._of_parts(**self._parts() | {"causes": Causes(coding, codes)})
+        return self._with(causes=Causes(coding, codes))
 
     # ------------------------------------------------------------------ other forms
 

@@ -289,14 +289,8 @@ class SurvivalData:
             column = self.frame[name]
             coded = isinstance(column.dtype, pd.CategoricalDtype)
             same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
-        order, begins = join_rows(same, self.entry, self.given_time, self.event)
-        if begins.all():
-            return None
-        ends = np.append(np.flatnonzero(begins)[1:], len(self)) - 1
-        first, last = order[begins], order[ends]
-        # Where the first of the rows that became one was given.
-        place = np.argsort(np.minimum.reduceat(order, np.flatnonzero(begins)))
-        return first[place], last[place]
+        first, last, _ = join_rows(same, self.entry, self.given_time, self.event)
+        return None if len(first) == len(self) else (first, last)
 
     def _of_runs(self, first: IntArray, last: IntArray) -> Self:
         part = self.subset(last)
@@ -386,7 +380,7 @@ class SurvivalData:
     def given_y(self) -> Surv:
         """The outcome as it was given: times of zero not moved, and with the weights if they differ."""
         time = None if self.intervals is not None else self.given_time
-        return Surv._of_parts(**self.y._parts() | {"time": time, "weight": self.uneven_weight})
+        return self.y._with(time=time, weight=self.uneven_weight)
 
     def at_middles(self) -> Self:
         """The same rows as if each interval were an exact time in its middle.

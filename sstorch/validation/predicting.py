@@ -101,7 +101,7 @@ class Cohort(NamedTuple):
             copy = np.arange(rows.size) - np.repeat(np.cumsum(count) - count, count)
             parts["id"] = subject * int(count.max()) + copy
         cohort = self._take(rows)
-        return cohort._replace(y=_replaced(cohort.y, **parts))
+        return cohort._replace(y=cohort.y._with(**parts))
 
     def _joined(self) -> Self:
         """Rows that only continue the row before become one with it.
@@ -121,13 +121,11 @@ class Cohort(NamedTuple):
         ]
         if y.weight is not None:
             same.append(y.weight)
-        order, begins = join_rows(same, entry, time, event)
-        if begins.all():
+        first, last, _ = join_rows(same, entry, time, event)
+        if len(first) == len(y):
             return self
-        ends = np.append(np.flatnonzero(begins)[1:], len(y)) - 1
-        place = np.argsort(order[begins])  # in the order in which histories were given
-        cohort = self._take(order[ends][place])
-        return cohort._replace(y=_replaced(cohort.y, entry=entry[order[begins][place]]))
+        cohort = self._take(last)
+        return cohort._replace(y=cohort.y._with(entry=entry[first]))
 
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" where there is one event.
@@ -152,7 +150,7 @@ class Cohort(NamedTuple):
         assert self.after is not None
         assert self.y.time is not None
         near = np.abs(self.y.time - t) <= _ROUNDING * (self.after + t)
-        return _replaced(self.y, time=np.where(near, t, self.y.time))
+        return self.y._with(time=np.where(near, t, self.y.time))
 
     def _survival(self, model: Any, t: float) -> FloatArray:
         """S at the horizon of rows that are alive at the landmark, (n,)."""
@@ -255,10 +253,6 @@ def _knows_after(model: Any, method: Any) -> bool:
         return "after" in inspect.signature(method).parameters
     except (TypeError, ValueError):  # compiled code need not have a signature
         return False
-
-
-def _replaced(y: Surv, **parts: Any) -> Surv:
-    return Surv._of_parts(**y._parts() | parts)
 
 
 def check_model(model: object) -> None:
