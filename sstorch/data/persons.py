@@ -1,4 +1,4 @@
-"""People with several rows, each from its entry to its time: who is who, and can the rows be one life?"""
+"""Subjects with several rows, each from its entry to its time: numbers and checked histories."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 
 def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
-    """Number the persons of rows in the order in which they first appear.
+    """Number the subjects of rows in the order in which they first appear.
 
     Args:
-        id: of the person of each row, (n,): numbers or text.
+        id: subject of each row, (n,): numbers or text.
         n: number of rows.
 
     Returns:
-        Persons (n,), 0 .. P - 1, and their ids.
+        Subjects (n,), 0 .. P - 1, and their ids.
 
     Raises:
         DataError: it is not (n,), or a value is missing.
     """
     values = pd.Series(np.asarray(id, dtype=object) if not isinstance(id, pd.Series) else id.to_numpy(object))
     if values.shape != (n,):
-        raise DataError(f"id has {len(values)} values; give that of the person of each of {n} rows")
+        raise DataError(f"id has {len(values)} values; give the subject of each of {n} rows")
     if (missing := values.isna().to_numpy(dtype=bool)).any():
-        raise DataError(f"id is missing in {rows_text(missing)}; every row belongs to a person")
+        raise DataError(f"id is missing in {rows_text(missing)}; every row belongs to a subject")
     codes, ids = pd.factorize(values)
     return codes.astype(np.int64), list(ids)
 
@@ -55,21 +55,21 @@ def check_histories(
     event: BoolArray,
     recurrent: bool = False,
 ) -> list[Oddity]:
-    """Check that the rows of each person can be one life.
+    """Check that the rows of each subject do not overlap and that none follows an event.
 
     Args:
-        person: of each row, (n,).
-        ids: of the persons.
+        person: subject of each row, (n,).
+        ids: of the subjects.
         entry: (n,), before the time.
         time: (n,).
         event: (n,) bool.
         recurrent: whether the event can happen again, so that rows may come after one.
 
     Returns:
-        What is odd: persons who are out of sight between two of their rows.
+        What is odd: gaps between the rows of a subject.
 
     Raises:
-        DataError: two rows of a person overlap, or a row comes after the event.
+        DataError: two rows of a subject overlap, or a row comes after the event.
     """
     order = np.lexsort((entry, person))
     one, other = order[:-1], order[1:]
@@ -85,8 +85,8 @@ def check_histories(
 
     if (overlap := entry[other] < time[one]).any():
         raise DataError(
-            f"{rows(overlap)} overlap: a row goes from its entry to its time, the next begins not before; "
-            "if they are different people, give them different ids"
+            f"{rows(overlap)} overlap: a row lasts from its entry to its time, and the next row of the "
+            "subject begins at that time or later; if they are different subjects, give them different ids"
         )
     if not recurrent and (after := event[one]).any():
         raise DataError(
@@ -97,8 +97,8 @@ def check_histories(
     if not gaps.any():
         return []
     names = names_text([str(ids[p]) for p in np.unique(person[one[gaps]])][:_IDS_SHOWN])
-    text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a person, such as id {names}"
-    return [Oddity(text, "nobody counts as at risk in a gap; close them if they were observed there")]
+    text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a subject, such as id {names}"
+    return [Oddity(text, "a subject is not at risk in a gap; close gaps that were observed")]
 
 
 def check_no_roles_left(
@@ -190,7 +190,7 @@ def join_rows(
     """Find runs of rows, each of which only continues the row before.
 
     Args:
-        same: what the two have in common, person first, (n,) each; missing numbers are alike.
+        same: what the two have in common, subject first, (n,) each; missing numbers are alike.
         entry: (n,).
         time: (n,).
         event: (n,) bool.
@@ -216,11 +216,11 @@ def join_rows(
 
 @dataclass(frozen=True)
 class Paths:
-    """Rows of persons, each holding from its entry until the person's next row, the last one for ever.
+    """Rows of subjects, each valid from its entry to the subject's next row, the last one without end.
 
     Attributes:
-        person: of each row, (n,), 0 .. P - 1 in the order in which they first appear.
-        ids: of the persons.
+        person: subject of each row, (n,), 0 .. P - 1 in the order in which they first appear.
+        ids: of the subjects.
         begin: of each row, (n,).
         end: of each row, (n,); infinite of the last.
     """
@@ -232,14 +232,16 @@ class Paths:
 
     @classmethod
     def of(cls, entry: object, id: object, n: int) -> Self:
-        """Order the rows of each person.
+        """Order the rows of each subject.
 
         Raises:
             ConfigError: one of the two is missing.
-            DataError: they are not (n,), are no times, or two rows of a person begin at once.
+            DataError: they are not (n,), are no times, or two rows of a subject begin at once.
         """
         if entry is None or id is None:
-            raise ConfigError("a path has entry, from when each row holds, and id, whose it is: give both")
+            raise ConfigError(
+                "a path needs entry, the time from which each row is valid, and id, its subject: give both"
+            )
         person, ids = parse_persons(id, n)
         begin = check_after(entry, n, "entry")
         order = np.lexsort((begin, person))
@@ -248,18 +250,18 @@ class Paths:
         end[order[:-1][follows]] = begin[order[1:][follows]]
         if (twice := end <= begin).any():
             raise DataError(
-                f"{rows_text(twice)} of id {ids[person[twice][0]]!r} begin when another row of that person "
+                f"{rows_text(twice)} of id {ids[person[twice][0]]!r} begin when another row of the subject "
                 "does; a path has one row at a time"
             )
         return cls(person, ids, begin, end)
 
     def within(self, at: FloatArray) -> FloatArray:
-        """Times of persons (P, T) moved into each of their rows, (n, T + 1), its begin first."""
+        """Times of subjects (P, T) moved into each of their rows, (n, T + 1), its begin first."""
         inside = np.clip(at[self.person], self.begin[:, None], self.end[:, None])
         return np.concatenate([self.begin[:, None], inside], axis=1)
 
     def summed(self, values: FloatArray) -> FloatArray:
-        """Sum of rows (n, T) by person, (P, T)."""
+        """Sum of rows (n, T) by subject, (P, T)."""
         total = np.zeros((len(self.ids), values.shape[1]))
         np.add.at(total, self.person, values)
         return total

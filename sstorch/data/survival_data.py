@@ -191,7 +191,7 @@ class SurvivalData:
         What is odd about the rows is told as for the class, and rows that repeat others beside.
 
         Args:
-            frame: Rows are persons, or with `id` parts of their histories.
+            frame: Rows are subjects, or with `id` parts of their histories.
             time: Column of the times.
             event: Column of the event indicators.
             event_coding: As for the class.
@@ -205,7 +205,7 @@ class SurvivalData:
                 by case or blanks only.
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
-            id: Column of the persons, where they have several rows; see the class.
+            id: Column of the subjects, where they have several rows; see the class.
             recurrent: As for the class.
             weight: Column of the weights.
             lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
@@ -269,7 +269,7 @@ class SurvivalData:
     def joined(self) -> Self:
         """The same lives in as few rows as tell them.
 
-        Rows of a person that follow each other without a gap or an event, with the same columns, weight and
+        Rows of a subject that follow each other without a gap or an event, with the same columns, weight and
         group, say what one row says, and become one. So it does not matter where a life was cut.
         """
         return self if (runs := self._runs()) is None else self._of_runs(*runs)
@@ -544,8 +544,8 @@ class SurvivalData:
         in_unit = f" {self.time_unit}" if self.time_unit else ""
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         n_late = int(np.count_nonzero(self.entry))
-        late = f", {n_late} row{'s' * (n_late > 1)} entered late" if n_late else ""
-        persons = "" if self.person is None else f" of {self.person.max() + 1} persons"
+        late = f", {n_late} row{'s' * (n_late > 1)} with late entry" if n_late else ""
+        subjects = "" if self.person is None else f" of {self.person.max() + 1} subjects"
         causes = ""
         if self.intervals is not None:
             causes = f": {int(self.intervals.censored.sum())} within intervals"
@@ -553,7 +553,7 @@ class SurvivalData:
             counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
             causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
         return (
-            f"{n} row{'s' * (n > 1)}{persons}, {p} feature{'s' * (p > 1)} "
+            f"{n} row{'s' * (n > 1)}{subjects}, {p} feature{'s' * (p > 1)} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "

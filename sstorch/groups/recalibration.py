@@ -112,7 +112,8 @@ def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters:
     n_events = int(event.sum())
     if n_events < n_parameters:
         raise DataError(
-            f"how={how!r} estimates {n_parameters} numbers, and {n_events} of {len(event)} rows have events; "
+            f"how={how!r} needs at least as many events as parameters, {n_parameters}, and {n_events} of "
+            f"{len(event)} rows have events; "
             "give more rows" + ("" if how == "intercept" else ", or take how='intercept'")
         )
     effective = float(weighting.counts(event.astype(np.int64), 2)[1])

@@ -117,7 +117,7 @@ def _parts(kind: str) -> tuple[str, str, str]:
 
 def _event_times(data: SurvivalData) -> FloatArray:
     if not data.event.any():
-        raise DataError("no row has an event: there is nothing to tell of the groups; give more rows")
+        raise DataError("no row has an event: survival of the groups cannot be estimated; give more rows")
     return np.unique(data.time[data.event])
 
 

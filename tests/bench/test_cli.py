@@ -580,7 +580,7 @@ def test_a_file_with_entry_times(
     options += ["leaf=gompertz"]
     assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
     told = capsys.readouterr()
-    assert "343 rows entered late" in told.out
+    assert "343 rows with late entry" in told.out
     assert "Brier scores do not and are left out (nan)" in told.err
     assert "nan (nan)" in told.out
     table.loc[3, "start"] = 1e6

@@ -277,7 +277,7 @@ def test_what_is_not_defined_raises(tree: CompetingRisksTree, data: SurvivalData
     with pytest.raises(DataError, match="3 events of cause death has none: a bootstrap needs more events"):
         tree.stability(X, few, 50)
     none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
-    with pytest.raises(DataError, match="cause death: how='intercept' estimates 1 numbers, and 0 of 400"):
+    with pytest.raises(DataError, match=r"cause death: how='intercept' needs at least .* 1, and 0 of 400"):
         recalibrate(tree, X, none)
     with pytest.raises(DataError, match="y has one event, and the model was trained on competing causes"):
         tree.stability(X, (data.time, data.event))

@@ -148,7 +148,7 @@ def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
     data = SurvivalData.from_frame(frame, entry="start")
     assert data.feature_names == ["a"]
     np.testing.assert_array_equal(data.entry, [0, 1, 2])
-    assert "2 rows entered late" in data.describe()
+    assert "2 rows with late entry" in data.describe()
     np.testing.assert_array_equal(data.subset([2, 0]).entry, [2, 0])
     with pytest.raises(ConfigError, match="column 'time' is named as time and entry"):
         SurvivalData.from_frame(frame, entry="time")

@@ -112,7 +112,7 @@ def test_refusals(gbsg2: SurvivalData) -> None:
         recalibrate(tree, X, y, "shift")  # type: ignore[arg-type]
     few = np.flatnonzero(gbsg2.event)[:1]
     rows = gbsg2.subset(np.r_[np.flatnonzero(~gbsg2.event)[:20], few])
-    with pytest.raises(DataError, match=r"2 numbers, and 1 of 21 rows.*how='intercept'"):
+    with pytest.raises(DataError, match=r"parameters, 2, and 1 of 21 rows.*how='intercept'"):
         recalibrate(tree, rows.frame, (rows.time, rows.event), "slope")
     with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
         recalibrate(tree, rows.frame, (rows.time, rows.event))

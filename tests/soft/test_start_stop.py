@@ -149,7 +149,7 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     frame = cut(gbsg2.subset(np.arange(120)), 1).assign(later=lambda rows: rows["begin"] > 0)
     data = SurvivalData(frame, outcome(frame))
     assert data.person is not None
-    assert "of 120 persons" in data.describe()
+    assert "of 120 subjects" in data.describe()
     folds = stratified_folds(data.event, 4, 0, data.person)
     assert pd.Series(folds).groupby(data.person).nunique().max() == 1
     sizes = pd.Series(folds).groupby(data.person).first().value_counts()
@@ -247,12 +247,12 @@ def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) 
 @pytest.mark.filterwarnings("ignore:.*events")
 def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     frame = LIVES.assign(begin=LIVES["begin"].where(LIVES.index != 1, 3.0))
-    with pytest.warns(DataWarning, match="1 gap between rows of a person, such as id 'a': nobody"):
+    with pytest.warns(DataWarning, match="1 gap between rows of a subject, such as id 'a'"):
         tree = fit(SoftSurvivalTree(0, numeric="linear"), frame)
     x = LIVES[["x"]]
     with pytest.raises(ConfigError, match="give both"):
         tree.predict_survival_function(x, 1.0, id=LIVES["id"])
-    with pytest.raises(DataError, match="another row of that person"):
+    with pytest.raises(DataError, match="another row of the subject"):
         tree.predict_survival_function(x[:2], 1.0, entry=[0.0, 0.0], id=["a", "a"])
     with pytest.raises(DataError, match="id has 2 values"):
         Surv(LIVES["end"], LIVES["event"], entry=LIVES["begin"], id=["a", "b"])
