@@ -724,15 +724,14 @@ def test_every_leaf_is_an_option_with_all_its_options() -> None:
     assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
 
 
-def test_every_data_set_is_an_option() -> None:
-    assert set(REGISTERED["dataset"]) == {*list_datasets()["name"]}
-    for name in REGISTERED["dataset"]:
+def test_every_data_set_is_an_option(all_night: bool) -> None:
+    names = sorted(REGISTERED["dataset"])
+    assert set(names) == {*list_datasets()["name"]}
+    for name in names if all_night else names[::8]:
         assert _compose(f"dataset={name}").dataset == DatasetConfig(name)
 
 
-@pytest.mark.parametrize(
-    "group", ["dataset", "tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"]
-)
+@pytest.mark.parametrize("group", ["tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"])
 def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
     options = Path(__file__).parents[2] / "configs" / group
     names = {path.stem for path in options.glob("*.yaml")} | set(REGISTERED.get(group, ()))
