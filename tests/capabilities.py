@@ -475,22 +475,36 @@ def reason_of(estimator: str, kind: str, operation: str) -> Reason | None:
 # ---------------------------------------------------------------------- runs
 
 
-def _fitted(estimator: str, case: Case) -> Any:
+def _splits(estimator: str, operation: str) -> bool:
+    """Whether rows are drawn or split at random, in the operation or in the fit."""
+    return OPERATIONS[operation].resamples or estimator in SPLITTING
+
+
+@functools.cache
+def _forms(kind: str, splits: bool) -> tuple[Case, Case]:
+    """The two forms of the rows of a kind of outcome."""
+    chosen = KINDS[kind]
+    return (chosen.resampled or chosen.forms)() if splits else chosen.forms()
+
+
+@functools.cache
+def _fitted(estimator: str, kind: str, splits: bool, form: int) -> Any:
+    """A model of one form of the rows, which several cells ask."""
+    case = _forms(kind, splits)[form]
     return clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=case.weight)
 
 
 def forms(estimator: str, kind: str, operation: str) -> tuple[Case, Case]:
     """The two forms of the rows that a cell is run on."""
-    splits = OPERATIONS[operation].resamples or estimator in SPLITTING
-    chosen = KINDS[kind]
-    return (chosen.resampled or chosen.forms)() if splits else chosen.forms()
+    return _forms(kind, _splits(estimator, operation))
 
 
 def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
     """Results of a cell on both forms of its rows."""
+    splits = _splits(estimator, operation)
     first, second = (
-        OPERATIONS[operation].run(_fitted(estimator, case), case)
-        for case in forms(estimator, kind, operation)
+        OPERATIONS[operation].run(_fitted(estimator, kind, splits, form), case)
+        for form, case in enumerate(_forms(kind, splits))
     )
     return first, second
 
@@ -515,8 +529,15 @@ def page() -> str:
         "",
     ]
     for estimator in ESTIMATORS:
+        one = "competing causes" if estimator in OF_CAUSES else "one event"
         kinds = [name for name in KINDS if (name in CAUSES) == (estimator in OF_CAUSES)]
-        lines += [f"## {estimator}", "", "| | " + " | ".join(KINDS[name].title for name in kinds) + " |"]
+        lines += [
+            f"## {estimator}",
+            "",
+            f"For {one}; another outcome raises.",
+            "",
+            "| | " + " | ".join(KINDS[name].title for name in kinds) + " |",
+        ]
         lines.append("|---" * (len(kinds) + 1) + "|")
         for operation in operations_of(estimator):
             item, cells = OPERATIONS[operation], []
@@ -527,7 +548,7 @@ def page() -> str:
                 cells.append("✓" if reason is None else f"{notes.index(reason) + 1}")
             lines.append(f"| {item.title} | " + " | ".join(cells) + " |")
         lines.append("")
-    lines += [REASONS[0].text, REASONS[1].text, "", "## Reasons", ""]
+    lines += ["## Reasons", ""]
     lines += [f"{number}. {reason.text}" for number, reason in enumerate(notes, 1)]
     return "\n".join(lines) + "\n"
 

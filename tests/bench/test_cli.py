@@ -732,11 +732,11 @@ def test_every_data_set_is_an_option(all_night: bool) -> None:
 
 
 @pytest.mark.parametrize("group", ["tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"])
-def test_every_option_of_every_group_fits_its_schema(group: str) -> None:
+def test_every_option_of_every_group_fits_its_schema(group: str, all_night: bool) -> None:
     options = Path(__file__).parents[2] / "configs" / group
-    names = {path.stem for path in options.glob("*.yaml")} | set(REGISTERED.get(group, ()))
+    names = sorted({path.stem for path in options.glob("*.yaml")} | set(REGISTERED.get(group, ())))
     assert names
-    for name in sorted(names):
+    for name in names if all_night else names[::4]:
         assert isinstance(_compose(f"{group}={name}"), Config)
 
 
