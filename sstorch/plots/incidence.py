@@ -27,7 +27,6 @@ class TreeWithIncidences(Protocol):
     """What the figure needs of a fitted tree."""
 
     causes_: tuple[str, ...]
-    coding_: dict[str, str]
 
     def apply(self, X: object) -> IntArray:
         """Leaf of each row, (n,)."""
