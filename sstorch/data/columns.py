@@ -362,11 +362,6 @@ def check_same_order(*parts: tuple[str, object]) -> None:
         )
 
 
-def target_parts(y: object) -> list[tuple[str, object]]:
-    """The parts of a target, in any form of `parse_target`, that can have row labels, by name."""
-    return [("y", y)] if not isinstance(y, tuple) else [("time", y[0]), ("event", y[1])]
-
-
 def parse_weights(sample_weight: object, n: int) -> FloatArray:
     """Weight of each row, (n,), ones if None; refused unless finite, >= 0 and not all 0."""
     if sample_weight is None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 import numpy as np
 
 from sstorch._types import BoolArray
+from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.weights import Weighting, WeightKind
 
@@ -86,16 +87,6 @@ class Recalibration:
         return cls(**{**state, **pairs})
 
 
-def check_how(how: str) -> None:
-    """Require a kind of recalibration.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
-    if how not in get_args(Recalibrate):
-        raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
-
-
 def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
     """Number of events, which has to be at least that of the parameters; a DataWarning says if it is small.
 
@@ -130,10 +121,11 @@ def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters:
 class Recalibratable(Protocol[Recalibrated]):
     """Fitted tree that :func:`recalibrate` takes; ``Recalibrated`` is the class of the result."""
 
-    def recalibrated(
-        self, X: object, y: object, how: Recalibrate, sample_weight: object, weights: WeightKind
-    ) -> Recalibrated:
-        """The recalibrated tree."""
+    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
+        """Rows of positive weight."""
+
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Recalibrated:
+        """The tree recalibrated on rows of which none only continues another one."""
 
 
 def recalibrate(
@@ -191,4 +183,6 @@ def recalibrate(
         observed / expected events 0.427 before, 0.975 after
         log-likelihood of a row -4.2268 before, -4.0009 after
     """
-    return tree.recalibrated(X, y, how, sample_weight, weights)
+    if how not in get_args(Recalibrate):
+        raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
+    return tree.recalibrated(tree._rows(X, y, sample_weight).joined(), how, weights)

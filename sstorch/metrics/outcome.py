@@ -6,7 +6,7 @@ that entry times, weights or competing causes are never ignored.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,10 @@ Outcome = (
 )
 
 
+# An outcome that was read.
+Read = TypeVar("Read", "Observed", "ObservedCauses")
+
+
 def read_rows(
     y: Outcome,
     what: str,
@@ -116,11 +120,8 @@ def read_rows(
     if isinstance(y, ObservedCauses):
         y = y.any_event
     if isinstance(y, Observed):
-        given = check_weight(sample_weight, y.time.size)
         check_same_order(**others)
-        y = y if given is None else y._replace(weight=given)
-        _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
-        return y
+        return _reweighted(y, what, sample_weight, entry=entry, weight=weight)
     if isinstance(y, tuple) and len(y) == 2:
         check_same_order(**_parts(y, prefix, "event"), sample_weight=sample_weight, **others)
         time = check_time(y[0], f"{prefix}time")
@@ -137,6 +138,16 @@ def read_rows(
     time, events, _ = outcome.right_censored(f"{name}{what}")
     parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
     return Observed(time, events, *parts, id=outcome.id)
+
+
+def _reweighted(
+    y: Read, what: str, sample_weight: npt.ArrayLike | None, *, entry: bool, weight: bool
+) -> Read:
+    """An outcome that was read already, with other weights if some are given."""
+    given = check_weight(sample_weight, y.time.size)
+    y = y if given is None else y._replace(weight=given)
+    _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
+    return y
 
 
 def read_causes(
@@ -157,11 +168,8 @@ def read_causes(
     cause if that is None.
     """
     if isinstance(y, ObservedCauses):
-        given = check_weight(sample_weight, y.time.size)
         check_same_order(**others)
-        y = y if given is None else y._replace(weight=given)
-        _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
-        return y
+        return _reweighted(y, what, sample_weight, entry=entry, weight=weight)
     if isinstance(y, tuple) and len(y) == 2:
         check_same_order(**_parts(y, prefix, "cause"), sample_weight=sample_weight, **others)
         time = check_time(y[0], f"{prefix}time")

@@ -370,16 +370,8 @@ class CompetingRisksTree(CauseGroups, IncidenceEstimator):
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
         return leaves_of_splits(self._train_splits(data, splits, Schema.of(data.frame)), "hbp")
 
-    def recalibrated(
-        self,
-        X: object,
-        y: object,
-        how: Recalibrate = "intercept",
-        sample_weight: object = None,
-        weights: WeightKind = "sampling",
-    ) -> Self:
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
-        data = self._rows(X, y, sample_weight).joined()
         new = copy.copy(self)
         for name in RESULTS:
             new.__dict__.pop(name, None)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
-from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events, check_how
+from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import minimize_small
@@ -28,10 +28,9 @@ def recalibrated(
         weights: what the weights of the rows are.
 
     Raises:
-        ConfigError: ``how`` or the kind of weights does not exist, or curves of the leaves can rise.
+        ConfigError: the kind of weights does not exist, or curves of the leaves can rise.
         DataError: fewer events than parameters, or frequency weights that are no integers.
     """
-    check_how(how)
     module, family = tree.module, tree.module.family
     if family.can_rise:
         raise ConfigError("recalibration needs curves that cannot rise: use leaves with monotone=True")

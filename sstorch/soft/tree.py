@@ -197,16 +197,9 @@ class SoftEstimator(SurvivalGroups, DeployableTree):
 
     # ------------------------------------------------------------------ trust
 
-    def recalibrated(
-        self,
-        X: object,
-        y: object,
-        how: Recalibrate = "intercept",
-        sample_weight: object = None,
-        weights: WeightKind = "sampling",
-    ) -> SoftSurvivalTree:
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> SoftSurvivalTree:
         """See :func:`sstorch.recalibrate`."""
-        return self._alike.with_recalibrated_leaves(self._rows(X, y, sample_weight).joined(), how, weights)
+        return self._alike.with_recalibrated_leaves(data, how, weights)
 
     @property
     @abstractmethod

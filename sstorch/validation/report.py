@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 
 from sstorch._types import IntArray
 from sstorch.checks import check_after, check_horizon, check_integer, check_share
+from sstorch.data import as_surv
 from sstorch.data.causes import cause_number
-from sstorch.data.columns import check_same_order, target_parts
+from sstorch.data.columns import check_same_order
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
@@ -348,7 +349,7 @@ def validate(
         [0.7, 0.3]
     """
     check_model(model)
-    check_same_order(("X", X), *target_parts(y))
+    check_same_order(("X", X), ("y", as_surv(y)))
     at = check_horizon(horizon, "horizon")
     landmark = None if after is None else float(check_after(after, 1)[0])
     risks = np.unique(check_thresholds(thresholds))

@@ -1,5 +1,6 @@
 """Groups of a tree for competing causes: limits, validation, stability, recalibration."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -291,7 +292,13 @@ def test_entry_missing_raises(whole: tuple[pd.DataFrame, Surv]) -> None:
     frame, y = whole
     tree = clone(TREE).set_params(depth=1).fit(frame, y)
     lacking = Surv(y.time, y.cause, causes=CAUSES)
-    for call in (tree.group_table, tree.validate_groups, tree.stability, tree.recalibrated, tree.score):
+    for call in (
+        tree.group_table,
+        tree.validate_groups,
+        tree.stability,
+        partial(recalibrate, tree),
+        tree.score,
+    ):
         with pytest.raises(DataError, match="y has no entry and no id"):
             call(frame, lacking)
 

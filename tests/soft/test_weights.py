@@ -1,5 +1,7 @@
 """Weights of a fit in tables, intervals, tests and recalibration of soft trees."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -181,7 +183,7 @@ def test_frequency_weights_validate_groups_as_repeated_rows(
 
 def test_frequency_weights_that_are_no_integers_raise(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     given = {"sample_weight": np.full(686, 0.5), "weights": "frequency"}
-    for call in (fitted.group_table, fitted.validate_groups, fitted.recalibrated):
+    for call in (fitted.group_table, fitted.validate_groups, partial(recalibrate, fitted)):
         with pytest.raises(DataError, match="weights='frequency' needs integers"):
             call(gbsg2.frame, _y(gbsg2), **given)
 

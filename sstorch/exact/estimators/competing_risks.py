@@ -33,7 +33,7 @@ from sstorch.exact.tree import LeafCurves, leaf_curves, martingale_residuals
 from sstorch.exceptions import DataError
 from sstorch.groups import CompetingGroupValidation, Recalibration
 from sstorch.groups.estimators import RESULTS, CauseGroups
-from sstorch.groups.recalibration import Recalibrate, check_how
+from sstorch.groups.recalibration import Recalibrate
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.weights import WeightKind
@@ -228,17 +228,8 @@ class OptimalCompetingRisksTree(
 
     # ------------------------------------------------------------------ groups
 
-    def recalibrated(
-        self,
-        X: object,
-        y: object,
-        how: Recalibrate = "intercept",
-        sample_weight: object = None,
-        weights: WeightKind = "sampling",
-    ) -> Self:
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
-        check_how(how)
-        data = self._rows(X, y, sample_weight).joined()
         leaf, n_leaves = self._leaf_of(data.frame), self.tree_.n_leaves
         expected = self._expected(data, leaf)
         events = [data.cause == number for number in range(1, len(self.causes_) + 1)]

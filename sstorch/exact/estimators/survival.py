@@ -42,7 +42,7 @@ from sstorch.exact.tree import (
 from sstorch.exceptions import ConfigError
 from sstorch.groups import GroupValidation, Recalibration
 from sstorch.groups.estimators import RESULTS, SurvivalGroups
-from sstorch.groups.recalibration import Recalibrate, check_how
+from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import groups_text
 from sstorch.memory import check_room
 from sstorch.metrics.weights import WeightKind
@@ -268,17 +268,8 @@ class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable
     def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         return self.curves_.survival_at(times)[self._leaf_of(frame)]
 
-    def recalibrated(
-        self,
-        X: object,
-        y: object,
-        how: Recalibrate = "intercept",
-        sample_weight: object = None,
-        weights: WeightKind = "sampling",
-    ) -> Self:
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
-        check_how(how)
-        data = self._rows(X, y, sample_weight).joined()
         leaf, curves, n_leaves = self._leaf_of(data.frame), self.curves_, self.tree_.n_leaves
         ratios: FloatArray | None = None
         if "hazard_ratio" in self.leaf_table_:
