@@ -1,0 +1,72 @@
+"""Groups of related parameters, as objects that scikit-learn's tools see into."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from sklearn.base import clone
+
+from sstorch.exceptions import ConfigError
+
+
+@dataclass
+class Parameters:
+    """Related parameters of an estimator, such as the coefficients of its penalties.
+
+    A subclass is a dataclass whose fields have defaults and are not changed on the way in. ``get_params`` and
+    ``set_params`` are those of scikit-learn, so that ``penalties__ridge`` is a parameter of a grid.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Values by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def set_params(self, **values: Any) -> Self:
+        """Set values by name.
+
+        Raises:
+            ConfigError: there is no such parameter; the message names the one that is meant.
+        """
+        names = [item.name for item in fields(self)]
+        for name, value in values.items():
+            if name not in names:
+                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}{meant(name, names)}")
+            setattr(self, name, value)
+        return self
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The values that are not those by default."""
+        usual = type(self)()
+        return {
+            name: value
+            for name, value in self.get_params().items()
+            if value is not getattr(usual, name) and value != getattr(usual, name)
+        }
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
+        return f"{type(self).__name__}({told})"
+
+
+class NestedParameters:
+    """Mixin of an estimator some of whose parameters are :class:`Parameters`."""
+
+    def set_params(self, **values: Any) -> Self:
+        """Set parameters by name, ``penalties__ridge=1`` that of a group.
+
+        Only this estimator is changed, even if another one has the same group.
+        """
+        for group in {name.partition("__")[0] for name in values if "__" in name}:
+            if isinstance(own := getattr(self, group, None), Parameters):
+                setattr(self, group, clone(own))
+        changed: Self = super().set_params(**values)  # type: ignore[misc]
+        return changed
+
+
+def meant(name: str, names: list[str]) -> str:
+    """What follows an unknown name in a message: the one that is meant, if one is near, and all there are."""
+    near = difflib.get_close_matches(name, names, 1)
+    return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
